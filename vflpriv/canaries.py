@@ -1,0 +1,62 @@
+"""Canaries: the one record that differs between the two worlds of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from vflpriv.data import VerticalData
+
+__all__ = ["Canary", "CanaryKind"]
+
+
+class CanaryKind(StrEnum):
+    """Where a canary comes from, from mild to worst."""
+
+    NATURAL = "natural"
+    CRAFTED = "crafted"
+    WORST_CASE = "worst-case"
+
+    @property
+    def description(self) -> str:
+        return {
+            CanaryKind.NATURAL: "a record of the data set, its label flipped",
+            CanaryKind.CRAFTED: "features optimised so that a flipped label moves the release most",
+            CanaryKind.WORST_CASE: "a record whose contribution sits at the clip, with the sign of its world",
+        }[self]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Canary:
+    """One record in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
+
+    `labels` are the record's label in either world. `at_clip` puts its contribution at the clip instead, plus in world 0
+    and minus in world 1. `blocks` replaces its features, the same in both worlds.
+    """
+
+    kind: CanaryKind
+    record: int
+    world: Tensor
+    labels: tuple[int, int]
+    blocks: Mapping[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def at_clip(self) -> bool:
+        return self.kind is CanaryKind.WORST_CASE
+
+    def sign(self) -> Tensor:
+        """(R,) plus one in world 0, minus one in world 1."""
+        return 1.0 - 2.0 * self.world.to(torch.float32)
+
+    def into(self, data: VerticalData) -> VerticalData:
+        """The data with this canary in it: every replica sees its own world."""
+        replicas = len(self.world)
+        record = torch.tensor([self.record], dtype=torch.int64, device=data.labels.device)
+        pair = torch.tensor(self.labels, dtype=torch.int64, device=data.labels.device)
+        labels = None if self.at_clip else pair[self.world.to(pair.device)].unsqueeze(1)
+        blocks = {m: b.to(data.labels.device).expand(replicas, 1, *b.shape) for m, b in self.blocks.items()}
+        return data.override(record, labels=labels, blocks=blocks)

@@ -1,0 +1,109 @@
+"""Vertical data: one feature block a device, labels at the server, and canaries that live in some replicas only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from vflpriv.errors import InputError
+
+__all__ = ["Overrides", "VerticalData"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Overrides:
+    """Records that differ between replicas: slot k stands for record `records[k]`.
+
+    `labels` is (R, K); `blocks[m]` is (R, K, *shape of device m's block). Only these few values are stored, never a
+    second data set.
+    """
+
+    slots: Tensor
+    labels: Tensor | None = None
+    blocks: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VerticalData:
+    """The same people's features, split over devices, with the labels at the server."""
+
+    name: str
+    classes: int
+    blocks: tuple[Tensor, ...]
+    labels: Tensor
+    test_blocks: tuple[Tensor, ...]
+    test_labels: Tensor
+    overrides: Overrides | None = None
+
+    def __post_init__(self) -> None:
+        if not self.blocks or len(self.labels) == 0:
+            raise InputError("data", self.name, "at least one record and one device")
+        for m, block in enumerate(self.blocks):
+            if len(block) != len(self.labels):
+                raise InputError(f"data.blocks[{m}]", len(block), f"{len(self.labels)} records, as many as labels")
+            if not bool(torch.isfinite(block).all()):
+                raise InputError(f"data.blocks[{m}]", "NaN or infinity", "finite numbers")
+
+    @property
+    def records(self) -> int:
+        return len(self.labels)
+
+    @property
+    def devices(self) -> int:
+        return len(self.blocks)
+
+    def to(self, device: torch.device) -> VerticalData:
+        """The same data on another torch device."""
+
+        def move(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(t.to(device) for t in tensors)
+
+        overrides = self.overrides
+        if overrides is not None:
+            labels = None if overrides.labels is None else overrides.labels.to(device)
+            blocks = {m: b.to(device) for m, b in overrides.blocks.items()}
+            overrides = Overrides(slots=overrides.slots.to(device), labels=labels, blocks=blocks)
+        return replace(
+            self,
+            blocks=move(self.blocks),
+            labels=self.labels.to(device),
+            test_blocks=move(self.test_blocks),
+            test_labels=self.test_labels.to(device),
+            overrides=overrides,
+        )
+
+    def override(
+        self,
+        records: Tensor,
+        *,
+        labels: Tensor | None = None,
+        blocks: Mapping[int, Tensor] | None = None,
+    ) -> VerticalData:
+        """The same data in which these records have, replica by replica, other labels (R, K) or blocks (R, K, …)."""
+        slots = torch.full((self.records,), -1, dtype=torch.int64, device=self.labels.device)
+        slots[records] = torch.arange(len(records), device=slots.device)
+        return replace(self, overrides=Overrides(slots=slots, labels=labels, blocks=dict(blocks or {})))
+
+    def features(self, m: int, records: Tensor) -> Tensor:
+        """Device m's rows: (B, …) shared by all replicas, or (R, B, …) where an override makes them differ."""
+        base = self.blocks[m].index_select(0, records)
+        if self.overrides is None or m not in self.overrides.blocks:
+            return base
+        return self._merge(base, self.overrides.blocks[m], records)
+
+    def labels_of(self, records: Tensor) -> Tensor:
+        """The labels: (B,) shared by all replicas, or (R, B) where an override makes them differ."""
+        base = self.labels.index_select(0, records)
+        if self.overrides is None or self.overrides.labels is None:
+            return base
+        return self._merge(base, self.overrides.labels, records)
+
+    def _merge(self, base: Tensor, values: Tensor, records: Tensor) -> Tensor:
+        assert self.overrides is not None
+        slot = self.overrides.slots.index_select(0, records)
+        other = values.index_select(1, slot.clamp(min=0))
+        mine = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[1:]))
+        return torch.where(mine, other, base.unsqueeze(0))

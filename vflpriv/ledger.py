@@ -1,0 +1,225 @@
+"""The ledger: all releases of a run, and what one adversary's eyes make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.releases import Exact, Gaussian, Noise, Release
+from vflpriv.schedules import Batching, Schedule
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
+
+__all__ = ["Event", "Exposure", "Ledger", "Reading", "Sampling"]
+
+
+class Reading(StrEnum):
+    """How state that moved without noise is counted."""
+
+    RIGOROUS = "rigorous"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Secret batches that amplify: each record is in a round with probability `rate`, independently."""
+
+    scheme: str
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """`count` releases with the same noise, as the worst unit of the protected data meets them.
+
+    `sensitivity` is the distance between the two worlds' noiseless values in a round that the unit takes part in.
+    Without `sampling` the unit takes part in each of the `count` rounds; with it, in each with probability `rate`.
+    """
+
+    kind: str
+    noise: Noise
+    sensitivity: float
+    count: int
+    sampling: Sampling | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Exposure:
+    """What an accountant is given: the events that reach one adversary, for one unit.
+
+    `unprotected` names the messages that depend on the unit, reach the adversary and carry no (bounded) noise: any
+    of them makes epsilon infinite. `not_applicable` says why the question does not arise.
+    `counts` holds each record's number of rounds before the adversary's eyes, `worst` the record that decides.
+    """
+
+    unit: Unit
+    adversary: Adversary
+    reading: Reading
+    batches: str
+    events: tuple[Event, ...]
+    unprotected: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    counts: NDArray[np.int64] | None = None
+    worst: int | None = None
+    not_applicable: str | None = None
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the trade-off curve is exactly Gaussian: only Gaussian noise, nothing sampled in secret."""
+        plain = all(isinstance(e.noise, Gaussian) and e.sampling is None for e in self.events)
+        return plain and not self.unprotected and self.not_applicable is None
+
+    @property
+    def mu(self) -> float:
+        """The exact mu of a Gaussian exposure: the squares of sensitivity / std add."""
+        if not self.gaussian:
+            raise ValueError("Expected an exposure with a Gaussian trade-off curve.")
+        return math.sqrt(sum(e.count * _mu(e) ** 2 for e in self.events))
+
+
+def _mu(event: Event) -> float:
+    assert isinstance(event.noise, Gaussian)
+    if event.sensitivity == 0:
+        return 0.0
+    return event.sensitivity / event.noise.std if event.noise.std > 0 else math.inf
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ledger:
+    """All releases of a run, with the schedule that gives their counts."""
+
+    schedule: Schedule
+    releases: tuple[Release, ...]
+
+    def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
+        """What reaches this adversary, for this unit; of several devices the worst one's."""
+        found = [self._exposure(a, unit, reading) for a in adversary.each(self.schedule.devices)]
+        return max(found, key=_cost)
+
+    def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
+        reason = _owns(adversary, unit)
+        visible = [(r, self._rounds(r, adversary)) for r in self.releases if adversary.kind in r.seen_by]
+        visible = [(r, rounds) for r, rounds in visible if rounds.any() and r.sensitivity.get(unit, 0.0) > 0]
+        protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
+        unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
+        secret = not adversary.knows_batches and not (adversary.kind == "model" and self._exact_batches)
+        notes = [*self._batch_notes(adversary, secret), *self._leak_notes(protected, unit, reading)]
+        notes += [note for r, _ in protected for note in r.notes]
+        counts, worst = self._worst(protected, unit, reading) if unit.per_record else (None, None)
+        events = [e for r, rounds in protected for e in self._events(r, rounds, unit, reading, secret, worst)]
+        return Exposure(
+            unit=unit,
+            adversary=adversary,
+            reading=reading,
+            batches="secret" if secret else "known",
+            events=tuple(e for e in events if e.count),
+            unprotected=() if reason else unprotected,
+            assumptions=tuple(dict.fromkeys(notes)),
+            counts=counts,
+            worst=worst,
+            not_applicable=reason,
+        )
+
+    @property
+    def _exact_batches(self) -> bool:
+        return self.schedule.batching is Batching.FULL
+
+    def _rounds(self, release: Release, adversary: Adversary) -> NDArray[np.bool_]:
+        if not adversary.is_device or release.reaches_all:
+            return release.rounds
+        return release.rounds & self.schedule.visible(adversary.members(self.schedule.devices))
+
+    def _leaks(self, release: Release, unit: Unit, reading: Reading) -> bool:
+        return reading is Reading.RIGOROUS and release.leak is not None and unit in release.leak.sensitivity
+
+    def _worst(
+        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
+    ) -> tuple[NDArray[np.int64], int]:
+        """Each record's participations, and the record whose Gaussian cost is the largest."""
+        counts = np.zeros(self.schedule.records, dtype=np.int64)
+        cost = np.zeros(self.schedule.records)
+        for release, rounds in protected:
+            taken = self.schedule.counts(rounds)
+            counts = np.maximum(counts, taken)
+            scale = release.noise.std if isinstance(release.noise, Gaussian) and release.noise.std > 0 else 1.0
+            cost += taken * (release.sensitivity[unit] / scale) ** 2
+            if self._leaks(release, unit, reading) and release.leak is not None:
+                cost += self._after_first(rounds) * (release.leak.sensitivity[unit] / scale) ** 2
+        return counts, int(np.argmax(cost))
+
+    def _after_first(self, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """For each record, how many of these rounds come after the first one it takes part in."""
+        seen = np.concatenate([np.cumsum(rounds[::-1])[::-1], [0, 0]])
+        return np.asarray(seen[self.schedule.first_rounds() + 1], dtype=np.int64)
+
+    def _events(
+        self,
+        release: Release,
+        rounds: NDArray[np.bool_],
+        unit: Unit,
+        reading: Reading,
+        secret: bool,
+        worst: int | None,
+    ) -> list[Event]:
+        def event(sensitivity: float, count: int, sampling: Sampling | None = None) -> Event:
+            return Event(
+                kind=release.kind, noise=release.noise, sensitivity=sensitivity, count=count, sampling=sampling
+            )
+
+        own = release.sensitivity[unit]
+        if worst is None:
+            return [event(own, int(rounds.sum()))]
+        if self._leaks(release, unit, reading) and release.leak is not None:
+            later = int(self._after_first(rounds)[worst])
+            first = int(self.schedule.first_rounds()[worst])
+            at_first = int(first < self.schedule.rounds and rounds[first])
+            return [event(own, at_first), event(release.leak.sensitivity[unit], later)]
+        if secret and self.schedule.batching is Batching.POISSON:
+            return [event(own, int(rounds.sum()), Sampling("poisson", self.schedule.rate))]
+        return [event(own, int(self.schedule.counts(rounds)[worst]))]
+
+    def _batch_notes(self, adversary: Adversary, secret: bool) -> list[str]:
+        if self._exact_batches:
+            return ["every record is in every round: nothing is sampled"]
+        if not secret:
+            return [f"{adversary} knows which records were in each batch: no amplification by subsampling"]
+        if self.schedule.batching is Batching.POISSON:
+            return [f"batches are secret and Poisson with rate {self.schedule.rate:.6g}"]
+        return [
+            f"batches are secret but {self.schedule.batching}, not Poisson: counted as known, "
+            "by the schedule's own participation counts"
+        ]
+
+    def _leak_notes(
+        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
+    ) -> list[str]:
+        leaks = [r.leak for r, _ in protected if r.leak is not None and unit in r.leak.sensitivity]
+        if reading is Reading.PAPER:
+            return [f"{leak.carrier} is taken not to depend on the protected data, although it does" for leak in leaks]
+        return [
+            f"{leak.carrier} moves without noise: after a record's first round every release may differ by "
+            f"{leak.sensitivity[unit]:g}"
+            for leak in leaks
+        ]
+
+
+def _owns(adversary: Adversary, unit: Unit) -> str | None:
+    if adversary.kind == "server" and unit is Unit.LABEL:
+        return "the server holds the labels"
+    return None
+
+
+def _explain(release: Release, unit: Unit) -> str:
+    why = "carries no noise" if isinstance(release.noise, Exact) else f"has no bounded sensitivity for the {unit} unit"
+    return f"{release.kind} ({release.what}) {why}"
+
+
+def _cost(exposure: Exposure) -> tuple[float, float]:
+    """Orders exposures of one ledger by what they give away."""
+    gaussian = [e for e in exposure.events if isinstance(e.noise, Gaussian)]
+    return (float(len(exposure.unprotected)), sum(e.count * _mu(e) ** 2 for e in gaussian))

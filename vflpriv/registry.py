@@ -1,0 +1,66 @@
+"""The registry: engines, attacks, audits and accountants, found by looking into their folders and at entry points."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from vflpriv.errors import InputError
+
+__all__ = ["KINDS", "available", "find", "register"]
+
+KINDS = {
+    "engine": "vflpriv.training",
+    "attack": "vflpriv.attacks",
+    "audit": "vflpriv.audits",
+    "accountant": "vflpriv.accountants",
+}
+_FOLDERS = frozenset(package.rsplit(".", 1)[1] for package in KINDS.values())
+
+_registered: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+_loaded: set[str] = set()
+
+T = TypeVar("T")
+
+
+def register(kind: str) -> Callable[[T], T]:
+    """Register a class with `name` and `summary` attributes; used as a decorator.
+
+    A class found through a bare folder name (`attacks` for `vflpriv.attacks`) is a second copy and is refused.
+    """
+
+    def add(item: T) -> T:
+        name, module = str(getattr(item, "name")), str(getattr(item, "__module__", ""))  # noqa: B009
+        if module.split(".")[0] in _FOLDERS:
+            raise ImportError(f"Expected {name!r} to be imported as vflpriv.{module}, not as {module}.")
+        known = _registered[kind].get(name)
+        if known is not None and known.__module__ != module:
+            raise ImportError(f"Expected one {kind} named {name!r}, found it in {known.__module__} and {module}.")
+        _registered[kind][name] = item
+        return item
+
+    return add
+
+
+def available(kind: str) -> dict[str, Any]:
+    """All registered items of a kind by name, sorted; imports their modules on first use."""
+    if kind not in _loaded:
+        package = importlib.import_module(KINDS[kind])
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{KINDS[kind]}.{module.name}")
+        for entry in entry_points(group=f"vflpriv.{kind}s"):
+            register(kind)(entry.load())
+        _loaded.add(kind)
+    return dict(sorted(_registered[kind].items()))
+
+
+def find(kind: str, name: str) -> Any:
+    """The item with this name, or an error that lists what there is."""
+    items = available(kind)
+    if name not in items:
+        raise InputError(kind, name, f"one of {', '.join(items)}")
+    return items[name]

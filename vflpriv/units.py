@@ -1,0 +1,53 @@
+"""The unit of privacy: what differs between two neighbouring worlds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Unit"]
+
+
+class Unit(StrEnum):
+    """An adjacency relation. No budget is printed without one."""
+
+    LABEL = "label"
+    RECORD = "record"
+    FEATURES = "features"
+    ADD_REMOVE = "add-remove"
+    CLIENT_ZERO = "client-zero"
+    CLIENT = "client"
+
+    @property
+    def description(self) -> str:
+        """What one neighbouring world changes, in words."""
+        return _DESCRIPTIONS[self]
+
+    @property
+    def per_record(self) -> bool:
+        """Whether the unit belongs to one record, so that only that record's rounds count."""
+        return self not in (Unit.CLIENT, Unit.CLIENT_ZERO)
+
+    def implies(self, other: Unit) -> bool:
+        """Whether protection of this unit is also protection of `other`, at the same budget.
+
+        Every pair of neighbours under `other` is then a pair of neighbours under this unit.
+
+        >>> Unit.RECORD.implies(Unit.LABEL), Unit.LABEL.implies(Unit.RECORD)
+        (True, False)
+        """
+        return other is self or other in _IMPLIED.get(self, ())
+
+
+_DESCRIPTIONS = {
+    Unit.LABEL: "one record's label replaced",
+    Unit.RECORD: "one record (features and label) replaced",
+    Unit.FEATURES: "one record's block at one device replaced",
+    Unit.ADD_REMOVE: "one record present or absent",
+    Unit.CLIENT_ZERO: "one device's whole block replaced by zeros",
+    Unit.CLIENT: "one device's whole block replaced by anything",
+}
+
+_IMPLIED = {
+    Unit.RECORD: (Unit.LABEL, Unit.FEATURES),
+    Unit.CLIENT: (Unit.CLIENT_ZERO, Unit.FEATURES),
+}

@@ -1,0 +1,25 @@
+"""Verdicts: what is said of a claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Verdict", "Word"]
+
+
+class Word(StrEnum):
+    """The four things that can be said of a claim. "Not refuted" is never "verified"."""
+
+    CONSISTENT = "consistent"
+    VIOLATED = "violated"
+    UNSUPPORTED = "unsupported"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One word, and the sentence that a reviewer can quote."""
+
+    word: Word
+    reason: str

@@ -1,0 +1,96 @@
+"""The wire: every message passes through it, is counted, and is handed to whoever records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from vflpriv.parties import SERVER, Party
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Message", "Recorder", "Traffic", "Transcript", "Wire"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One payload: tensors with a leading replica axis, and the ids of the records they speak of.
+
+    `worlds` exists only in a run with a canary: for each tensor, its noiseless value in either world, (R, 2). It is
+    what an adversary who knows every other record can compute for itself, so audits may read it; it is never sent.
+    """
+
+    round: int
+    sender: Party
+    receiver: Party
+    kind: str
+    tensors: Mapping[str, Tensor]
+    records: Tensor | None = None
+    worlds: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of one replica's payload, ids not counted."""
+        return sum(t[0].numel() * t.element_size() for t in self.tensors.values())
+
+    @property
+    def device(self) -> Party:
+        """The device at the far end of the link to the server."""
+        return self.receiver if self.sender == SERVER else self.sender
+
+
+class Recorder(Protocol):
+    """Whoever wants to see messages as they pass."""
+
+    def record(self, message: Message) -> None: ...
+
+
+@dataclass
+class Traffic:
+    """Payload bytes and messages of one replica, by direction and device; record ids are counted apart, 8 bytes each."""
+
+    up: Counter[Party] = field(default_factory=Counter)
+    down: Counter[Party] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
+    id_bytes: int = 0
+
+    def record(self, message: Message) -> None:
+        side = self.down if message.sender == SERVER else self.up
+        side[message.device] += message.payload_bytes
+        self.messages[message.kind] += 1
+        if message.records is not None:
+            self.id_bytes += 8 * message.records.numel()
+
+    @property
+    def total(self) -> int:
+        """Payload bytes in both directions."""
+        return self.up.total() + self.down.total()
+
+
+@dataclass
+class Transcript:
+    """The recorded messages of a run; `kinds` limits what is kept, `None` keeps all."""
+
+    kinds: frozenset[str] | None = None
+    messages: list[Message] = field(default_factory=list)
+
+    def record(self, message: Message) -> None:
+        if self.kinds is None or message.kind in self.kinds:
+            self.messages.append(message)
+
+
+class Wire:
+    """Counts each message and hands it to the recorders."""
+
+    def __init__(self, *recorders: Recorder) -> None:
+        self.traffic = Traffic()
+        self._recorders = (self.traffic, *recorders)
+
+    def send(self, message: Message) -> Message:
+        """Put one message on the wire and return it as the receiver gets it."""
+        for recorder in self._recorders:
+            recorder.record(message)
+        return message
