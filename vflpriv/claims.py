@@ -15,8 +15,8 @@ __all__ = ["Claim"]
 class Claim:
     """One guarantee: who says it, where, and what it says about which unit under whose eyes.
 
-    A claim is stated in mu (Gaussian DP) or in (epsilon, delta) for a mechanism that is Gaussian; either way `mu`
-    holds the trade-off curve it promises and `delta` the point at which epsilon is read off.
+    `mu` is the trade-off curve it promises, `epsilon` what it says at `delta`. A claim in (ε, δ) alone promises, for a
+    Gaussian mechanism, the curve with that ε at that δ.
     """
 
     key: str
@@ -25,15 +25,40 @@ class Claim:
     statement: str
     unit: Unit
     adversary: Adversary
-    mu: float
+    epsilon: float
     delta: float
+    mu: float
 
-    @property
-    def epsilon(self) -> float:
-        """The claimed epsilon at `delta`."""
-        return epsilon_of(self.mu, self.delta)
+    @classmethod
+    def of_mu(
+        cls, mu: float, delta: float, *, key: str, source: str, where: str, statement: str, unit: Unit, view: str
+    ) -> Claim:
+        """A claim stated as μ-GDP."""
+        return cls(
+            key=key,
+            source=source,
+            where=where,
+            statement=statement,
+            unit=unit,
+            adversary=Adversary.parse(view),
+            epsilon=epsilon_of(mu, delta),
+            delta=delta,
+            mu=mu,
+        )
 
-    @staticmethod
-    def mu_for(epsilon: float, delta: float) -> float:
-        """The mu of a claim that is stated as (epsilon, delta)."""
-        return mu_of(epsilon, delta)
+    @classmethod
+    def of_epsilon(
+        cls, epsilon: float, delta: float, *, key: str, source: str, where: str, statement: str, unit: Unit, view: str
+    ) -> Claim:
+        """A claim stated as (ε, δ)."""
+        return cls(
+            key=key,
+            source=source,
+            where=where,
+            statement=statement,
+            unit=unit,
+            adversary=Adversary.parse(view),
+            epsilon=epsilon,
+            delta=delta,
+            mu=mu_of(epsilon, delta),
+        )

@@ -57,26 +57,31 @@ class Stream:
         words = torch.tensor([[s & _MASK, s >> 32] for s in seeds], dtype=torch.int64)
         return cls(words.to(device))
 
-    def words(self, blocks: int, *path: int, first: int = 0) -> Tensor:
-        """(R, 4 * blocks) 32-bit words: blocks `first` … of the sequence at `path` (three numbers at most)."""
-        a, b, c = (*path, 0, 0, 0)[:3]
-        index = torch.arange(first, first + blocks, dtype=torch.int64, device=self.keys.device)
-        fixed = [torch.full_like(index, value) for value in (a, b, c)]
-        keys = (self.keys[:, 0:1], self.keys[:, 1:2])
-        return torch.stack(philox((index, *fixed), keys), dim=-1).flatten(1)
+    def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> Tensor:
+        """32-bit words, (R, 4 * blocks): blocks `first` … of the sequence at `path`, three numbers at most.
 
-    def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:
-        """(R, count) float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
-        words = self.words(-(-count // 4), *path, first=first)[:, :count]
+        Where a number is an int64 tensor of K numbers, K sequences are drawn at once: (R, K, 4 * blocks).
+        """
+        device = self.keys.device
+        index = torch.arange(first, first + blocks, dtype=torch.int64, device=device)
+        several = any(isinstance(number, Tensor) for number in path)
+        shape = (-1, 1) if several else (-1,)
+        rest = [torch.as_tensor(n, dtype=torch.int64, device=device).reshape(shape) for n in (*path, 0, 0, 0)[:3]]
+        keys = self.keys.unflatten(0, (-1, 1)) if several else self.keys
+        return torch.stack(philox((index, *rest), (keys[..., 0:1], keys[..., 1:2])), dim=-1).flatten(-2)
+
+    def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
+        """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
+        words = self.words(-(-count // 4), *path, first=first)[..., :count]
         return (words.to(torch.float32) + 0.5) * 2.0**-32
 
-    def normal(self, count: int, *path: int, first: int = 0) -> Tensor:
-        """(R, count) standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
+    def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
+        """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
         blocks = -(-count // 4)
-        uniform = self.uniform(4 * blocks, *path, first=first).unflatten(1, (blocks, 2, 2))
+        uniform = self.uniform(4 * blocks, *path, first=first).unflatten(-1, (2 * blocks, 2))
         radius = torch.sqrt(-2.0 * torch.log(uniform[..., 0]))
         angle = uniform[..., 1] * (2 * math.pi)
-        return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1).flatten(1)[:, :count]
+        return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1).flatten(-2)[..., :count]
 
 
 def secure_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:

@@ -1,0 +1,65 @@
+# Everything here works on a machine with Python 3.11 and make: the first run sets up .venv, later ones reuse it.
+
+VENV     ?= .venv
+OUT      ?= vflpriv-report
+WORKERS  ?= 2
+PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+BIN      := $(VENV)/bin
+PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help audit test test-slow lint types format bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, found {v[0]}.{v[1]}.")'
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing (once; a few minutes)"
+	@$(PIP) install -c constraints.txt -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+audit: $(VENV)/.test  ## the default audit, on data that ships with the packages; OUT=folder
+	@code=0; $(BIN)/vflpriv audit --out '$(OUT)' || code=$$?; \
+	case $$code in 0|1) echo "Report: $(OUT)/" ;; esac; \
+	case $$code in \
+	  0) ;; \
+	  1) echo "The audit's own exit code was 1: a published claim is violated." ;; \
+	  *) exit $$code ;; \
+	esac
+
+test: $(VENV)/.test  ## all tests but the slow ones
+	@$(ONE) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS)
+
+test-slow: $(VENV)/.test  ## the slow tests
+	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+
+lint: $(VENV)/.dev types  ## style, format and types
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check .
+
+types: $(VENV)/.dev  ## mypy --strict on every package
+	@$(BIN)/python tools/typecheck.py
+
+format: $(VENV)/.dev  ## rewrite the files in the one format
+	@$(BIN)/ruff check -q --fix .
+	@$(BIN)/ruff format -q .
+
+bench: $(VENV)/.test  ## speed, memory, tightness
+	@set -e; for file in benchmarks/[!_]*.py; do \
+	  test -e "$$file" || { echo "No benchmarks yet."; break; }; \
+	  echo "== $$file"; $(BIN)/python "$$file"; \
+	done
+
+clean:  ## everything that was built, except reports and data
+	@rm -rf $(VENV) build dist *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

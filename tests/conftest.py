@@ -1,0 +1,28 @@
+"""Shared set-up: the tests run against this checkout, and Hypothesis draws the same examples on every machine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("vflpriv", "vflpriv.accountants", "vflpriv.attacks", "vflpriv.audits", "vflpriv.training")
+
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("thorough", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("VFLPRIV_HYPOTHESIS", "default"))
+
+
+def pytest_configure() -> None:
+    """Another copy of the package on the path would be tested in place of this one, and pass."""
+    for package in PACKAGES:
+        if not (ROOT / package.removeprefix("vflpriv.") / "__init__.py").exists():
+            continue  # REMOVE once accountants/ has its first file
+        found = importlib.import_module(package).__file__
+        wanted = ROOT / package.removeprefix("vflpriv.")
+        if found is None or Path(found).resolve().parent != wanted:
+            raise pytest.UsageError(f"Expected {package} to come from {wanted}, found {found}: pip install -e . here.")

@@ -1,0 +1,1 @@
+"""Training engines, one a file, and the noise mechanisms they are given."""

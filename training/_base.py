@@ -1,0 +1,215 @@
+"""The one round loop: who is active, which batch, uplink, server, downlink, update; all through the wire."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from vflpriv.canaries import Canary
+from vflpriv.claims import Claim
+from vflpriv.data import VerticalData
+from vflpriv.errors import InputError
+from vflpriv.ledger import Ledger
+from vflpriv.parties import SERVER, Party, device
+from vflpriv.random import Stream
+from vflpriv.schedules import Activation, Batching, Schedule
+from vflpriv.training._mechanisms import Mechanism
+from vflpriv.wire import Message, Wire
+
+__all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
+
+
+class EngineSettings(BaseModel):
+    """What every engine can be told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rounds: int = Field(ge=1, description="communication rounds T; asynchronous engines count every device's")
+    batch_size: int = Field(ge=1, description="records in a round, B")
+    schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
+    hidden: tuple[int, ...] = Field((), description="widths of the bottom models' hidden layers")
+    embedding: int = Field(16, ge=1, description="width of a device's embedding")
+    top_hidden: tuple[int, ...] = Field((), description="widths of the top model's hidden layers")
+    device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
+    server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a party puts on the wire; `worlds` as in `Message`."""
+
+    kind: str
+    tensors: Mapping[str, Tensor]
+    worlds: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Test accuracy and training loss, (R,) each."""
+
+    accuracy: Tensor
+    loss: Tensor
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device a setting means; `auto` takes the accelerator that is there."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise InputError("device", name, "auto, cpu, cuda or mps") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+class Engine(ABC):
+    """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    settings_type: ClassVar[type[EngineSettings]]
+    asynchronous: ClassVar[bool]
+
+    def __init__(
+        self,
+        data: VerticalData,
+        settings: Any,
+        *,
+        schedule: Schedule,
+        seed: int,
+        replicas: Sequence[int] = (0,),
+        torch_device: torch.device | None = None,
+        canary: Canary | None = None,
+    ) -> None:
+        self.torch_device = torch_device or torch.device("cpu")
+        self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
+        self.settings, self.schedule, self.canary = settings, schedule, canary
+        self.seed, self.replicas = seed, tuple(replicas)
+        self._order = torch.from_numpy(schedule.order).to(self.torch_device)
+        self.setup()
+
+    # What a variant declares ---------------------------------------------------------------------------------------
+
+    @staticmethod
+    @abstractmethod
+    def ledger(settings: Any, schedule: Schedule) -> Ledger:
+        """All releases of a run with these settings."""
+
+    @staticmethod
+    @abstractmethod
+    def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
+        """What the engine's paper promises for these settings."""
+
+    @staticmethod
+    @abstractmethod
+    def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Mechanism]:
+        """The mechanisms of a run by the kind of message they protect."""
+
+    @staticmethod
+    def published_noise(settings: Any, schedule: Schedule) -> float:
+        """The noise std that the engine's paper prescribes for its claim."""
+        raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
+
+    @classmethod
+    def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
+        """Batches and active devices of all rounds."""
+        return Schedule.draw(
+            batching=settings.schedule,
+            activation=settings.activation if cls.asynchronous else Activation.ALL,
+            rates=settings.rates if cls.asynchronous else None,
+            records=records,
+            batch_size=settings.batch_size,
+            rounds=settings.rounds,
+            devices=devices,
+            seed=seed,
+        )
+
+    # What a variant does -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def setup(self) -> None:
+        """Make models and state."""
+
+    @abstractmethod
+    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
+        """What device m sends."""
+
+    @abstractmethod
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        """What the server answers to each active device, its own update included."""
+
+    @abstractmethod
+    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
+        """Device m's update."""
+
+    @abstractmethod
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """(replicas, B, classes) logits of the first replicas with the current models."""
+
+    # What all share ------------------------------------------------------------------------------------------------
+
+    def stream(self, name: str) -> Stream:
+        """One of the run's named random streams, a sequence of its own for each replica."""
+        return Stream.of(self.seed, name, self.replicas, self.torch_device)
+
+    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
+        """All rounds."""
+        for round_ in range(self.schedule.rounds):
+            self.round(round_, wire)
+            if advance is not None:
+                advance(1)
+
+    def round(self, round_: int, wire: Wire) -> None:
+        """One round of all replicas."""
+        start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
+        records = self._order[start : start + size]
+        members = self.schedule.members(round_)
+        uplinks = {
+            m: _send(wire, round_, device(m), SERVER, self.uplink(round_, m, records), records) for m in members
+        }
+        replies = self.serve(round_, records, uplinks)
+        for m in members:
+            reply = _send(wire, round_, SERVER, device(m), replies[m], records)
+            self.update(round_, m, records, reply)
+
+    def canary_position(self, round_: int) -> int | None:
+        """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
+        if self.canary is None:
+            return None
+        place = (self.schedule.batch(round_) == self.canary.record).nonzero()[0]
+        return int(place[0]) if len(place) else None
+
+    @torch.no_grad()
+    def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
+        """Test accuracy, and mean loss over the first training records, of the first replicas."""
+        count = min(replicas, len(self.replicas))
+        labels = self.data.labels[:records].expand(count, -1)
+        logits = self.predict([block[:records] for block in self.data.blocks], count)
+        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+        guesses = self.predict(self.data.test_blocks, count).argmax(-1)
+        accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
+        return Evaluation(accuracy, loss)
+
+
+def _send(
+    wire: Wire, round_: int, sender: Party, receiver: Party, payload: Payload, records: Tensor
+) -> Mapping[str, Tensor]:
+    message = Message(
+        round=round_,
+        sender=sender,
+        receiver=receiver,
+        kind=payload.kind,
+        tensors=payload.tensors,
+        records=records,
+        worlds=payload.worlds,
+    )
+    return wire.send(message).tensors

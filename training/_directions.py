@@ -1,0 +1,127 @@
+"""Random directions on the √d-sphere over all of a party's parameters at once, regenerated from their seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vflpriv.random import Stream
+from vflpriv.training._models import Model, descend, size_of
+
+__all__ = ["Direction", "Directions", "Shifted", "move_along"]
+
+_PREFETCH = 1 << 18
+_PREFETCH_ROUNDS = 64
+
+
+class _Layout:
+    """Where each parameter lies in a party's sequence: every one starts on a block of four."""
+
+    def __init__(self, model: Model) -> None:
+        self.shapes = model.shapes
+        self.size = size_of(model)
+        self.first: dict[str, int] = {}
+        blocks = 0
+        for name, shape in model.shapes.items():
+            self.first[name] = blocks
+            blocks += -(-math.prod(shape) // 4)
+        self.length = 4 * blocks
+
+
+class Direction(Mapping[str, Tensor]):
+    """u = √d · g/‖g‖, g standard normal over all d parameters of the party. Indexing gives one parameter's part.
+
+    With `flat` the normals are held; without it each part is drawn anew when it is asked for (MeZO), so that a step
+    needs the memory of one parameter, not of the model.
+    """
+
+    def __init__(self, layout: _Layout, stream: Stream, path: tuple[int, int], flat: Tensor | None) -> None:
+        self._layout, self._stream, self._path, self._flat = layout, stream, path, flat
+        square = sum(self._normal(name).square().sum(1) for name in layout.shapes)
+        self._scale = math.sqrt(layout.size) * torch.rsqrt(torch.as_tensor(square))
+
+    def _normal(self, name: str) -> Tensor:
+        count, first = math.prod(self._layout.shapes[name]), self._layout.first[name]
+        if self._flat is not None:
+            return self._flat[:, 4 * first : 4 * first + count]
+        return self._stream.normal(count, *self._path, first=first)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return (self._normal(name) * self._scale.unsqueeze(1)).unflatten(1, self._layout.shapes[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout.shapes)
+
+    def __len__(self) -> int:
+        return len(self._layout.shapes)
+
+
+class Shifted(Mapping[str, Tensor]):
+    """parameters + step · direction, one parameter at a time, when it is asked for."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], direction: Direction, step: float) -> None:
+        self._parameters, self._direction, self._step = parameters, direction, step
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.add(self._parameters[name], self._direction[name], alpha=self._step)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+
+class Directions:
+    """The directions of all parties and rounds: a pure function of (seed, replica, party, round).
+
+    `lean` draws a parameter's part whenever it is needed. Otherwise a few rounds' normals are drawn at once; the
+    numbers are the same.
+    """
+
+    def __init__(self, stream: Stream, models: Sequence[Model], turns: Sequence[int], *, lean: bool) -> None:
+        self._stream, self._lean = stream, lean
+        self._layouts = [_Layout(model) for model in models]
+        self._turns = turns
+        longest = max(layout.length for layout in self._layouts)
+        room = _PREFETCH // max(1, longest * len(stream.keys))
+        self._chunk = max(1, min(_PREFETCH_ROUNDS, room))
+        self._held: dict[bool, tuple[int, Tensor]] = {}
+
+    def at(self, round_: int, party: int) -> Direction:
+        """The direction of one party in one round; the server is the party behind the last device."""
+        layout = self._layouts[party]
+        flat = None if self._lean else self._flat(round_, party)
+        return Direction(layout, self._stream, (round_, party), flat)
+
+    def _flat(self, round_: int, party: int) -> Tensor:
+        if self._chunk == 1:
+            return self._stream.normal(self._layouts[party].length, round_, party)
+        server = party == len(self._layouts) - 1
+        begin = round_ - round_ % self._chunk
+        if self._held.get(server, (-1,))[0] != begin:
+            rounds = range(begin, min(begin + self._chunk, len(self._turns)))
+            parties = [party if server else self._turns[t] for t in rounds]
+            length = max(self._layouts[p].length for p in parties)
+            numbers = torch.tensor([list(rounds), parties], dtype=torch.int64).to(self._stream.keys.device)
+            self._held[server] = (begin, self._stream.normal(length, numbers[0], numbers[1]))
+        return self._held[server][1][:, round_ - begin]
+
+
+def move_along(
+    parameters: Mapping[str, Tensor],
+    direction: Direction,
+    scalar: Tensor,
+    *,
+    rate: float,
+    momentum: float,
+    velocity: dict[str, Tensor],
+) -> None:
+    """w -= rate · scalar · u in place, with heavy-ball momentum if asked for; `scalar` is (R,)."""
+    for name, value in parameters.items():
+        part = direction[name]
+        step = {name: part * scalar.reshape(-1, *(1 for _ in part.shape[1:]))}
+        descend({name: value}, step, rate=rate, momentum=momentum, velocity=velocity)

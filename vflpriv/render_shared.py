@@ -1,0 +1,48 @@
+"""What every renderer says of a report in the same words: its verdict, its strongest evidence, why an epsilon is infinite."""
+
+from __future__ import annotations
+
+import math
+
+from vflpriv.formatting import clean
+from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.verdicts import Word
+
+__all__ = ["banner", "best_attack", "strongest", "why_infinite", "worst_word"]
+
+_SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
+
+
+def strongest(claim: ClaimRow) -> MeasurementRow | None:
+    """The measurement that says most about a claim: the highest lower bound, the later one of two equals."""
+    return max(reversed(claim.measurements), key=lambda m: m.mu_lower, default=None)
+
+
+def why_infinite(budget: BudgetRow) -> str:
+    """The messages that make epsilon infinite; empty where it is finite or no message is to blame."""
+    if math.isfinite(budget.epsilon_upper):
+        return ""
+    return ", ".join(clean(kind) for kind in budget.unprotected)
+
+
+def worst_word(report: Report) -> Word | None:
+    """The gravest verdict of the report; None without claims."""
+    return next((word for word in _SEVERITY if report.count(word)), None)
+
+
+def banner(report: Report) -> str:
+    """The verdict as a sentence. What was not refuted is never called verified."""
+    total = sum(len(system.claims) for system in report.systems)
+    word = worst_word(report)
+    if word is None:
+        return "No claim to check"
+    number = report.count(word)
+    subject = f"{number} of {total} claims {'is' if number == 1 else 'are'}" if total > 1 else "The claim is"
+    if word is Word.CONSISTENT:
+        return f"{subject} consistent with what was measured"
+    return f"{subject} {word}"
+
+
+def best_attack(system: SystemRow) -> AttackRow | None:
+    """The attack that guesses most, among those that apply."""
+    return max((a for a in system.attacks if a.success is not None), key=lambda a: a.success or 0.0, default=None)

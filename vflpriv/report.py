@@ -1,0 +1,226 @@
+"""The report, as data: one canonical `report.json`, from which every other format is rendered."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vflpriv.errors import InputError
+from vflpriv.verdicts import Word
+
+__all__ = [
+    "SCHEMA",
+    "AttackRow",
+    "BudgetRow",
+    "ClaimRow",
+    "MeasurementRow",
+    "Report",
+    "SensitivityRow",
+    "SystemRow",
+    "Traffic",
+    "Utility",
+    "read_report",
+    "write_atomically",
+]
+
+SCHEMA = "vflpriv-report/1"
+
+
+class Row(BaseModel):
+    """A frozen piece of the report; infinities are written as strings, since JSON has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class BudgetRow(Row):
+    """What an accountant says of one unit under one adversary's eyes."""
+
+    adversary: str
+    unit: str
+    reading: str
+    batches: str
+    accountant: str
+    method: str
+    delta: float
+    mu: float | None
+    epsilon_lower: float
+    epsilon: float
+    epsilon_upper: float
+    participations: int | None
+    """How often the worst record passes before the adversary's eyes."""
+    participation_histogram: dict[int, int]
+    """How many records take part that often."""
+    assumptions: tuple[str, ...]
+    approximations: dict[str, float]
+    unprotected: tuple[str, ...]
+    not_applicable: str | None
+
+
+class MeasurementRow(Row):
+    """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""
+
+    canary: str
+    canary_description: str
+    adversary: str
+    unit: str
+    record: int
+    trials_per_world: int
+    false_positives: int
+    false_negatives: int
+    confidence: float
+    mu_lower: float
+    mu_estimate: float
+    mu_rectangle: float
+    """The same bound from two separate error rates, as most tools compute it."""
+    epsilon_lower: float
+    """At the claim's delta, valid for any mechanism."""
+    epsilon_from_mu: float | None
+    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
+    mu_accounted: float | None
+    p_value: float
+    p_adjusted: float
+    """Holm over all tests of the report."""
+    refutes: bool
+    curve: tuple[tuple[float, float], ...]
+    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
+
+
+class ClaimRow(Row):
+    """A published guarantee with its three numbers and the verdict."""
+
+    key: str
+    source: str
+    where: str
+    statement: str
+    unit: str
+    unit_description: str
+    adversary: str
+    delta: float
+    epsilon: float
+    mu: float
+    accounted: BudgetRow
+    """Rigorous."""
+    paper_reading: BudgetRow | None
+    """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
+    measurements: tuple[MeasurementRow, ...]
+    verdict: Word
+    reason: str
+    reproduce: str
+
+
+class SensitivityRow(Row):
+    """A declared sensitivity against the largest difference a search over neighbours found."""
+
+    mechanism: str
+    unit: str
+    declared: float
+    observed: float
+    searched: int
+    witness: str
+    holds: bool
+
+
+class AttackRow(Row):
+    """One attack through one view: its success, or why it does not apply."""
+
+    attack: str
+    adversary: str
+    target: str
+    success: float | None
+    low: float | None
+    high: float | None
+    chance: float | None
+    guesses: int
+    not_applicable: str | None
+
+
+class Utility(Row):
+    """How well the trained model does; the interval is over replicas."""
+
+    replicas: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    loss_before: float
+    loss_after: float
+
+
+class Traffic(Row):
+    """Payload bytes of one training, by direction; record ids apart."""
+
+    up: int
+    down: int
+    ids: int
+    messages: dict[str, int]
+
+
+class SystemRow(Row):
+    """One audited system."""
+
+    key: str
+    title: str
+    engine: str
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    rounds: int
+    claims: tuple[ClaimRow, ...]
+    budgets: tuple[BudgetRow, ...]
+    sensitivity: tuple[SensitivityRow, ...]
+    attacks: tuple[AttackRow, ...]
+    utility: Utility | None
+    traffic: Traffic | None
+
+
+class Report(Row):
+    """Everything one audit found. The same configuration and seed give the same bytes."""
+
+    schema_version: str = SCHEMA
+    tool_version: str
+    seed: int
+    confidence: float
+    systems: tuple[SystemRow, ...]
+    not_tested: tuple[str, ...]
+    config: dict[str, Any]
+    exit_code: int
+
+    def count(self, word: Word) -> int:
+        """How many claims have this verdict."""
+        return sum(c.verdict is word for s in self.systems for c in s.claims)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        total = sum(len(s.claims) for s in self.systems)
+        if total == 0:
+            return "no claim to check"
+        parts = [f"{self.count(word)} {word}" for word in Word if self.count(word)]
+        return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}"
+
+    def to_json(self) -> str:
+        """Canonical JSON: stable key order, two spaces, a final newline."""
+        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+
+
+def read_report(path: Path) -> Report:
+    """Read `report.json` back, or say what is wrong with it in one line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError("report", str(path), f"a readable report.json ({error.strerror})") from error
+    try:
+        return Report.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InputError(f"report {path.name}: {where}", first.get("input"), first["msg"]) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
