@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincc, betainccinv, betaincinv, ndtr, ndtri
+from scipy.special import betaincc, betainccinv, betaincinv, expit, ndtr, ndtri
 
 from vflpriv.tradeoff import epsilon_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "mu_error_rate",
     "mu_estimate",
     "mu_rectangle",
+    "p_value_dp",
     "p_value_gdp",
 ]
 
@@ -206,6 +207,17 @@ def p_value_gdp(errors: Errors, mu: float) -> float:
     if not mu >= 0:
         raise ValueError(f"Expected mu={mu} >= 0.")
     return float(_tail(_balanced(errors).total, errors.trials, float(ndtr(-mu / 2))))
+
+
+def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
+    """The p-value of "the mechanism is (epsilon, delta)-DP", for any mechanism: p = (1 - delta) / (1 + e^eps).
+
+    Valid at every level, as `p_value_gdp`; the other side of `epsilon_error_rate`.
+    """
+    _check_delta(delta)
+    if not epsilon >= 0:
+        raise ValueError(f"Expected epsilon={epsilon} >= 0.")
+    return float(_tail(_balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
 
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:

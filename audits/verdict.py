@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vflpriv.audits._bounds import Errors
 from vflpriv.budgets import Budget
 from vflpriv.claims import Claim
+from vflpriv.formatting import confidence, delta, epsilon, exact, mu, p_value
 from vflpriv.verdicts import Verdict, Word
 from vflpriv.views import Adversary
 
@@ -22,8 +23,10 @@ _TOLERANCE = 1e-6
 class ClaimTest:
     """One two-world test of a claim.
 
-    `mu_lower` is this test's own lower bound at confidence 1 - alpha, `p_value` the claim's under this test;
-    `rejected` says whether Holm's procedure over *all* tests of the report rejects the claim by it.
+    `mu_lower` is this test's own lower bound at confidence 1 - alpha, `p_value` the claim's under this test (of
+    `p_value_gdp`); `rejected` says whether Holm's procedure over *all* tests of the report rejects the claim by it.
+    `epsilon_lower` is given where the claim is (epsilon, delta) of a mechanism whose curve is not Gaussian: then the
+    p-value is that of `p_value_dp`, and epsilon is compared instead of mu.
     """
 
     canary: str
@@ -32,6 +35,16 @@ class ClaimTest:
     mu_lower: float
     p_value: float
     rejected: bool
+    epsilon_lower: float | None = None
+
+    @property
+    def lower(self) -> float:
+        """The bound that is compared with the claim."""
+        return self.mu_lower if self.epsilon_lower is None else self.epsilon_lower
+
+    def claimed(self, claim: Claim) -> float:
+        """What it is compared with."""
+        return claim.mu if self.epsilon_lower is None else claim.epsilon
 
 
 def judge(
@@ -47,7 +60,7 @@ def judge(
     """What can be said of a claim.
 
     * not applicable: the question does not arise, for the reason given;
-    * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claimed mu),
+    * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim),
       or the sensitivity search found a witness beyond the bound that the guarantee rests on;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
@@ -73,14 +86,17 @@ def judge(
 
 
 def _refutation(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str | None:
-    refuting = [test for test in tests if test.rejected and test.mu_lower > claim.mu]
+    refuting = [test for test in tests if test.rejected and test.lower > test.claimed(claim)]
     if not refuting:
         return None
-    test = min(refuting, key=lambda t: (t.p_value, -t.mu_lower))
-    measured, claimed = _apart(test.mu_lower, claim.mu)
+    test = min(refuting, key=lambda t: (t.p_value, -t.lower))
+    letter, write = _scale(test)
+    measured, claimed = _apart(write, test.lower, test.claimed(claim))
+    p = p_value(test.p_value)
     return (
-        f"one test measured μ ≥ {measured} at {_percent(1 - alpha)} confidence, above the claimed μ = {claimed}: "
-        f"{_setting(test)}, p = {test.p_value:.2g}, rejected at a family-wise error of {_percent(alpha)} (Holm)"
+        f"one test measured {letter} ≥ {measured} at {confidence(1 - alpha)} confidence, above the claimed {letter} = "
+        f"{claimed}: {_setting(test)}, p {p if p.startswith('<') else f'= {p}'}, rejected at a family-wise error of "
+        f"{confidence(alpha)} (Holm)"
     )
 
 
@@ -88,9 +104,13 @@ def _broken(witness: str | None) -> str | None:
     return f"the sensitivity search found a witness beyond the declared bound: {witness}" if witness else None
 
 
+def _scale(test: ClaimTest) -> tuple[str, Callable[[float], str]]:
+    return ("μ", mu) if test.epsilon_lower is None else ("ε", epsilon)
+
+
 def _setting(test: ClaimTest) -> str:
     errors = test.errors
-    trials = f"2 x {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
+    trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
     wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
     return f"{test.canary} canary, view {test.adversary}, {wrong} in {trials}"
 
@@ -98,14 +118,15 @@ def _setting(test: ClaimTest) -> str:
 def _tested(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str:
     if not tests:
         return "no trials were run"
-    best = max(tests, key=lambda t: t.mu_lower)
-    confidence = f"{_percent(1 - alpha)} confidence"
+    best = max(tests, key=lambda t: t.lower)
+    letter, write = _scale(best)
+    level, bound = f"{confidence(1 - alpha)} confidence", f"{letter} ≥ {write(best.lower)}"
     if len(tests) == 1:
-        said = f"its one test does not refute it (μ ≥ {best.mu_lower:.4g} at {confidence}: {_setting(best)})"
+        said = f"its one test does not refute it ({bound} at {level}: {_setting(best)})"
     else:
-        largest = f"the largest bound, each at {confidence}, is μ ≥ {best.mu_lower:.4g}"
+        largest = f"the largest bound, each at {level}, is {bound}"
         said = f"its {len(tests)} tests do not refute it ({largest}: {_setting(best)})"
-    return f"{said} after Holm's correction" if best.mu_lower > claim.mu else said
+    return f"{said} after Holm's correction" if best.lower > best.claimed(claim) else said
 
 
 def _exceeds(budget: Budget, claim: Claim) -> bool:
@@ -115,35 +136,26 @@ def _exceeds(budget: Budget, claim: Claim) -> bool:
 
 
 def _comparison(budget: Budget, claim: Claim, *, exceeds: bool) -> str:
+    at = f"at δ = {delta(claim.delta)}"
     if exceeds and math.isinf(budget.upper):
-        claimed = f"against the claimed ε = {_number(claim.epsilon)}"
-        return f"no finite ε can be accounted for at δ = {claim.delta:g}, {claimed}"
-    write = _apart if exceeds else _plain
-    upper, claimed = write(budget.upper, claim.epsilon)
+        return f"no finite ε can be accounted for {at}, against the claimed ε = {epsilon(claim.epsilon)}"
+    pair = _apart if exceeds else _plain
+    upper, claimed = pair(epsilon, budget.upper, claim.epsilon)
     if budget.mu is not None:
-        mu, mu_claimed = write(budget.mu, claim.mu)
-        upper, claimed = f"{upper} (μ = {mu})", f"{claimed} (μ = {mu_claimed})"
-    verb = "exceeds" if exceeds else "is within"
-    return f"accounted ε ≤ {upper} {verb} the claimed ε = {claimed} at δ = {claim.delta:g}"
+        mu_upper, mu_claimed = pair(mu, budget.mu, claim.mu)
+        upper, claimed = f"{upper} (μ = {mu_upper})", f"{claimed} (μ = {mu_claimed})"
+    return f"accounted ε ≤ {upper} {'exceeds' if exceeds else 'is within'} the claimed ε = {claimed} {at}"
 
 
 def _paper(budget: Budget | None) -> str:
-    return "" if budget is None else f"; the paper's own reading gives ε ≤ {_number(budget.upper)}"
+    return "" if budget is None else f"; the paper's own reading gives ε ≤ {epsilon(budget.upper)}"
 
 
-def _number(value: float, digits: int = 4) -> str:
-    return "∞" if math.isinf(value) else f"{value:.{digits}g}"
+def _plain(write: Callable[[float], str], value: float, other: float) -> tuple[str, str]:
+    return write(value), write(other)
 
 
-def _plain(value: float, other: float) -> tuple[str, str]:
-    return _number(value), _number(other)
-
-
-def _apart(value: float, other: float) -> tuple[str, str]:
+def _apart(write: Callable[[float], str], value: float, other: float) -> tuple[str, str]:
     """Both numbers with as many digits as it takes to see that they differ."""
-    pairs = [(_number(value, digits), _number(other, digits)) for digits in (4, 6, 8, 10, 12)]
+    pairs = [_plain(w, value, other) for w in (write, exact, "{:.12g}".format)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g} %"

@@ -133,6 +133,12 @@ class Engine(ABC):
             seed=seed,
         )
 
+    @classmethod
+    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
+        """Roughly the memory of one replica, by which an audit decides how many advance together."""
+        widest = max(settings.embedding * data.devices, *(block[0].numel() for block in data.blocks))
+        return 4 * 8 * (widest**2 + settings.batch_size * widest)
+
     # What a variant does -------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -6,8 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,6 +27,8 @@ class Mechanism(ABC):
     """
 
     noise_std: float
+    scalar: ClassVar[bool] = False
+    """Whether a record contributes one number, so that inputs are (R, B); otherwise (R, B, width)."""
 
     @abstractmethod
     def noiseless(self, values: Tensor) -> Tensor:
@@ -34,6 +38,25 @@ class Mechanism(ABC):
     @abstractmethod
     def sensitivity(self) -> Mapping[Unit, float]:
         """For each unit, a bound on the L2 distance between the noiseless values of two neighbouring inputs."""
+
+    @property
+    def declared(self) -> Mapping[Unit, float]:
+        """The bounds that a published proof relies on; the proven ones unless it is mistaken."""
+        return self.sensitivity
+
+    def neighbour(self, unit: Unit, values: Tensor, other: Tensor) -> Tensor:
+        """The input of a neighbouring world: `values` with record 0, or everything, taken from `other` or blanked."""
+        axis = 1
+        mine, rest = values.narrow(axis, 0, 1), values.narrow(axis, 1, values.shape[axis] - 1)
+        if unit is Unit.ADD_REMOVE:
+            return torch.cat((torch.zeros_like(mine), rest), dim=axis)
+        if unit.per_record:
+            return torch.cat((other.narrow(axis, 0, 1), rest), dim=axis)
+        return self.blank(other) if unit is Unit.CLIENT_ZERO else other
+
+    def blank(self, other: Tensor) -> Tensor:
+        """The input when a device's block is all zeros; anything at all, where the device is only one of its sources."""
+        return other
 
     @property
     def noise(self) -> Noise:
@@ -91,6 +114,7 @@ class ScalarMean(Mechanism):
     has no lower bound: the sensitivity is infinite.
     """
 
+    scalar = True
     clip: float
     batch_size: int
     two_sided: bool = True
@@ -106,6 +130,10 @@ class ScalarMean(Mechanism):
     def sensitivity(self) -> Mapping[Unit, float]:
         if not self.two_sided:
             return dict.fromkeys(Unit, math.inf)
+        return self.declared
+
+    @property
+    def declared(self) -> Mapping[Unit, float]:
         return _mean_sensitivity(self.clip, self.batch_size)
 
     @property
@@ -144,6 +172,9 @@ class ClientClip(Mechanism):
 
     clip: float
 
+    def blank(self, other: Tensor) -> Tensor:
+        return torch.zeros_like(other)
+
     def noiseless(self, values: Tensor) -> Tensor:
         norm = values.flatten(-2).norm(dim=-1).clamp(min=1e-30)
         return values * (self.clip / norm).clamp(max=1.0)[..., None, None]
@@ -169,6 +200,9 @@ class EmbeddingClip(Mechanism):
 
     clip: float
     batch_size: int
+
+    def blank(self, other: Tensor) -> Tensor:
+        return torch.zeros_like(other)
 
     def noiseless(self, values: Tensor) -> Tensor:
         norm = values.norm(dim=-1, keepdim=True).clamp(min=1e-30)

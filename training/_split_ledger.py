@@ -20,6 +20,7 @@ from vflpriv.units import Unit
 __all__ = ["SplitSettings", "claims", "ledger", "mechanisms"]
 
 _FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+_LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 _ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
 _DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
 
@@ -56,24 +57,28 @@ def mechanisms(settings: SplitSettings, schedule: Schedule) -> Mapping[str, Mech
 
 
 def ledger(settings: SplitSettings, schedule: Schedule) -> Ledger:
-    """Embeddings (or logits) up, exact gradients down, and the trained models."""
+    """Embeddings (or logits) up, exact gradients down, and the trained models.
+
+    A gradient reads the other devices' features through their uplinks alone: where those are noised it is
+    post-processing of them, otherwise it is exact in the features too. A device's own model read its raw features.
+    """
     every = np.ones(schedule.rounds, dtype=np.bool_)
     last = np.arange(schedule.rounds) == schedule.rounds - 1
-    sums = settings.aggregation == "sum"
+    sums, protected = settings.aggregation == "sum", settings.noise_std > 0
     up = mechanisms(settings, schedule)["embeddings"].describe(
         kind="logits" if sums else "embeddings",
         what=f"{'logits' if sums else 'embeddings'}, device to server",
         rounds=every,
-        seen_by=_ONLOOKERS,
+        seen_by=_ONLOOKERS | _DEVICES if protected else _ONLOOKERS,
+        reaches_all=protected,
     )
-    exact = NoNoise(depends_on=frozenset(Unit))
-    down = exact.describe(
+    down = NoNoise(depends_on=_LABEL_UNITS if protected else frozenset(Unit)).describe(
         kind="logit-gradient" if sums else "embedding-gradient",
         what="exact per-record gradients, server to device",
         rounds=every,
         seen_by=_DEVICES,
     )
-    model = exact.describe(
+    model = NoNoise(depends_on=frozenset(Unit)).describe(
         kind="models", what="the trained models, moved by exact gradients", rounds=last, seen_by=frozenset({"model"})
     )
     return Ledger(schedule=schedule, releases=(up, down, model))

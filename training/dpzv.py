@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from vflpriv.data import VerticalData
 from vflpriv.registry import register
 from vflpriv.training import _dpzv_ledger
 from vflpriv.training._base import Engine, Payload
@@ -39,6 +40,10 @@ class Dpzv(Engine):
     ledger = staticmethod(_dpzv_ledger.ledger)
     claims = staticmethod(_dpzv_ledger.claims)
     published_noise = staticmethod(_dpzv_ledger.published_noise)
+
+    @classmethod
+    def state_bytes(cls, settings: DpzvSettings, data: VerticalData) -> int:
+        return super().state_bytes(settings, data) + 4 * data.records * data.devices * settings.embedding
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices

@@ -35,7 +35,7 @@ class Canary:
     """One record in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
 
     `labels` are the record's label in either world. `at_clip` puts its contribution at the clip instead, plus in world 0
-    and minus in world 1. `blocks` replaces its features, the same in both worlds.
+    and minus in world 1. `blocks` replaces its features, (R, *shape of the device's block), the same in both worlds.
     """
 
     kind: CanaryKind
@@ -54,9 +54,9 @@ class Canary:
 
     def into(self, data: VerticalData) -> VerticalData:
         """The data with this canary in it: every replica sees its own world."""
-        replicas = len(self.world)
-        record = torch.tensor([self.record], dtype=torch.int64, device=data.labels.device)
-        pair = torch.tensor(self.labels, dtype=torch.int64, device=data.labels.device)
-        labels = None if self.at_clip else pair[self.world.to(pair.device)].unsqueeze(1)
-        blocks = {m: b.to(data.labels.device).expand(replicas, 1, *b.shape) for m, b in self.blocks.items()}
+        device = data.labels.device
+        record = torch.tensor([self.record], dtype=torch.int64, device=device)
+        pair = torch.tensor(self.labels, dtype=torch.int64, device=device)
+        labels = None if self.at_clip else pair[self.world.to(device)].unsqueeze(1)
+        blocks = {m: b.to(device).unsqueeze(1) for m, b in self.blocks.items()}
         return data.override(record, labels=labels, blocks=blocks)

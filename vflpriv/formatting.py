@@ -27,6 +27,7 @@ __all__ = [
     "percent",
     "ratio",
     "scientific",
+    "share",
     "shorten",
     "size",
     "value",
@@ -143,6 +144,14 @@ def p_value(number: float) -> str:
         return f"{number:.3f}"
     mantissa, exponent = f"{number:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+def share(part: int, whole: int) -> float | None:
+    """
+    >>> share(1, 4), share(0, 0)
+    (0.25, None)
+    """
+    return part / whole if whole else None
 
 
 def size(number: float) -> str:

@@ -42,7 +42,7 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "vflpriv",
     "font.family": "DejaVu Sans",
-    "font.size": 9,
+    "font.size": 9.5,
     "text.parse_math": False,
     "text.color": _COLOURS["text"],
     "axes.labelcolor": _COLOURS["text"],
@@ -68,7 +68,7 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
 
     with mpl.rc_context(_STYLE):
         rows = 4 + (claim.paper_reading is not None) + len(claim.measurements)
-        legend = 0.19 * rows + 0.1
+        legend = 0.2 * rows + 0.05
         height = legend + 3.7
         figure = Figure(figsize=(5.0, height))
         axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
@@ -113,7 +113,7 @@ def _promises(axes: Axes, claim: ClaimRow) -> None:
     red = _COLOURS["worst-case"]
     axes.plot([0, 1], [1, 0], color=_COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
     axes.plot(_RATES, promised, color=_COLOURS["claimed"], lw=2.2, label=label)
-    axes.fill_between(_RATES, promised, color=red, alpha=0.11, lw=0, label="below the claimed curve: refutes the claim")
+    axes.fill_between(_RATES, promised, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
     if claim.paper_reading is not None:
         _accounted(axes, claim.paper_reading, "paper", "paper’s reading", (0, (6, 2)))
     _accounted(axes, claim.accounted, "rigorous", "rigorous", (0, (4, 1.5, 1, 1.5)))
@@ -143,7 +143,7 @@ def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
     if not trials:
         return
     x, y = row.false_positives / trials, row.false_negatives / trials
-    label = f"measured, {shorten(row.canary, 24)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
+    label = f"measured, {shorten(row.canary, 16)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
     if boxed:
         (left, right), (low, high) = (_exact_interval(k, row) for k in (row.false_positives, row.false_negatives))
         axes.fill_between([left, right], low, high, facecolor=ink, alpha=0.28, lw=0)

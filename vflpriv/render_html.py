@@ -17,7 +17,7 @@ from vflpriv.verdicts import Word
 
 __all__ = ["render_html"]
 
-_NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "interval", "mu", "p_value", "percent", "ratio", "size")
+_NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "mu", "p_value", "percent", "ratio", "size")
 _EXITS = {
     0: "all claims hold",
     1: "a claim is violated",
@@ -61,8 +61,10 @@ def _environment() -> Environment:
     environment.filters |= {"clean": formatting.clean, "slug": _slug, "icon": _icon}
     environment.globals |= {
         "best_attack": best_attack,
-        "facts": _facts,
+        "facts_of": _facts,
         "histograms": _histograms,
+        "interval": formatting.interval,
+        "share": formatting.share,
         "strongest": strongest,
         "tradeoff": _tradeoff,
         "why_infinite": why_infinite,
@@ -87,7 +89,8 @@ def _icon(word: Word | None) -> str:
 def _facts(system: SystemRow) -> dict[str, list[tuple[str, str]]]:
     """Settings and data of a system: the first few at once, the rest one click below."""
     settings = list(formatting.flat(system.settings))
-    return {"first": settings[:_SHOWN_SETTINGS], "rest": settings[_SHOWN_SETTINGS:], "data": [*formatting.flat(system.data)]}
+    first, rest = settings[:_SHOWN_SETTINGS], settings[_SHOWN_SETTINGS:]
+    return {"first": first, "rest": rest, "data": list(formatting.flat(system.data))}
 
 
 def _tradeoff(claim: ClaimRow, prefix: str) -> Markup:

@@ -22,7 +22,7 @@ def why_infinite(budget: BudgetRow) -> str:
     """The messages that make epsilon infinite; empty where it is finite or no message is to blame."""
     if math.isfinite(budget.epsilon_upper):
         return ""
-    return ", ".join(clean(kind) for kind in budget.unprotected)
+    return "; ".join(clean(message) for message in budget.unprotected)
 
 
 def worst_word(report: Report) -> Word | None:

@@ -72,13 +72,17 @@ class Traffic:
 
 @dataclass
 class Transcript:
-    """The recorded messages of a run; `kinds` limits what is kept, `None` keeps all."""
+    """The recorded messages of a run.
+
+    `kinds` limits what is kept to these kinds, `moved` to what a canary moves; by default all is kept.
+    """
 
     kinds: frozenset[str] | None = None
+    moved: bool = False
     messages: list[Message] = field(default_factory=list)
 
     def record(self, message: Message) -> None:
-        if self.kinds is None or message.kind in self.kinds:
+        if (self.kinds is None or message.kind in self.kinds) and (message.worlds or not self.moved):
             self.messages.append(message)
 
 

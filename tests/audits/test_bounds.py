@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import mpmath
 import numpy as np
@@ -26,6 +27,7 @@ from vflpriv.audits._bounds import (
     mu_error_rate,
     mu_estimate,
     mu_rectangle,
+    p_value_dp,
     p_value_gdp,
 )
 from vflpriv.tradeoff import curve, epsilon_of
@@ -177,14 +179,27 @@ def test_p_value_and_bound_are_two_sides_of_one_test(e: Errors, mu: float, alpha
         assert (p_value_gdp(e, mu) < alpha) == (lower > mu)
 
 
+@given(balanced(), st.floats(0, 5), st.floats(0, 0.5), st.sampled_from([0.001, 0.05, 0.25]))
+def test_p_value_and_bound_are_two_sides_of_one_test_for_epsilon(
+    e: Errors, epsilon: float, delta: float, alpha: float
+) -> None:
+    lower = epsilon_error_rate(e, delta, 1 - alpha).epsilon
+    assert lower is not None
+    if abs(lower - epsilon) > 1e-6:
+        assert (p_value_dp(e, epsilon, delta) < alpha) == (lower > epsilon)
+
+
 def test_p_value_known_values() -> None:
     assert p_value_gdp(errors(0, 0, 5), 0.0) == pytest.approx(2**-10)
     assert p_value_gdp(errors(20, 22), 1.0) == pytest.approx(binom.cdf(42, 200, ndtr(-0.5)), rel=1e-10)
     assert p_value_gdp(errors(50, 50), 0.0) == 1.0, "in Hoeffding's gap nothing is claimed"
+    assert p_value_dp(errors(20, 22), 1.0, 0.01) == pytest.approx(binom.cdf(42, 200, 0.99 / (1 + math.e)), rel=1e-10)
+    assert p_value_dp(errors(0, 0), math.inf, 0.0) == 1.0
     assert p_value_gdp(errors(0, 0), math.inf) == 1.0, "no finite evidence refutes an infinite mu"
 
 
-GRID = [(n, fpr, fnr) for n in (1, 2, 3, 10, 60) for fpr in np.linspace(0, 0.99, 12) for fnr in np.linspace(0, 0.99, 12)]
+SHARES = np.linspace(0, 0.99, 12)
+GRID = [(n, fpr, fnr) for n in (1, 2, 3, 10, 60) for fpr in SHARES for fnr in SHARES]
 
 
 def test_p_value_is_valid_at_every_level_for_every_pair_of_rates() -> None:
@@ -205,8 +220,8 @@ def test_pooled_upper_bound_covers_for_every_pair_of_rates(confidence: float) ->
 
 
 def test_hoeffdings_gap_is_real_and_the_maximum_closes_it() -> None:
-    """Plain Clopper-Pearson of all errors is not valid at every level: n p - 1 < k < n p is not covered by Hoeffding."""
-    n, fpr, confidence = 20, 0.965, 0.44
+    """Plain Clopper-Pearson of all errors is not valid at every level: Hoeffding is silent on n p - 1 < k < n p."""
+    n, fpr, confidence = 10, 0.91, 0.41
     mass, k = poisson_binomial(n, fpr, 0.0), np.arange(2 * n + 1)
     plain = np.array([clopper_pearson_upper(int(i), 2 * n, 1 - confidence) for i in k])
     assert mass[plain < fpr / 2].sum() > 1 - confidence
@@ -260,15 +275,17 @@ def test_the_error_rate_needs_equal_trials(bound) -> None:
 
 
 def test_wrong_inputs_show_the_value() -> None:
-    with pytest.raises(ValueError, match="Expected 0 <= errors=101 <= trials=100 and trials >= 1."):
+    with pytest.raises(ValueError, match=re.escape("Expected 0 <= errors=101 <= trials=100 and trials >= 1.")):
         errors(101, 0)
     with pytest.raises(ValueError, match="trials=0"):
         Errors(false_positives=0, negatives=0, false_negatives=0, positives=1)
-    with pytest.raises(ValueError, match="Expected 0 < alpha=1 < 1."):
+    with pytest.raises(ValueError, match=re.escape("Expected 0 < alpha=1 < 1.")):
         mu_rectangle(errors(1, 1), 0.0)
-    with pytest.raises(ValueError, match="Expected 0 <= delta=1 < 1."):
+    with pytest.raises(ValueError, match=re.escape("Expected 0 <= delta=1 < 1.")):
         epsilon_rectangle(errors(1, 1), 1.0, 0.95)
-    with pytest.raises(ValueError, match="Expected mu=-1.0 >= 0."):
+    with pytest.raises(ValueError, match=re.escape("Expected mu=-1.0 >= 0.")):
         p_value_gdp(errors(1, 1), -1.0)
+    with pytest.raises(ValueError, match=re.escape("Expected epsilon=-1.0 >= 0.")):
+        p_value_dp(errors(1, 1), -1.0, 0.0)
     with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
         holm([0.5, math.nan], 0.05)

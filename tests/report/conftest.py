@@ -25,6 +25,7 @@ from vflpriv.verdicts import Word
 DELTA = 1e-3
 CLAIMED = mu_of(1.0, DELTA)
 STATELESS = "server parameters are taken as if they did not depend on the labels"
+W0 = "model (the server's parameters) carries no noise"
 KNOWN = "the device knows which records were in each batch: no amplification"
 
 
@@ -132,7 +133,7 @@ def dpzv_other_claims() -> tuple[ClaimRow, ...]:
     )
     model = claim(
         "dpzv-model",
-        budget("model", None, batches="secret", accountant="prv", unprotected=("server model",), assumptions=()),
+        budget("model", None, batches="secret", accountant="prv", unprotected=(W0,), assumptions=()),
         Word.UNSUPPORTED,
         source="dpzv-conference",
         where="Appendix F.2",
@@ -161,7 +162,7 @@ def dpzv() -> SystemRow:
             first.paper_reading,
             first.accounted,
             budget("devices(all)", 1.822, reading="paper", participations=49),
-            budget("model", None, batches="secret", accountant="prv", unprotected=("server model",)),
+            budget("model", None, batches="secret", accountant="prv", unprotected=(W0,)),
             budget("server", None, unit="label", not_applicable="the server holds the labels"),
         ),
         sensitivity=(
@@ -259,7 +260,7 @@ def split() -> SystemRow:
         data={"name": "digits", "records": 1437, "devices": 4},
         rounds=230,
         claims=(),
-        budgets=(budget("device", None, unit="label", unprotected=("gradient",)),),
+        budgets=(budget("device", None, unit="label", unprotected=("gradient (∂ℓ/∂h of each record) carries no noise",)),),
         sensitivity=(),
         attacks=(attack("label_gradient", "device(0)", 1.0, 0.10),),
         utility=utility(0.969),

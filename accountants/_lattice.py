@@ -1,0 +1,124 @@
+"""Privacy losses on a grid: one pair's loss rounded so that the result bounds it from above or from below.
+
+Both roundings keep the masses of P and of Q wherever they can, so that their error is of second order in the grid's
+step: a composition of T pairs errs by about T step², not T step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_banded
+
+from vflpriv.accountants._pairs import Array, Pair
+
+__all__ = ["Lattice", "optimistic", "pessimistic"]
+
+_MOST_GIVEN = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """P's masses on the losses offset + step * (first + j), and the mass that counts as an infinite loss.
+
+    Of a lattice that bounds from below, the masses may add up to less than 1.
+    """
+
+    offset: float
+    step: float
+    first: int
+    masses: Array
+    infinite: float
+
+    @property
+    def losses(self) -> Array:
+        return self.offset + self.step * np.arange(self.first, self.first + self.masses.size)
+
+
+def pessimistic(pair: Pair, step: float, tail: float) -> Lattice:
+    """A loss that dominates the pair's: connect the dots (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
+
+    Each interval's outcomes are split onto its two ends so that the masses of P and of Q both stay; its curve delta(eps)
+    is the chord of the true one between grid points. Mass below the grid moves up to its start, mass above to infinity.
+    """
+    low, high = pair.reach(tail)
+    offset = _anchor(pair, step)
+    first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
+    losses = offset + step * np.arange(first, last + 1)
+    upper, lower = pair.masses(np.concatenate([[-math.inf], losses, [math.inf]]))
+    inner = upper[1:-1]
+    # u + v = P and u e^{-l} + v e^{-l-step} = Q, for the masses u and v on the two ends.
+    top = np.clip((inner - _times_exp(lower[1:-1], losses[:-1])) / -math.expm1(-step), 0.0, inner)
+    masses = np.zeros(losses.size)
+    masses[:-1] += inner - top
+    masses[1:] += top
+    masses[0] += upper[0]
+    return Lattice(offset, step, first, masses, float(upper[-1]))
+
+
+def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
+    """A loss that the pair's dominates, by merging outcomes (post-processing) and by lowering losses.
+
+    Outcomes within half a step of a grid point become one outcome there. Where its loss is off the point by a bit, part
+    of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is lowered to
+    the grid point below the interval. Mass beyond the reach is dropped.
+    """
+    low, high = pair.reach(tail)
+    offset = _anchor(pair, step)
+    first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
+    losses = offset + step * np.arange(first, last + 1)
+    upper, lower = pair.masses(np.append(losses, losses[-1] + step) - step / 2)
+    kept, given_up, given_down = _exchange(upper, lower, losses)
+    masses = np.zeros(losses.size + 1)
+    masses[1:] += np.where(kept, upper * (1 - given_up - given_down), 0.0)
+    masses[:-1] += np.where(kept, 0.0, upper * (1 - given_up - given_down))
+    masses[2:] += (upper * given_up)[:-1]
+    masses[1:-1] += (upper * given_down)[1:]
+    return Lattice(offset, step, first - 1, masses, 0.0)
+
+
+def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, Array]:
+    """Which outcomes end exactly on their grid point, and what share each gives to the neighbour above and below.
+
+    With a_j = P_j - e^{l_j} Q_j: an outcome with a_j < 0 needs the share t_j = (1 - f_j) s_j of its upper neighbour,
+    s_j = -a_j / (P_{j+1} - e^{l_j} Q_{j+1}), and one with a_j > 0 likewise of its lower one; f_j is what it gives away
+    itself. The system is tridiagonal, and diagonally dominant when every s_j is at most 0.3.
+    """
+    excess = upper - _times_exp(lower, losses)
+    above = np.append(upper[1:] - _times_exp(lower[1:], losses[:-1]), 0.0)
+    below = np.append(0.0, _times_exp(lower[:-1], losses[1:]) - upper[:-1])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        share = np.where(excess < 0, -excess / above, excess / below)
+    exact = np.abs(excess) <= 1e-14 * upper
+    share = np.where(exact, 0.0, share)
+    # A mass of Q that underflowed says nothing about the loss.
+    kept = (share >= 0) & (share <= _MOST_GIVEN) & ((lower > 1e-290) | (upper == 0))
+    share = np.where(kept, share, 0.0)
+    lifted, lowered = np.where(excess < 0, share, 0.0), np.where(excess > 0, share, 0.0)
+    # Row j: t_j + s_j (t_{j-1} [j-1 is lifted] + t_{j+1} [j+1 is lowered]) = s_j.
+    bands = np.ones((3, share.size))
+    bands[0, 1:] = share[:-1] * (lowered[1:] > 0)
+    bands[2, :-1] = share[1:] * (lifted[:-1] > 0)
+    taken = solve_banded((1, 1), bands, share)
+    given_down = np.append(0.0, np.where(lifted[:-1] > 0, taken[:-1], 0.0))
+    given_up = np.append(np.where(lowered[1:] > 0, taken[1:], 0.0), 0.0)
+    return kept, given_up, given_down
+
+
+def _anchor(pair: Pair, step: float) -> float:
+    """Where to hang the grid: on the loss of the outcomes around P's median, so that a heavy outcome needs no rounding."""
+    low, high = pair.reach(0.5)
+    offset = (low + high) / 2 if math.isfinite(low + high) else 0.0
+    for _ in range(4):
+        upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))
+        if upper[0] <= 0 or lower[0] <= 0:
+            break
+        offset = float(np.log(upper[0]) - np.log(lower[0]))
+    return offset
+
+
+def _times_exp(masses: Array, exponent: Array) -> Array:
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(np.exp(np.log(masses) + exponent))

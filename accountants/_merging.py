@@ -1,0 +1,151 @@
+"""From an exposure to dominating pairs with counts: equal events merged, plain Gaussians composed in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vflpriv.accountants._pairs import (
+    Diluted,
+    GaussianPair,
+    LaplacePair,
+    Pair,
+    RandomizedResponsePair,
+    SampledGaussianPair,
+    SampledReplacementPair,
+)
+from vflpriv.budgets import Budget
+from vflpriv.ledger import Event, Exposure
+from vflpriv.releases import Exact, Gaussian, Laplace
+from vflpriv.units import Unit
+
+__all__ = ["Merged", "check", "merge", "unbounded", "why_not"]
+
+_ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
+_SAMPLED_REPLACEMENT = (
+    "a record's own contribution is at most half the sensitivity and nothing outside the batch: the replace-one pair "
+    "(1-q) N(0) + q N(±sensitivity/2)"
+)
+_SAMPLED_REMOVAL = (
+    "a record outside the batch contributes nothing: the add-remove pair (1-q) N(0) + q N(sensitivity) against N(0)"
+)
+_DILUTED = "sampled noise that is not Gaussian is counted by joint convexity, delta(eps) = q delta_1(eps)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The pairs of an exposure: `mu` of all plain Gaussians together, and how often each other pair is met.
+
+    `leaks` names what no noise covers; with any of them epsilon is infinite.
+    """
+
+    mu: float
+    pairs: Mapping[Pair, int]
+    leaks: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def gaussian(self) -> bool:
+        return not self.pairs and not self.leaks
+
+    @property
+    def all_pairs(self) -> dict[Pair, int]:
+        """Every pair with its count, the plain Gaussians as one."""
+        plain: dict[Pair, int] = {GaussianPair(self.mu): 1} if self.mu > 0 else {}
+        return {**plain, **self.pairs}
+
+
+@dataclass
+class _Sums:
+    squares: list[float] = field(default_factory=list)
+    pairs: Counter[Pair] = field(default_factory=Counter)
+    leaks: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+def merge(exposure: Exposure) -> Merged:
+    """Merges equal events, in any order of the ledger, and gathers the assumptions their pairs rest on."""
+    sums = _Sums(leaks=list(exposure.unprotected), notes=dict.fromkeys(exposure.assumptions))
+    one_sided = exposure.unit in _ONE_SIDED
+    for event in exposure.events:
+        rate = 1.0 if event.sampling is None else min(event.sampling.rate, 1.0)
+        if event.count <= 0 or event.sensitivity <= 0 or rate <= 0:
+            continue
+        if _strength(event) == math.inf:
+            sums.leaks.append(f"{event.kind} ({event.noise}, sensitivity {event.sensitivity:g}) has no bounded cost")
+        elif isinstance(event.noise, Gaussian):
+            _add_gaussian(sums, event, rate, one_sided)
+        else:
+            _add_pure(sums, event, rate)
+    return Merged(
+        mu=math.sqrt(sum(sorted(sums.squares))),
+        pairs=dict(sums.pairs),
+        leaks=tuple(dict.fromkeys(sums.leaks)),
+        assumptions=tuple(sums.notes),
+    )
+
+
+def _strength(event: Event) -> float:
+    """What one release gives away: mu of a Gaussian, epsilon of a pure mechanism."""
+    noise = event.noise
+    if isinstance(noise, Exact):
+        return math.inf
+    if isinstance(noise, Gaussian | Laplace):
+        scale = noise.std if isinstance(noise, Gaussian) else noise.scale
+        return event.sensitivity / scale if scale > 0 else math.inf
+    return noise.epsilon
+
+
+def _add_gaussian(sums: _Sums, event: Event, rate: float, one_sided: bool) -> None:
+    mu = _strength(event)
+    if rate == 1.0:
+        sums.squares.append(event.count * mu * mu)
+    elif one_sided:
+        sums.pairs[SampledGaussianPair(mu, rate)] += event.count
+        sums.notes[_SAMPLED_REMOVAL] = None
+    else:
+        sums.pairs[SampledReplacementPair(mu, rate)] += event.count
+        sums.notes[_SAMPLED_REPLACEMENT] = None
+
+
+def _add_pure(sums: _Sums, event: Event, rate: float) -> None:
+    epsilon = _strength(event)
+    if epsilon <= 0:
+        return
+    pure = LaplacePair(epsilon) if isinstance(event.noise, Laplace) else RandomizedResponsePair(epsilon)
+    sums.pairs[pure if rate == 1.0 else Diluted(pure, rate)] += event.count
+    if rate < 1.0:
+        sums.notes[_DILUTED] = None
+
+
+def why_not(exposure: Exposure) -> str | None:
+    """The reason why no accountant has an answer, if there is one."""
+    if exposure.not_applicable is not None:
+        return f"not applicable: {exposure.not_applicable}"
+    schemes = {e.sampling.scheme for e in exposure.events if e.sampling is not None}
+    if unknown := sorted(schemes - {"poisson"}):
+        return f"batches are sampled by {', '.join(unknown)}; amplification is certified for poisson only"
+    return None
+
+
+def check(reason: str | None, delta: float) -> None:
+    """Refuses what `supports` refuses, and a delta outside (0, 1)."""
+    if reason is not None:
+        raise ValueError(f"Expected an exposure that can be accounted for: {reason}.")
+    if not 0 < delta < 1:
+        raise ValueError(f"Expected 0 < delta < 1, found delta={delta}.")
+
+
+def unbounded(accountant: str, merged: Merged, delta: float) -> Budget:
+    """The budget of an exposure with messages that no noise covers: epsilon is infinite, and these are why."""
+    return Budget(
+        accountant=accountant,
+        method="no bound: a message without noise",
+        delta=delta,
+        lower=math.inf,
+        estimate=math.inf,
+        upper=math.inf,
+        assumptions=(*merged.assumptions, *(f"unprotected: {leak}" for leak in merged.leaks)),
+    )

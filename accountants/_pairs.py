@@ -1,0 +1,226 @@
+"""Dominating pairs: for each kind of event, two distributions that are at least as easy to tell apart as any two
+neighbouring worlds (Zhu, Dong, Wang 2022). Composition keeps domination, so bounds on the pairs are bounds on the run.
+
+The privacy loss of a pair (P, Q) is log P(x)/Q(x) with x drawn from P. A pair gives the mass that P and Q put on
+intervals of the loss, and how far the loss reaches. All Gaussians here have standard deviation 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+__all__ = [
+    "Array",
+    "Diluted",
+    "GaussianPair",
+    "LaplacePair",
+    "Pair",
+    "RandomizedResponsePair",
+    "SampledGaussianPair",
+    "SampledReplacementPair",
+]
+
+Array = NDArray[np.float64]
+
+
+class Pair(Protocol):
+    """Two distributions, by the masses of their privacy loss."""
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        """P's and Q's mass on each half-open interval (edges[j], edges[j + 1]] of the loss."""
+        ...
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        """Losses below and above which P has at most mass `tail` each."""
+        ...
+
+    def reversed(self) -> Pair:
+        """The pair (Q, P): the same neighbours, the other way round."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianPair:
+    """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling."""
+
+    mu: float
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        mu = self.mu
+        return _normal_masses(edges / mu - mu / 2), _normal_masses(edges / mu + mu / 2)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        z = -float(ndtri(tail))
+        return self.mu**2 / 2 - z * self.mu, self.mu**2 / 2 + z * self.mu
+
+    def reversed(self) -> GaussianPair:
+        return self
+
+
+@dataclass(frozen=True)
+class SampledGaussianPair:
+    """(1-q) N(0, 1) + q N(mu, 1) against N(0, 1): a record is removed; with `added`, the other way round.
+
+    Dominates the Poisson-sampled Gaussian under add-remove (Zhu et al. 2022, Theorem 11).
+    """
+
+    mu: float
+    rate: float
+    added: bool = False
+
+    def loss(self, x: Array) -> Array:
+        """log P(x)/Q(x) of the removal, increasing in x."""
+        return _log_mixture(self.rate, self.mu * x - self.mu**2 / 2)
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        if self.added:
+            lower, upper = SampledGaussianPair(self.mu, self.rate).masses(-edges[::-1])
+            return upper[::-1], lower[::-1]
+        x = self._inverse(edges)
+        without, within = _normal_masses(x), _normal_masses(x - self.mu)
+        return (1 - self.rate) * without + self.rate * within, without
+
+    def _inverse(self, loss: Array) -> Array:
+        # log(1 + (e^l - 1)/q), and -inf where l <= log(1-q), the smallest loss there is.
+        q, x = self.rate, np.full_like(loss, -math.inf)
+        inside = loss > math.log1p(-q)
+        near = inside & (loss < 1)
+        far = inside & ~near
+        x[near] = np.log1p(np.maximum(np.expm1(loss[near]) / q, -1 + 1e-16))
+        x[far] = loss[far] + np.log1p((q - 1) * np.exp(-loss[far])) - math.log(q)
+        return x / self.mu + self.mu / 2
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        z = -float(ndtri(tail))
+        if self.added:
+            low, high = self.loss(np.array([-z, z]))
+            return -float(high), -float(low)
+        low, high = self.loss(np.array([-z, self.mu + z]))
+        return float(low), float(high)
+
+    def reversed(self) -> SampledGaussianPair:
+        return SampledGaussianPair(self.mu, self.rate, not self.added)
+
+
+@dataclass(frozen=True)
+class SampledReplacementPair:
+    """(1-q) N(0, 1) + q N(mu/2, 1) against (1-q) N(0, 1) + q N(-mu/2, 1): a record is replaced.
+
+    Dominates the Poisson-sampled Gaussian under replace-one when a record's own contribution is at most mu/2 long
+    and zero outside the batch (Lebeda, Regehr, Kamath, Steinke 2024).
+    """
+
+    mu: float
+    rate: float
+
+    def loss(self, x: Array) -> Array:
+        """log P(x)/Q(x), increasing in x and odd."""
+        c = self.mu / 2
+        return _log_mixture(self.rate, c * x - c * c / 2) - _log_mixture(self.rate, -c * x - c * c / 2)
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        x, c, q = self._inverse(edges), self.mu / 2, self.rate
+        without = (1 - q) * _normal_masses(x)
+        return without + q * _normal_masses(x - c), without + q * _normal_masses(x + c)
+
+    def _inverse(self, loss: Array) -> Array:
+        # x = (asinh(sinh(l/2) e^{c²/2} (1-q)/q) + l/2) / c, by solving a quadratic equation in e^{cx}.
+        c, half = self.mu / 2, np.abs(loss) / 2
+        with np.errstate(divide="ignore"):
+            log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2)
+        a = log_sinh + c * c / 2 + math.log1p(-self.rate) - math.log(self.rate)
+        asinh = np.where(a > 20, a + math.log(2), np.arcsinh(np.exp(np.minimum(a, 20))))
+        return np.asarray(np.sign(loss) * (asinh + half) / c)
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        z = -float(ndtri(tail))
+        low, high = self.loss(np.array([-z, self.mu / 2 + z]))
+        return float(low), float(high)
+
+    def reversed(self) -> SampledReplacementPair:
+        return self
+
+
+@dataclass(frozen=True)
+class LaplacePair:
+    """Laplace(0, 1) against Laplace(shift, 1): its loss has an atom at each end, -shift and shift."""
+
+    shift: float
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        s, inner = self.shift, np.clip(edges, -self.shift, self.shift)
+        top, bottom = _holds(edges, s) / 2, _holds(edges, -s) / 2
+        upper = np.diff(np.exp((inner - s) / 2)) / 2 + top + bottom * math.exp(-s)
+        lower = -np.diff(np.exp(-(inner + s) / 2)) / 2 + top * math.exp(-s) + bottom
+        return upper, lower
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        return -self.shift, self.shift
+
+    def reversed(self) -> LaplacePair:
+        return self
+
+
+@dataclass(frozen=True)
+class RandomizedResponsePair:
+    """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP."""
+
+    epsilon: float
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        right, wrong = 1 / (1 + math.exp(-self.epsilon)), 1 / (1 + math.exp(self.epsilon))
+        top, bottom = _holds(edges, self.epsilon), _holds(edges, -self.epsilon)
+        return right * top + wrong * bottom, wrong * top + right * bottom
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        return -self.epsilon, self.epsilon
+
+    def reversed(self) -> RandomizedResponsePair:
+        return self
+
+
+@dataclass(frozen=True)
+class Diluted:
+    """The pair with probability `rate`, otherwise nothing, in plain sight: delta(eps) = rate * delta_pair(eps).
+
+    Dominates every secret Poisson sampling of the pair's mechanism, by joint convexity of the hockey-stick divergence.
+    """
+
+    pair: LaplacePair | RandomizedResponsePair
+    rate: float
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        upper, lower = self.pair.masses(edges)
+        nothing = (1 - self.rate) * _holds(edges, 0.0)
+        return self.rate * upper + nothing, self.rate * lower + nothing
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        return self.pair.reach(tail)
+
+    def reversed(self) -> Diluted:
+        return self
+
+
+def _normal_masses(x: Array) -> Array:
+    """Standard normal mass between neighbouring points, from the nearer tail so that small masses stay exact."""
+    low, high = x[:-1], x[1:]
+    return np.asarray(np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
+
+
+def _log_mixture(rate: float, log_ratio: Array) -> Array:
+    """log(1-q + q e^y), without overflow for large y nor cancellation for small q."""
+    small = np.log1p(rate * np.expm1(np.minimum(log_ratio, 1)))
+    large = log_ratio + math.log(rate) + np.log1p((1 - rate) / rate * np.exp(-np.maximum(log_ratio, 1)))
+    return np.asarray(np.where(log_ratio < 1, small, large))
+
+
+def _holds(edges: Array, atom: float) -> Array:
+    """1 for the interval that holds the atom, 0 for the others; an edge that rounding moved off an atom counts as it."""
+    slack = 1e-12 * max(1.0, abs(atom))
+    return ((edges[:-1] < atom - slack) & (edges[1:] >= atom - slack)).astype(np.float64)

@@ -1,0 +1,104 @@
+"""Gaussian differential privacy: exact wherever only Gaussian noise meets the adversary and nothing is sampled."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import ndtri
+
+from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
+from vflpriv.accountants._pairs import SampledGaussianPair, SampledReplacementPair
+from vflpriv.budgets import Budget
+from vflpriv.ledger import Exposure
+from vflpriv.registry import register
+from vflpriv.tradeoff import epsilon_of
+
+__all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget"]
+
+CENTRAL_LIMIT = "central limit (not a bound)"
+
+
+@register("accountant")
+class GdpAccountant:
+    """Closed form: the squares of sensitivity / std add up to mu², and epsilon is the root of delta(epsilon).
+
+    Lower, estimate and upper agree: the Gaussian curve is attained by the worst pair of neighbours.
+    """
+
+    name = "gdp"
+    summary = "exact closed form for Gaussian noise without secret sampling"
+
+    def supports(self, exposure: Exposure) -> str | None:
+        if (reason := why_not(exposure)) is not None:
+            return reason
+        merged = merge(exposure)
+        if merged.gaussian or merged.leaks:
+            return None
+        if any(isinstance(pair, SampledGaussianPair | SampledReplacementPair) for pair in merged.pairs):
+            return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
+        return "the noise is not Gaussian only"
+
+    def budget(self, exposure: Exposure, delta: float) -> Budget:
+        check(self.supports(exposure), delta)
+        return exact_budget(self.name, merge(exposure), delta)
+
+
+def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
+    """The closed-form budget of a Gaussian curve; infinite when a message is unprotected."""
+    if merged.leaks:
+        return unbounded(accountant, merged, delta)
+    epsilon = _epsilon(merged.mu, delta)
+    return Budget(
+        accountant=accountant,
+        method="exact composition of Gaussians",
+        delta=delta,
+        lower=epsilon,
+        estimate=epsilon,
+        upper=epsilon,
+        mu=merged.mu,
+        assumptions=merged.assumptions,
+    )
+
+
+def central_limit(exposure: Exposure, delta: float) -> float:
+    """The epsilon of the central-limit curve, mu ≈ q √(T (e^{1/ν²} - 1)) with ν = noise / sensitivity. Not a bound.
+
+    Exact without sampling. Raises `ValueError` for noise that is not Gaussian.
+    """
+    merged = merge(exposure)
+    if merged.leaks:
+        return math.inf
+    return _epsilon(math.sqrt(merged.mu * merged.mu + sum(_variances(merged))), delta)
+
+
+def _variances(merged: Merged) -> list[float]:
+    """Each pair's count times the variance of its likelihood ratio, the mu² of the limit."""
+    found = []
+    for pair, count in merged.pairs.items():
+        if isinstance(pair, SampledGaussianPair):
+            found.append(count * pair.rate**2 * _expm1(pair.mu * pair.mu))
+        elif isinstance(pair, SampledReplacementPair):
+            # Var[q (e^{cx} - e^{-cx}) e^{-c²/2}] with c = mu/2.
+            c = pair.mu / 2
+            found.append(count * pair.rate**2 * 2 * (_expm1(c * c) - _expm1(-c * c)))
+        else:
+            raise ValueError("Expected Gaussian noise only for the central-limit value.")
+    return found
+
+
+def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
+    """What a budget may print beside its bounds: the central-limit value, where batches are sampled in secret."""
+    merged = merge(exposure)
+    sampled = [isinstance(pair, SampledGaussianPair | SampledReplacementPair) for pair in merged.pairs]
+    if not sampled or not all(sampled) or merged.leaks:
+        return {}
+    return {CENTRAL_LIMIT: central_limit(exposure, delta)}
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    """The root of delta(epsilon); beyond mu = 1e7 its bound without the second term, equal to all digits there."""
+    return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) else mu * mu / 2 - mu * float(ndtri(delta))
+
+
+def _expm1(x: float) -> float:
+    return math.expm1(x) if x < 700 else math.inf

@@ -1,0 +1,46 @@
+"""Finished trials on disk: a shard is stored before it counts, so that a killed audit goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+__all__ = ["TrialStore"]
+
+
+class TrialStore:
+    """One file a shard, named by a hash of everything that decides its content. Without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+
+    def load(self, key: str) -> dict[str, Tensor] | None:
+        """A stored shard, or None; a file that cannot be read counts as absent and is computed again."""
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            return load_file(path)
+        except SafetensorError:
+            return None
+
+    def save(self, key: str, shard: dict[str, Tensor]) -> None:
+        """Store a shard; a reader sees all of it or nothing."""
+        path = self._path(key)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        save_file({name: t.contiguous().to(torch.float32).cpu() for name, t in shard.items()}, temporary)
+        temporary.replace(path)
+
+    def _path(self, key: str) -> Path | None:
+        if self.folder is None:
+            return None
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"

@@ -1,0 +1,135 @@
+"""Sensitivity search: declared bounds against the largest difference that neighbouring inputs can be made to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from vflpriv.registry import register
+from vflpriv.seeds import derive
+from vflpriv.training._mechanisms import Mechanism
+from vflpriv.units import Unit
+
+__all__ = ["Finding", "SensitivityAudit"]
+
+_WIDTH = 8
+_SLACK = 1e-9
+_REPLACE = (Unit.LABEL, Unit.RECORD, Unit.FEATURES)
+_EXTREMES = (0.0, 0.5, 1.0, 2.0, 1e3, 1e6, 1e9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The worst pair that was found for one mechanism and unit; record 0 differs between `values` and `neighbour`."""
+
+    mechanism: str
+    unit: Unit
+    declared: float
+    observed: float
+    searched: int
+    values: Tensor
+    neighbour: Tensor
+
+    @property
+    def holds(self) -> bool:
+        return self.observed <= self.declared * (1 + _SLACK)
+
+    @property
+    def witness(self) -> str:
+        """The pair in words."""
+        if not self.unit.per_record:
+            norms = self.values.norm(), self.neighbour.norm()
+            return f"inputs of norm {norms[0]:.4g} and {norms[1]:.4g}"
+        mine, other = self.values[0].reshape(-1), self.neighbour[0].reshape(-1)
+        if len(mine) == 1:
+            return f"record 0: {float(mine):.4g} against {float(other):.4g}"
+        return f"record 0: norm {mine.norm():.4g} against {other.norm():.4g}, distance {(mine - other).norm():.4g}"
+
+
+@register("audit")
+class SensitivityAudit:
+    """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair."""
+
+    name = "sensitivity"
+    summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
+
+    def __init__(self, *, candidates: int = 512, climbs: int = 4) -> None:
+        self.candidates, self.climbs = candidates, climbs
+
+    def run(self, mechanisms: Mapping[str, Mechanism], *, batch_size: int, seed: int) -> list[Finding]:
+        """A finding for each mechanism and each unit it declares a finite bound for."""
+        return [
+            finding
+            for name, mechanism in mechanisms.items()
+            for finding in self._each_unit(name, mechanism, batch_size, seed)
+        ]
+
+    def _each_unit(self, name: str, mechanism: Mechanism, batch_size: int, seed: int) -> list[Finding]:
+        """Units that replace a record have the same neighbours: one search serves them all."""
+        searched: dict[object, Finding] = {}
+        findings = []
+        for unit, bound in mechanism.declared.items():
+            same = "replace" if unit in _REPLACE else unit
+            if math.isfinite(bound) and same not in searched:
+                searched[same] = self.search(name, mechanism, unit, batch_size=batch_size, seed=seed)
+            if math.isfinite(bound):
+                findings.append(replace(searched[same], unit=unit, declared=bound))
+        return findings
+
+    def search(self, name: str, mechanism: Mechanism, unit: Unit, *, batch_size: int, seed: int) -> Finding:
+        """The largest difference between neighbours that the search finds, in double precision."""
+        generator = torch.Generator().manual_seed(derive(seed, "search") % (1 << 63))
+        rows = min(batch_size, 64)
+        shape = (rows,) if mechanism.scalar else (rows, _WIDTH)
+        clip = float(getattr(mechanism, "clip", 1.0))
+        pair = torch.stack([self._inputs(shape, clip, generator) for _ in range(2)])
+        pair[1, ::2] = -pair[0, ::2]  # opposite sides of the ball
+        best, observed = self._best(mechanism, unit, pair)
+        for _ in range(self.climbs):
+            scale = 10.0 ** torch.empty(self.candidates, *(1 for _ in shape)).uniform_(-3, 1, generator=generator)
+            noise = torch.randn(2, self.candidates, *shape, generator=generator, dtype=torch.float64)
+            moved = best.unsqueeze(1) * (1 + scale * noise)
+            moved[:, 0] = best
+            best, observed = self._best(mechanism, unit, moved)
+        values, other = best
+        neighbour = mechanism.neighbour(unit, values.unsqueeze(0), other.unsqueeze(0))[0]
+        return Finding(
+            mechanism=name,
+            unit=unit,
+            declared=mechanism.declared[unit],
+            observed=observed,
+            searched=self.candidates * (self.climbs + 1),
+            values=values,
+            neighbour=neighbour,
+        )
+
+    def _inputs(self, shape: tuple[int, ...], clip: float, generator: torch.Generator) -> Tensor:
+        """Random signs and directions times random, heavy-tailed or boundary magnitudes; record 0 gets its own."""
+        size = (self.candidates, *shape)
+        direction = torch.randn(size, generator=generator, dtype=torch.float64)
+        if len(shape) > 1:
+            direction = direction / direction.norm(dim=-1, keepdim=True)
+        else:
+            direction = direction.sign()
+        direction[1::4] = direction[1::4, :1]  # all records agree
+        direction[2::4] = direction[2::4, :1]
+        heavy = 10.0 ** torch.empty(self.candidates, 2, dtype=torch.float64).uniform_(-3, 6, generator=generator)
+        picks = torch.randint(len(_EXTREMES), (self.candidates, 2), generator=generator)
+        edge = torch.tensor(_EXTREMES, dtype=torch.float64)[picks]
+        which = torch.rand(self.candidates, 2, generator=generator) < 0.5
+        magnitude = torch.where(which, heavy, edge) * clip
+        spread = magnitude[:, 1:].expand(-1, shape[0]).clone()
+        spread[:, 0] = magnitude[:, 0]
+        return direction * spread.reshape(self.candidates, shape[0], *(1 for _ in shape[1:]))
+
+    def _best(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> tuple[Tensor, float]:
+        """The pair with the largest difference."""
+        values, other = pair
+        moved = mechanism.noiseless(mechanism.neighbour(unit, values, other))
+        distance = (mechanism.noiseless(values) - moved).reshape(len(values), -1).norm(dim=1)
+        place = int(distance.argmax())
+        return pair[:, place], float(distance[place])

