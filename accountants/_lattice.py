@@ -16,7 +16,7 @@ from vflpriv.accountants._pairs import Array, Pair
 
 __all__ = ["Lattice", "optimistic", "pessimistic"]
 
-_MOST_GIVEN = 0.3
+_MOST_GIVEN = 0.45
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +61,15 @@ def pessimistic(pair: Pair, step: float, tail: float) -> Lattice:
 def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     """A loss that the pair's dominates, by merging outcomes (post-processing) and by lowering losses.
 
-    Outcomes within half a step of a grid point become one outcome there. Where its loss is off the point by a bit, part
+    Outcomes around a grid point, within about half a step, become one outcome there. Where its loss is off the point by a bit, part
     of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is lowered to
-    the grid point below the interval. Mass beyond the reach is dropped.
+    the next grid point. Mass beyond the reach is dropped.
     """
     low, high = pair.reach(tail)
     offset = _anchor(pair, step)
     first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
     losses = offset + step * np.arange(first, last + 1)
-    upper, lower = pair.masses(np.append(losses, losses[-1] + step) - step / 2)
+    upper, lower = pair.masses(_edges(pair, losses, step, anchor=-first))
     kept, given_up, given_down = _exchange(upper, lower, losses)
     masses = np.zeros(losses.size + 1)
     masses[1:] += np.where(kept, upper * (1 - given_up - given_down), 0.0)
@@ -79,23 +79,38 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     return Lattice(offset, step, first - 1, masses, 0.0)
 
 
+def _edges(pair: Pair, losses: Array, step: float, anchor: int) -> Array:
+    """Interval ends about half-way between grid points, moved towards where the density falls.
+
+    So outcomes lie a little on the far side of their point and are put right by a share of the heavier neighbour. The
+    interval around the anchor stays centered: the grid was hung there to fit it.
+    """
+    edges = np.append(losses, losses[-1] + step) - step / 2
+    mass = np.maximum(pair.masses(edges)[0], 1e-300)
+    fall = np.zeros(edges.size)
+    fall[1:-1] = np.clip(0.15 * np.log(mass[:-1] / mass[1:]), -0.4, 0.4)
+    fall[anchor : anchor + 2] = 0.0
+    return np.asarray(edges + step * fall)
+
+
 def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, Array]:
-    """Which outcomes end exactly on their grid point, and what share each gives to the neighbour above and below.
+    """Which outcomes end on their grid point, and what share each gives to the neighbour above and below.
 
     With a_j = P_j - e^{l_j} Q_j: an outcome with a_j < 0 needs the share t_j = (1 - f_j) s_j of its upper neighbour,
     s_j = -a_j / (P_{j+1} - e^{l_j} Q_{j+1}), and one with a_j > 0 likewise of its lower one; f_j is what it gives away
-    itself. The system is tridiagonal, and diagonally dominant when every s_j is at most 0.3.
+    itself. The system is tridiagonal, and diagonally dominant when every s_j is below 1/2.
     """
     excess = upper - _times_exp(lower, losses)
     above = np.append(upper[1:] - _times_exp(lower[1:], losses[:-1]), 0.0)
     below = np.append(0.0, _times_exp(lower[:-1], losses[1:]) - upper[:-1])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         share = np.where(excess < 0, -excess / above, excess / below)
-    exact = np.abs(excess) <= 1e-14 * upper
+    exact = (np.abs(excess) <= 1e-14 * upper) | (upper == 0)
     share = np.where(exact, 0.0, share)
     # A mass of Q that underflowed says nothing about the loss.
-    kept = (share >= 0) & (share <= _MOST_GIVEN) & ((lower > 1e-290) | (upper == 0))
-    share = np.where(kept, share, 0.0)
+    told = (lower > 1e-290) | (upper == 0)
+    share = np.where((share >= 0) & (share <= _MOST_GIVEN) & told, share, 0.0)
+    kept = told & (exact | (share > 0) | (excess > 0))
     lifted, lowered = np.where(excess < 0, share, 0.0), np.where(excess > 0, share, 0.0)
     # Row j: t_j + s_j (t_{j-1} [j-1 is lifted] + t_{j+1} [j+1 is lowered]) = s_j.
     bands = np.ones((3, share.size))
@@ -108,14 +123,15 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
 
 
 def _anchor(pair: Pair, step: float) -> float:
-    """Where to hang the grid: on the loss of the outcomes around P's median, so that a heavy outcome needs no rounding."""
-    low, high = pair.reach(0.5)
-    offset = (low + high) / 2 if math.isfinite(low + high) else 0.0
-    for _ in range(4):
+    """Where to hang the grid: on the loss of the most likely outcomes, so that a heavy one needs no rounding."""
+    offset = pair.usual()
+    for _ in range(12):
         upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))
         if upper[0] <= 0 or lower[0] <= 0:
             break
-        offset = float(np.log(upper[0]) - np.log(lower[0]))
+        before, offset = offset, float(np.log(upper[0]) - np.log(lower[0]))
+        if abs(offset - before) < 1e-9 * step:
+            break
     return offset
 
 

@@ -40,6 +40,10 @@ class Pair(Protocol):
         """Losses below and above which P has at most mass `tail` each."""
         ...
 
+    def usual(self) -> float:
+        """The loss, or nearly so, of P's most likely outcomes."""
+        ...
+
     def reversed(self) -> Pair:
         """The pair (Q, P): the same neighbours, the other way round."""
         ...
@@ -58,6 +62,9 @@ class GaussianPair:
     def reach(self, tail: float) -> tuple[float, float]:
         z = -float(ndtri(tail))
         return self.mu**2 / 2 - z * self.mu, self.mu**2 / 2 + z * self.mu
+
+    def usual(self) -> float:
+        return self.mu**2 / 2
 
     def reversed(self) -> GaussianPair:
         return self
@@ -104,6 +111,10 @@ class SampledGaussianPair:
         low, high = self.loss(np.array([-z, self.mu + z]))
         return float(low), float(high)
 
+    def usual(self) -> float:
+        loss = float(self.loss(np.array([self.mu if self.rate > 0.5 and not self.added else 0.0]))[0])
+        return -loss if self.added else loss
+
     def reversed(self) -> SampledGaussianPair:
         return SampledGaussianPair(self.mu, self.rate, not self.added)
 
@@ -143,6 +154,9 @@ class SampledReplacementPair:
         low, high = self.loss(np.array([-z, self.mu / 2 + z]))
         return float(low), float(high)
 
+    def usual(self) -> float:
+        return float(self.loss(np.array([self.mu / 2 if self.rate > 0.5 else 0.0]))[0])
+
     def reversed(self) -> SampledReplacementPair:
         return self
 
@@ -163,6 +177,9 @@ class LaplacePair:
     def reach(self, tail: float) -> tuple[float, float]:
         return -self.shift, self.shift
 
+    def usual(self) -> float:
+        return self.shift
+
     def reversed(self) -> LaplacePair:
         return self
 
@@ -180,6 +197,9 @@ class RandomizedResponsePair:
 
     def reach(self, tail: float) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
+
+    def usual(self) -> float:
+        return self.epsilon
 
     def reversed(self) -> RandomizedResponsePair:
         return self
@@ -202,6 +222,9 @@ class Diluted:
 
     def reach(self, tail: float) -> tuple[float, float]:
         return self.pair.reach(tail)
+
+    def usual(self) -> float:
+        return self.pair.usual() if self.rate > 0.5 else 0.0
 
     def reversed(self) -> Diluted:
         return self

@@ -16,7 +16,7 @@ from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
 
-__all__ = ["Bound", "RdpAccountant", "renyi_bound"]
+__all__ = ["Bound", "RdpAccountant", "best_order", "renyi_bound"]
 
 _FRACTIONAL = (1.002, 1.005, 1.01, 1.02, 1.035, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75)
 _HALVES = (2.5, 3.5, 4.5, 5.5)
@@ -72,13 +72,15 @@ class Bound:
 
 
 def renyi_bound(merged: Merged, delta: float) -> Bound:
-    """The least epsilon over all orders.
-
-    With more than a few different sampled pairs, only whole orders, between which the moment is bounded by its chord.
-    """
+    """The least epsilon over all orders, infinity among them."""
     pairs = merged.all_pairs
     if not pairs:
         return Bound(0.0, math.inf)
+    return min(best_order(pairs, delta), _pure(pairs), key=lambda b: b.epsilon)
+
+
+def best_order(pairs: Mapping[Pair, int], delta: float) -> Bound:
+    """The least epsilon over finite orders; with many different pairs only whole ones are tried."""
     many = len(pairs) > _MANY_PAIRS
     orders = sorted(_WHOLE if many else (*_FRACTIONAL, *_WHOLE, *_HALVES))
     found = [Bound(_convert(pairs, order, delta), order) for order in orders]
@@ -86,9 +88,7 @@ def renyi_bound(merged: Merged, delta: float) -> Bound:
     if best.order == orders[-1] and best.epsilon > 0:
         found += [Bound(_convert(pairs, order, delta), order) for order in _LARGE]
         best = min(found, key=lambda b: b.epsilon)
-    if not many:
-        best = _refine(pairs, delta, found, best)
-    return min(best, _pure(pairs), key=lambda b: b.epsilon)
+    return best if many else _refine(pairs, delta, found, best)
 
 
 def _refine(pairs: Mapping[Pair, int], delta: float, found: list[Bound], best: Bound) -> Bound:

@@ -93,9 +93,10 @@ def _refutation(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str |
     letter, write = _scale(test)
     measured, claimed = _apart(write, test.lower, test.claimed(claim))
     p = p_value(test.p_value)
+    p = p.replace("<", "< ") if p.startswith("<") else f"= {p}"
     return (
         f"one test measured {letter} ≥ {measured} at {confidence(1 - alpha)} confidence, above the claimed {letter} = "
-        f"{claimed}: {_setting(test)}, p {p if p.startswith('<') else f'= {p}'}, rejected at a family-wise error of "
+        f"{claimed}: {_setting(test)}, p {p}, rejected at a family-wise error of "
         f"{confidence(alpha)} (Holm)"
     )
 

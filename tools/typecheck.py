@@ -20,7 +20,10 @@ def mirror() -> int:
     """Makes .typecheck/vflpriv look like the installed package; returns how many files it has to check."""
     package = MIRROR / "vflpriv"
     package.mkdir(parents=True, exist_ok=True)
-    wanted = {path.name: path for path in (ROOT / "vflpriv").iterdir() if path.name != "__pycache__"}
+    # Not vflpriv/templates: mypy counts a folder without Python files as a package.
+    wanted = {
+        path.name: path for path in (ROOT / "vflpriv").iterdir() if path.suffix == ".py" or path.name == "py.typed"
+    }
     wanted |= {folder: ROOT / folder for folder in FOLDERS}
     for link in package.iterdir():
         if link.name not in wanted or link.readlink() != wanted[link.name]:

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from vflpriv.training._directions import Direction, Directions, Shifted, move_along
 from vflpriv.training._mechanisms import Mechanism, ScalarMean, VectorMean
@@ -179,19 +178,23 @@ class DpSgd(ServerUpdate):
         mechanism = server_mechanism(step.settings, step.batch_size)
         assert mechanism is not None
 
-        def loss(parameters: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
-            one = {name: value.unsqueeze(0) for name, value in parameters.items()}
-            logits = step.model.apply(one, row.reshape(1, 1, -1)).reshape(1, -1)
-            return torch.nn.functional.cross_entropy(logits, label.reshape(1))
-
-        per_record = vmap(vmap(grad(loss), in_dims=(None, 0, 0)))
-        gradients = per_record(dict(step.parameters), step.inputs(step.mean), step.labels)
+        gradients = self._per_record(step)
         flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
-        noiseless = mechanism.noiseless(flat)
-        released = mechanism.release(noiseless, step.noise.tensor((flat.shape[-1],), step.round, step.party))
-        sizes = [value.flatten(2).shape[-1] for value in gradients.values()]
-        parts = released.split(sizes, dim=-1)
+        normals = step.noise.tensor((flat.shape[-1],), step.round, step.party)
+        released = mechanism.release(mechanism.noiseless(flat), normals)
+        parts = released.split([value[0, 0].numel() for value in gradients.values()], dim=-1)
         step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
+
+    @staticmethod
+    def _per_record(step: ServerStep) -> dict[str, Tensor]:
+        """(R, B, *shape) gradients: each record gets a copy of the parameters, as if it were a replica of its own."""
+        rows, count = step.inputs(step.mean), step.labels.shape[1]
+        with torch.enable_grad():
+            leaves = {n: v.repeat_interleave(count, 0).requires_grad_() for n, v in step.parameters.items()}
+            logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
+            loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(), reduction="sum")
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+        return {n: g.unflatten(0, (-1, count)) for n, g in zip(leaves, gradients, strict=True)}
 
 
 SERVER_UPDATES: Mapping[str, ServerUpdate] = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from vflpriv.data import VerticalData
+    from vflpriv.data import VerticalData
 
 __all__ = ["Canary", "CanaryKind"]
 
@@ -50,13 +51,12 @@ class Canary:
 
     def sign(self) -> Tensor:
         """(R,) plus one in world 0, minus one in world 1."""
-        return 1.0 - 2.0 * self.world.to(torch.float32)
+        return 1.0 - 2.0 * self.world.float()
 
     def into(self, data: VerticalData) -> VerticalData:
         """The data with this canary in it: every replica sees its own world."""
         device = data.labels.device
-        record = torch.tensor([self.record], dtype=torch.int64, device=device)
-        pair = torch.tensor(self.labels, dtype=torch.int64, device=device)
-        labels = None if self.at_clip else pair[self.world.to(device)].unsqueeze(1)
+        world = self.world.to(device).unsqueeze(1)
+        labels = None if self.at_clip else self.labels[0] + world * (self.labels[1] - self.labels[0])
         blocks = {m: b.to(device).unsqueeze(1) for m, b in self.blocks.items()}
-        return data.override(record, labels=labels, blocks=blocks)
+        return data.override([self.record], labels=labels, blocks=blocks)

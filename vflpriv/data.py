@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -44,8 +44,19 @@ class VerticalData:
         for m, block in enumerate(self.blocks):
             if len(block) != len(self.labels):
                 raise InputError(f"data.blocks[{m}]", len(block), f"{len(self.labels)} records, as many as labels")
+        for m, block in enumerate(self.test_blocks):
+            if len(block) != len(self.test_labels):
+                raise InputError(f"data.test_blocks[{m}]", len(block), f"{len(self.test_labels)} records")
+
+    def checked(self) -> VerticalData:
+        """This data, once its values have been looked at: finite features, labels that name a class."""
+        for m, block in enumerate((*self.blocks, *self.test_blocks)):
             if not bool(torch.isfinite(block).all()):
-                raise InputError(f"data.blocks[{m}]", "NaN or infinity", "finite numbers")
+                raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
+        for labels in (self.labels, self.test_labels):
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+                raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
+        return self
 
     @property
     def records(self) -> int:
@@ -77,14 +88,20 @@ class VerticalData:
 
     def override(
         self,
-        records: Tensor,
+        records: Sequence[int],
         *,
         labels: Tensor | None = None,
         blocks: Mapping[int, Tensor] | None = None,
     ) -> VerticalData:
-        """The same data in which these records have, replica by replica, other labels (R, K) or blocks (R, K, …)."""
+        """The same data in which these records have, replica by replica, other labels (R, K) or blocks (R, K, …).
+
+        Overrides replace those that were there before.
+        """
+        for values in (labels, *(blocks or {}).values()):
+            if values is not None and values.shape[1] != len(records):
+                raise ValueError(f"Expected {len(records)} overrides a replica, found shape {tuple(values.shape)}.")
         slots = torch.full((self.records,), -1, dtype=torch.int64, device=self.labels.device)
-        slots[records] = torch.arange(len(records), device=slots.device)
+        slots[list(records)] = torch.arange(len(records), device=slots.device)
         return replace(self, overrides=Overrides(slots=slots, labels=labels, blocks=dict(blocks or {})))
 
     def features(self, m: int, records: Tensor) -> Tensor:

@@ -42,7 +42,20 @@ _HIDDEN = ("Cf", "Cs", "Cn", "Co")
 """Unicode categories without a glyph of their own: directions, surrogates, unassigned."""
 
 _ASCII = {"ε": "eps", "μ": "mu", "δ": "delta", "∞": "inf", "≥": ">=", "≤": "<=", "→": "->", "✗": "x", "✓": "ok"}
-_ASCII |= {"–": "-", "…": "...", "×": "x", "·": "-", "−": "-", "’": "'", "±": "+/-"}
+_ASCII |= {
+    "–": "-",
+    "…": "...",
+    "×": "x",
+    "·": "-",
+    "−": "-",
+    "’": "'",
+    "±": "+/-",
+    "σ": "sigma",
+    "λ": "lambda",
+    "√": "sqrt",
+    "∂": "d",
+    "ℓ": "l",
+}
 
 
 def scientific(number: float) -> str:
@@ -124,9 +137,9 @@ def ratio(part: float | None, whole: float | None) -> str:
     """How much of `whole` was found, in whole percent.
 
     >>> ratio(0.75, 0.9386), ratio(0.75, math.inf), ratio(0.75, None)
-    ('80 %', '0 %', '–')
+    ('80 %', '–', '–')
     """
-    if part is None or whole is None or whole == 0 or math.isinf(part):
+    if part is None or whole is None or whole == 0 or not math.isfinite(whole):
         return NOTHING
     return f"{100 * part / whole:.0f} %"
 

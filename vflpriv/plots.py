@@ -38,7 +38,7 @@ _COLOURS = {
     "natural": "#5f6b76",
 }
 _CANARIES = {"natural": ("natural", "o"), "crafted": ("crafted", "s"), "worst-case": ("worst-case", "D")}
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "vflpriv",
     "font.family": "DejaVu Sans",
@@ -203,5 +203,5 @@ def _svg(figure: Figure, title: str, description: str, prefix: str) -> str:
 def _own_ids(text: str, prefix: str) -> str:
     """Drop ids that nothing refers to; make the others this plot's own, since a page holds several."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", text))
-    text = re.sub(r' id="([\w-]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text)
+    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text)
     return re.sub(r"(url\(#|href=\"#)([\w-]+)", rf"\g<1>{prefix}-\g<2>", text)

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: the verdict at a glance, the evidence one click below, no script, no request."""
+"""The report as one self-contained page: the verdict at a glance, the evidence one click below; no script."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _tradeoff(claim: ClaimRow, prefix: str) -> Markup:
 def _histograms(system: SystemRow, prefix: str) -> list[tuple[BudgetRow, Markup]]:
     """One histogram for each distinct one: budgets of several units share the counts of a view."""
     seen: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
-    plots = []
+    plots: list[tuple[BudgetRow, Markup]] = []
     for row in system.budgets:
         key = (row.adversary, tuple(sorted(row.participation_histogram.items())))
         if key[1] and key not in seen:

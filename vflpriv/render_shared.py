@@ -1,4 +1,4 @@
-"""What every renderer says of a report in the same words: its verdict, its strongest evidence, why an epsilon is infinite."""
+"""What every renderer says in the same words: the verdict, the strongest evidence, why an epsilon is infinite."""
 
 from __future__ import annotations
 

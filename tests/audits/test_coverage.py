@@ -182,6 +182,8 @@ def every_threshold(inside: Floats, outside: Floats) -> Counts:
 def best(bound: Callable[[Counts], Floats], counts: Counts) -> Floats:
     """The largest bound over all thresholds, looked up by the possible counts instead of computed for each."""
     fp, n, fn, _ = counts
+    if bound is mu_pooled:
+        return bound(((fp + fn).min(axis=1), n, np.zeros(1), n))
     table = bound((np.arange(n + 1.0)[:, None], n, np.arange(n + 1.0)[None, :], n))
     return np.asarray(table[fp.astype(int), fn.astype(int)].max(axis=1))
 

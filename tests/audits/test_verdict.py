@@ -152,6 +152,21 @@ def test_a_budget_as_close_as_root_finding_is_the_claim(factor: float, word: Wor
     assert say(accounted=bounded(CLAIM.epsilon * factor)).word is word
 
 
+def test_the_certified_end_decides_not_the_estimate() -> None:
+    wide = Budget(accountant="prv", method="fft", delta=DELTA, lower=0.5, estimate=0.9, upper=1.1)
+    assert say(accounted=wide).word is Word.UNSUPPORTED
+
+
+def test_mu_decides_where_the_curve_is_gaussian_even_if_epsilon_is_zero() -> None:
+    """At a delta this large both mu have epsilon = 0, and still the curve lies below the claimed one."""
+    lax = Claim.of_mu(0.1, 0.2, key="lax", source="-", where="-", statement="μ", unit=Unit.RECORD, view="device")
+    assert lax.epsilon == gaussian(0.2, 0.2).upper == 0.0
+    assert say(claim=lax, accounted=gaussian(0.2, 0.2)) == Verdict(
+        Word.UNSUPPORTED,
+        "accounted ε ≤ 0 (μ = 0.200) exceeds the claimed ε = 0 (μ = 0.100) at δ = 0.2, and no trials were run",
+    )
+
+
 def test_numbers_that_differ_are_seen_to_differ() -> None:
     assert say(accounted=bounded(1.00003)).reason.startswith("accounted ε ≤ 1.00003 exceeds the claimed ε = 1 ")
 
@@ -181,7 +196,7 @@ def test_an_epsilon_claim_of_another_shape_is_refuted_by_epsilon_alone() -> None
     assert say(refuting, claim=claimed(0.5), accounted=bounded(0.5)) == Verdict(
         Word.VIOLATED,
         "one test measured ε ≥ 0.88 at 95 % confidence, above the claimed ε = 0.50: natural canary, view device, "
-        "269 errors in 2 × 500 trials, p = TODO, rejected at a family-wise error of 5 % (Holm)",
+        "269 errors in 2 × 500 trials, p = 3.2e-13, rejected at a family-wise error of 5 % (Holm)",
     )
 
 
@@ -192,7 +207,7 @@ def test_unequal_trials_are_written_out() -> None:
 
 
 def test_a_p_value_too_small_to_write_is_bounded() -> None:
-    assert "trials, p <1e-300, rejected" in say(replace(STRONG, p_value=0.0)).reason
+    assert "trials, p < 1e-300, rejected" in say(replace(STRONG, p_value=0.0)).reason
 
 
 def test_budgets_at_another_delta_are_refused() -> None:

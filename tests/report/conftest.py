@@ -54,6 +54,7 @@ def measured(canary: str, mu: float, errors: tuple[int, int], **fields: Any) -> 
     """400 trainings a world; `mu` is the lower bound, the observed curve is a little worse."""
     rates = np.linspace(0.0, 1.0, 41)
     estimate = mu + 0.16
+    errs = curve(estimate, rates)
     row: dict[str, Any] = {
         "canary_description": f"the {canary} record",
         "adversary": "device",
@@ -70,7 +71,7 @@ def measured(canary: str, mu: float, errors: tuple[int, int], **fields: Any) -> 
         "p_value": 3.2e-9 if mu > CLAIMED else 0.61,
         "p_adjusted": 1.6e-8 if mu > CLAIMED else 1.0,
         "refutes": mu > CLAIMED,
-        "curve": tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(rates, curve(estimate, rates))),
+        "curve": tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(rates, errs, strict=True)),
     }
     row |= {"false_positives": errors[0], "false_negatives": errors[1]}
     return MeasurementRow(canary=canary, **row | fields)
@@ -260,7 +261,9 @@ def split() -> SystemRow:
         data={"name": "digits", "records": 1437, "devices": 4},
         rounds=230,
         claims=(),
-        budgets=(budget("device", None, unit="label", unprotected=("gradient (∂ℓ/∂h of each record) carries no noise",)),),
+        budgets=(
+            budget("device", None, unit="label", unprotected=("gradient (∂ℓ/∂h of each record) carries no noise",)),
+        ),
         sensitivity=(),
         attacks=(attack("label_gradient", "device(0)", 1.0, 0.10),),
         utility=utility(0.969),

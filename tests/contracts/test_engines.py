@@ -1,0 +1,124 @@
+"""What every engine must keep, in every variant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.support import ENGINES, make_system, toy_data
+
+from vflpriv.canaries import Canary, CanaryKind
+from vflpriv.registry import available
+from vflpriv.releases import Exact
+from vflpriv.units import Unit
+from vflpriv.wire import Transcript, Wire
+
+VARIANTS = list(ENGINES)
+
+
+def run(system, replicas=(0,), canary=None):
+    transcript = Transcript()
+    engine = system.train(replicas, canary=canary)
+    wire = Wire(transcript)
+    engine.run(wire)
+    return engine, transcript, wire
+
+
+def test_every_registered_engine_has_a_variant_here():
+    assert {name for name, _ in ENGINES.values()} == set(available("engine"))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_replicas_together_equal_replicas_alone(variant):
+    system = make_system(variant)
+    _, together, _ = run(system, replicas=(3, 0, 7))
+    for place, replica in enumerate((3, 0, 7)):
+        _, alone, _ = run(system, replicas=(replica,))
+        assert len(alone.messages) == len(together.messages)
+        for one, many in zip(alone.messages, together.messages, strict=True):
+            assert (one.kind, one.round, one.sender, one.receiver) == (many.kind, many.round, many.sender, many.receiver)
+            for name, tensor in one.tensors.items():
+                torch.testing.assert_close(tensor[0], many.tensors[name][place], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_same_seed_gives_the_same_messages_and_another_seed_others(variant):
+    first, again, other = (run(make_system(variant, seed=seed))[1] for seed in (1, 1, 2))
+    for a, b in zip(first.messages, again.messages, strict=True):
+        assert all(torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors)
+    last = first.messages[-1].tensors, other.messages[-1].tensors
+    assert any(last[0][n].shape != last[1][n].shape or not torch.equal(last[0][n], last[1][n]) for n in last[0])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_ledger_covers_every_kind_of_message(variant):
+    system = make_system(variant)
+    _, transcript, _ = run(system)
+    declared = {release.kind for release in system.ledger.releases}
+    assert {m.kind for m in transcript.messages} <= declared
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_bytes_are_those_of_one_replica(variant):
+    system = make_system(variant)
+    _, transcript, alone = run(system)
+    _, _, several = run(system, replicas=range(3))
+    by_hand = sum(4 * t[0].numel() for m in transcript.messages for t in m.tensors.values())
+    assert alone.traffic.total == several.traffic.total == by_hand > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_round_runs_on_the_meta_device(variant):
+    """No step waits for the host: on `meta` there is nothing to wait for, and any such step raises."""
+    system = make_system(variant, torch_device="meta")
+    world = torch.tensor([0, 1])
+    canary = Canary(kind=CanaryKind.NATURAL, record=int(system.schedule.batch(0)[0]), world=world, labels=(0, 1))
+    engine = system.train((0, 1), canary=canary)
+    wire = Wire()
+    engine.round(0, wire)
+    assert wire.traffic.total > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_loss_falls(variant):
+    quiet = {"noise_std": 0.0} if variant.startswith("dpzv") else {}
+    rates = {"device_rate": 0.02, "server_rate": 0.02} if variant.startswith("dpzv") else {"device_rate": 0.5, "server_rate": 0.5}
+    system = make_system(variant, data=toy_data(120), rounds=600, batch_size=30, **rates, **quiet)
+    engine = system.train(range(4))
+    before = engine.evaluate()
+    engine.run(Wire())
+    after = engine.evaluate()
+    assert after.loss.mean() < 0.8 * before.loss.mean()
+    assert after.accuracy.mean() > 0.6
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_canary_changes_only_the_replicas_of_its_other_world(variant):
+    """Up to the canary's first round both worlds are the same; replicas with the same number differ only by world."""
+    system = make_system(variant)
+    record = int(system.schedule.batch(4)[0])
+    first = int(system.schedule.first_rounds()[record])
+    canary = Canary(kind=CanaryKind.NATURAL, record=record, world=torch.tensor([0, 1]), labels=(0, 1))
+    _, transcript, _ = run(system, replicas=(5, 5), canary=canary)
+    before = [m for m in transcript.messages if m.round < first]
+    assert all(torch.equal(t[0], t[1]) for m in before for t in m.tensors.values())
+    after = [m for m in transcript.messages if m.round >= first]
+    assert any(not torch.equal(t[0], t[1]) for m in after for t in m.tensors.values())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_noise_is_declared_where_it_is_added(variant):
+    """A mechanism with noise has a release with that noise, and none without noise is declared noised."""
+    system = make_system(variant)
+    mechanisms = system.engine.mechanisms(system.settings, system.schedule)
+    noised = {m.noise_std for m in mechanisms.values() if m.noise_std}
+    declared = {r.noise.std for r in system.ledger.releases if not isinstance(r.noise, Exact)}
+    assert noised == declared
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_claims_speak_of_units_and_views_the_ledger_knows(variant):
+    system = make_system(variant)
+    for claim in system.engine.claims(system.settings, system.schedule):
+        exposure = system.ledger.exposure(claim.adversary, claim.unit)
+        assert claim.unit in Unit
+        assert exposure.events or exposure.unprotected or exposure.not_applicable

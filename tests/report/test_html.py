@@ -1,0 +1,166 @@
+"""The page: complete, self-contained, well-formed, safe with any name, legible in both colour schemes."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import vflpriv
+from vflpriv.render_html import render_html
+from vflpriv.report import Report
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+XMLNS = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+
+
+class Page(HTMLParser):
+    """Fails on an element that is not closed where it should be; keeps what the tests look at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return render_html(report)
+
+
+def test_the_numbers_are_there(page: str) -> None:
+    text = Page(page).text
+    for expected in (
+        "2 of 5 claims are violated",
+        "5 claims checked: 1 consistent, 2 violated, 1 unsupported, 1 not applicable",
+        "39,500",
+        "0.939",
+        "6.71",
+        "95 % confidence",
+        "worst record takes part 13 times",
+        "∞ because model (the server's parameters) carries no noise",
+        "not applicable: needs gradients, dpzv sends one scalar",
+        "not applicable: the server holds the labels",
+        "label_gradient gets 100.0 % of label guesses right (chance 10.0 %)",
+        "vflpriv audit dpzv.toml --claim dpzv-vi5-device --seed 7",
+        "Not refuted is never verified.",
+        "timing of messages",
+        "576.0 MB up",
+        "1.6e-8",
+    ):
+        assert expected in text
+
+
+def test_nothing_is_fetched_and_nothing_runs(page: str, hostile: Report) -> None:
+    for text in (page, render_html(hostile)):
+        parsed = Page(text)
+        assert not {"script", "link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
+        for _, attrs in parsed.tags:
+            assert not any(name.startswith("on") for name in attrs)
+            assert all((attrs.get(name) or "#").startswith("#") for name in ("href", "src", "xlink:href"))
+        assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
+        assert "@import" not in text
+        assert "default-src 'none'" in text
+
+
+def test_no_address_but_the_names_of_svg(page: str) -> None:
+    for name in XMLNS:
+        page = page.replace(name, "")
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_names_are_escaped(hostile: Report) -> None:
+    text = render_html(hostile)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "\x1b" not in text
+    Page(text)
+
+
+def test_same_report_same_page(report: Report, page: str) -> None:
+    assert render_html(report) == page
+    assert render_html(Report.model_validate_json(report.to_json())) == page
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
+    parsed = Page(page)
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = {attrs[key] for _, attrs in parsed.tags for key in ("aria-labelledby",) if key in attrs}
+    assert named <= set(ids)
+    assert {(attrs.get("href") or "")[1:] for attrs in parsed.all("a")} <= set(ids)
+
+
+def test_tables_and_plots_speak(page: str) -> None:
+    parsed = Page(page)
+    assert len(parsed.all("caption")) == len(parsed.all("table")) > 8
+    assert all("scope" in attrs for attrs in parsed.all("th"))
+    assert all(attrs.get("role") == "img" and attrs.get("aria-label") for attrs in parsed.all("svg"))
+    assert {"main", "header", "nav", "footer"} <= {tag for tag, _ in parsed.tags}
+    assert parsed.all("html") == [{"lang": "en"}]
+
+
+def test_an_empty_report_is_a_page(report: Report) -> None:
+    empty = report.model_copy(update={"systems": (), "not_tested": (), "config": {}, "exit_code": 0})
+    assert "No claim to check" in Page(render_html(empty)).text
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_enough(scheme: str) -> None:
+    """WCAG AA: 4.5 for text, 3 for lines of a plot."""
+    css = (Path(vflpriv.__file__).parent / "templates" / "report.css.j2").read_text(encoding="utf-8")
+    light, dark = css.split("@media screen and (prefers-color-scheme: dark)", maxsplit=1)
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", light if scheme == "light" else dark.split("\n}", 1)[0]))
+    for ink in ("ink", "muted", "link", "red", "amber", "green", "grey"):
+        for paper in ("page", "card", "soft"):
+            assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
+    for ink in ("red", "amber", "green", "grey"):
+        assert contrast(colours[ink], colours[f"{ink}-soft"]) >= 4.5, ink
+    assert contrast(colours["ink"], colours["red-soft"]) >= 4.5
+    plots = {k: v for k, v in colours.items() if k.startswith("plot-")}
+    if scheme == "light":
+        source = (Path(vflpriv.__file__).parent / "plots.py").read_text(encoding="utf-8")
+        plots = dict(re.findall(r'"([\w-]+)": "(#[0-9a-f]{6})"', source))
+    assert len(plots) >= 7
+    assert all(contrast(line, colours["card"]) >= 3 for line in plots.values()), plots
+    assert all(contrast("#ffffff", band) >= 4.5 for band in re.findall(r"\.banner[^{]*{[^}]*background: (#\w{6})", css))

@@ -1,0 +1,92 @@
+"""Markdown: tables that stay tables whatever the names, and a size that CI accepts."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vflpriv.render_markdown import LIMIT, escape, render_markdown
+from vflpriv.report import Report
+
+
+def cells(row: str) -> int:
+    """How many cells a reader of Markdown sees."""
+    return len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) - 1
+
+
+def tables(text: str) -> list[list[str]]:
+    blocks = (block.split("\n") for block in text.split("\n\n"))
+    return [block for block in blocks if block[0].startswith("|")]
+
+
+def test_headline_and_claims_come_first(report: Report) -> None:
+    lines = render_markdown(report).split("\n")
+    assert lines[0] == "# 2 of 5 claims are violated"
+    assert lines[6] == (
+        "| ❌ **violated** | DPZV as published | dpzv-journal, Theorem VI.5 | device | record "
+        "| 1.00 (1e-3) | 2.90 | 39,500 | 0.750 | 0.388 |"
+    )
+
+
+def test_every_section_is_there(report: Report) -> None:
+    text = render_markdown(report)
+    for expected in (
+        "| worst-case | 400 | 32.8 % | 32.0 % | 0.750 | 0.35 | 2.21 | 80 % | 1.6e-8 | **yes** |",
+        "| label\\_gradient | device(0) | label | 100.0 % | 98.4 – 100.0 % | 10.0 % |  |",
+        "not applicable: needs gradients, dpzv sends one scalar",
+        "| scalar, clip = paper | record | 0.3125 | ∞ | 20,000 |",
+        "| ∞ (1e-3) | – | secret | – | model (the server's parameters) carries no noise |",
+        "- timing of messages",
+        "```sh\nvflpriv audit dpzv.toml --claim dpzv-vi5-device --seed 7\n```",
+        "Not refuted is never verified.",
+    ):
+        assert expected in text
+
+
+def test_rows_have_as_many_cells_as_their_header(report: Report, hostile: Report) -> None:
+    for one in (report, hostile):
+        found = tables(render_markdown(one))
+        assert len(found) >= 5
+        for rows in found:
+            assert {cells(row) for row in rows} == {cells(rows[0])}
+
+
+def test_hostile_names_stay_names(hostile: Report) -> None:
+    text = render_markdown(hostile)
+    fences = re.findall(r"^(`{3,})sh\n.*\n\1$", text, flags=re.MULTILINE)
+    assert fences
+    outside = re.sub(r"^(`{3,})sh\n.*\n\1$", "", text, flags=re.MULTILINE)
+    assert "<script" not in outside
+    assert "http://" not in outside
+    assert "[x](" not in outside
+    assert "\x1b" not in text
+
+
+def test_a_command_cannot_close_its_fence(report: Report) -> None:
+    system = report.systems[0]
+    claim = system.claims[0].model_copy(update={"reproduce": "echo ```` x"})
+    text = render_markdown(report.model_copy(update={"systems": (system.model_copy(update={"claims": (claim,)}),)}))
+    assert "\n`````sh\necho ```` x\n`````\n" in text
+
+
+@given(st.text())
+def test_escaped_text_is_one_cell(text: str) -> None:
+    line = escape(text)
+    assert "\n" not in line
+    assert "<" not in line
+    assert cells(f"| {line} |") == 1
+
+
+def test_a_long_report_is_cut_and_says_so(report: Report) -> None:
+    many = report.model_copy(update={"systems": report.systems * 1000})
+    text = render_markdown(many)
+    assert LIMIT // 2 < len(text.encode()) <= LIMIT
+    assert text.endswith("`report.json` has all of it.\n")
+    assert text.startswith("# 2000 of 5000 claims are violated")
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_same_report_same_text(report: Report) -> None:
+    assert render_markdown(Report.model_validate_json(report.to_json())) == render_markdown(report)

@@ -1,0 +1,98 @@
+"""Plots: valid SVG, the same bytes each time, legible on any background, safe with any name."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from vflpriv.plots import participation_svg, tradeoff_svg
+from vflpriv.report import ClaimRow, Report
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(svg: str) -> str:
+    return " ".join("".join(text.itertext()) for text in ET.fromstring(svg).iter(f"{SVG}text"))
+
+
+@pytest.fixture(scope="module")
+def violated(report: Report) -> ClaimRow:
+    return report.systems[0].claims[0]
+
+
+def test_the_legend_has_all_numbers(violated: ClaimRow) -> None:
+    shown = words(tradeoff_svg(violated))
+    for label in (
+        "blind guessing",
+        "claimed μ=0.388 (ε=1.00 at δ=1e-3)",
+        "below the claimed curve: refutes the claim",
+        "accounted, paper’s reading: ε ≤ 2.90 (μ=0.939)",
+        "accounted, rigorous: ε ≤ 39,500 (μ=278.0)",
+        "measured, worst-case: μ ≥ 0.750 (95 % confidence)",
+        "false-positive rate",
+        "false-negative rate",
+    ):
+        assert label in shown
+
+
+def test_same_claim_same_bytes_and_no_date(violated: ClaimRow) -> None:
+    svg = tradeoff_svg(violated)
+    assert svg == tradeoff_svg(violated)
+    assert "<metadata" not in svg
+    assert "<style" not in svg
+    assert not re.search(r"20\d\d-\d\d", svg)
+
+
+def test_a_title_for_those_who_cannot_see_it(violated: ClaimRow) -> None:
+    root = ET.fromstring(tradeoff_svg(violated))
+    assert root.get("role") == "img"
+    assert "worst-case canary’s test errs 32.8 %" in (root.get("aria-label") or "")
+    assert root.findtext(f"{SVG}title") == "Trade-off curve of claim dpzv-vi5-device"
+
+
+def test_colours_follow_the_page(violated: ClaimRow) -> None:
+    svg = tradeoff_svg(violated)
+    assert "currentColor" in svg
+    assert "var(--plot-claimed, #0072b2)" in svg
+    assert "#010203" not in svg
+    assert not re.search(r"fill: #(fff|ffffff|000|000000)\b", svg)
+
+
+def test_ids_are_its_own(violated: ClaimRow) -> None:
+    one, other = tradeoff_svg(violated, prefix="a"), tradeoff_svg(violated, prefix="b")
+    ids = [set(re.findall(r' id="([^"]+)"', svg)) for svg in (one, other)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', one)) == ids[0]
+
+
+def test_budgets_that_are_infinite_or_have_no_mu(violated: ClaimRow, report: Report) -> None:
+    assert "rigorous: ε ≤ ∞" in words(tradeoff_svg(report.systems[0].claims[2]))
+    for bound in (3.0, 1e6, math.inf):
+        lines = violated.accounted.model_copy(update={"mu": None, "epsilon_upper": bound})
+        svg = tradeoff_svg(violated.model_copy(update={"accounted": lines, "mu": math.inf, "epsilon": math.inf}))
+        assert "nan" not in svg
+        assert "claimed μ=∞" in words(svg)
+    assert "accounted" not in words(tradeoff_svg(report.systems[1].claims[1]))
+
+
+def test_names_are_never_markup(hostile: Report) -> None:
+    claim = hostile.systems[0].claims[0]
+    svg = tradeoff_svg(claim)
+    assert "<script" not in svg
+    assert "script" in words(svg)
+    named = claim.measurements[0].model_copy(update={"canary": "自然", "trials_per_world": 0})
+    ET.fromstring(tradeoff_svg(claim.model_copy(update={"measurements": (claim.measurements[0], named)})))
+
+
+def test_participations(violated: ClaimRow) -> None:
+    assert violated.paper_reading is not None
+    svg = participation_svg(violated.paper_reading)
+    assert "1437 records take part between 11 and 13 times." in svg
+    assert "participations" in words(svg)
+    assert participation_svg(violated.paper_reading.model_copy(update={"participation_histogram": {}})) == ""
+    many = violated.accounted.model_copy(update={"participation_histogram": dict.fromkeys(range(0, 100_000, 7), 1)})
+    assert len(participation_svg(many)) < 30_000

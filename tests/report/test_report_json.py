@@ -1,0 +1,70 @@
+"""report.json is the source of every other format: it comes back whole, and in the same bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from vflpriv.errors import InputError
+from vflpriv.render_shared import banner, best_attack, strongest, worst_word
+from vflpriv.report import Report, read_report, write_atomically
+from vflpriv.verdicts import Word
+
+
+def test_round_trip_in_the_same_bytes(report: Report, hostile: Report, tmp_path: Path) -> None:
+    for one in (report, hostile):
+        path = tmp_path / "report.json"
+        write_atomically(path, one.to_json())
+        back = read_report(path)
+        assert back == one
+        assert back.to_json() == one.to_json()
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_infinities_are_valid_json_and_come_back(report: Report) -> None:
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} is not JSON")
+
+    json.loads(report.to_json(), parse_constant=refuse)
+    model = Report.model_validate_json(report.to_json()).systems[0].claims[2]
+    assert math.isinf(model.accounted.epsilon_upper)
+    assert math.isinf(model.measurements[0].mu_accounted or 0)
+
+
+def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text('{"seed": "seven"}', encoding="utf-8")
+    with pytest.raises(InputError, match="report"):
+        read_report(path)
+    with pytest.raises(InputError, match="readable"):
+        read_report(tmp_path / "none.json")
+
+
+def test_the_verdict_in_a_sentence(report: Report, small: Report) -> None:
+    assert banner(report) == "2 of 5 claims are violated"
+    assert banner(small) == "The claim is violated"
+    dpzv, joint, split = report.systems
+    alone = {
+        "1 of 2 claims is consistent with what was measured": joint,
+        "No claim to check": split,
+        "1 of 2 claims is unsupported": dpzv.model_copy(update={"claims": (dpzv.claims[2], joint.claims[0])}),
+        "The claim is not applicable": joint.model_copy(update={"claims": joint.claims[1:]}),
+    }
+    for sentence, system in alone.items():
+        assert banner(report.model_copy(update={"systems": (system,)})) == sentence
+    assert worst_word(report) is Word.VIOLATED
+
+
+def test_the_strongest_evidence(report: Report) -> None:
+    dpzv, joint, split = report.systems
+    best = strongest(dpzv.claims[0])
+    assert best is not None
+    assert best.canary == "worst-case"
+    assert strongest(joint.claims[1]) is None
+    attack = best_attack(split)
+    assert attack is not None
+    assert attack.success == 1.0
+    assert best_attack(split.model_copy(update={"attacks": ()})) is None

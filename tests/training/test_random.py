@@ -1,0 +1,77 @@
+"""Counter-based random numbers: the published test vectors, the right distribution, and no dependence on batching."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from vflpriv.random import Stream, philox, secure_normal
+from vflpriv.seeds import derive
+
+CPU = torch.device("cpu")
+
+# Known-answer vectors of Random123 for philox4x32-10: counter, key, output.
+VECTORS = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), VECTORS)
+def test_philox_gives_the_published_words(counter, key, expected):
+    words = philox([torch.tensor([c]) for c in counter], [torch.tensor([k]) for k in key])
+    assert tuple(int(w) for w in words) == expected
+
+
+def test_a_replica_draws_the_same_alone_and_in_company():
+    together = Stream.of(3, "noise", [4, 9, 2], CPU).normal(37, 5, 1)
+    for place, replica in enumerate([4, 9, 2]):
+        assert torch.equal(Stream.of(3, "noise", [replica], CPU).normal(37, 5, 1)[0], together[place])
+
+
+def test_many_sequences_at_once_are_the_sequences_one_by_one():
+    stream = Stream.of(3, "directions", [0, 1], CPU)
+    rounds, parties = torch.tensor([7, 8, 9]), torch.tensor([2, 0, 2])
+    block = stream.normal(10, rounds, parties)
+    for k in range(3):
+        assert torch.equal(block[:, k], stream.normal(10, int(rounds[k]), int(parties[k])))
+
+
+def test_a_later_block_is_the_tail_of_the_sequence():
+    stream = Stream.of(3, "directions", [0], CPU)
+    assert torch.equal(stream.normal(12, 1, 2)[:, 8:], stream.normal(4, 1, 2, first=2))
+
+
+def test_streams_and_seeds_differ():
+    draws = [
+        Stream.of(seed, name, [replica], CPU).normal(64)
+        for seed in (0, 1)
+        for name in ("noise", "directions", "init")
+        for replica in (0, 1)
+    ]
+    for i, a in enumerate(draws):
+        for b in draws[:i]:
+            assert abs(float(torch.corrcoef(torch.cat([a, b]))[0, 1])) < 0.6
+            assert not torch.equal(a, b)
+
+
+@pytest.mark.parametrize("source", ["stream", "secure"])
+def test_normals_pass_kolmogorov_smirnov_and_a_tenth_too_wide_fails(source):
+    n = 200_000
+    drawn = Stream.of(11, "noise", [0], CPU).normal(n)[0] if source == "stream" else secure_normal((n,), CPU)
+    values = drawn.numpy().astype(np.float64)
+    assert stats.kstest(values, "norm").pvalue > 1e-4
+    assert stats.kstest(1.1 * values, "norm").pvalue < 1e-10
+    assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.02
+
+
+def test_unknown_streams_are_refused():
+    with pytest.raises(ValueError, match="one of init"):
+        derive(0, "nois")

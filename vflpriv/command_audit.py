@@ -1,0 +1,165 @@
+"""What `vflpriv audit`, `report` and `validate` do."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from vflpriv.config import Config, load_config
+from vflpriv.errors import InputError
+from vflpriv.report import Report, read_report, write_atomically
+
+__all__ = ["check", "rerender", "run_audit"]
+
+_TRIALS = "trials"
+
+
+def run_audit(
+    path: Path | None,
+    *,
+    out: Path,
+    overrides: Mapping[str, Any],
+    trials: int | None,
+    only: Sequence[str],
+    formats: Sequence[str],
+    fresh: bool,
+    quiet: bool,
+) -> int:
+    """Audit, write the report, print it; the exit code is the report's."""
+    config = _selected(load_config(path, overrides), only, trials)
+    _writable(out)
+    if fresh:
+        shutil.rmtree(out / _TRIALS, ignore_errors=True)
+    report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
+    written = write_report(report, out, formats)
+    _show(report, written)
+    return report.exit_code
+
+
+def rerender(path: Path, *, formats: Sequence[str]) -> int:
+    """Render an existing report again."""
+    source = path / "report.json" if path.is_dir() else path
+    report = read_report(source)
+    _show(report, write_report(report, source.parent, [f for f in formats if f != "json"]))
+    return report.exit_code
+
+
+def check(path: Path | None) -> None:
+    """Build every system of a configuration without training."""
+    from vflpriv.run import build_system, load_data
+
+    config = load_config(path)
+    data = load_data(config)
+    for place, section in enumerate(config.system):
+        build_system(config, place, data)
+        print(f"{section.key}: ok")
+
+
+def write_report(report: Report, out: Path, formats: Sequence[str]) -> list[Path]:
+    """Write the report in these formats; each file is whole or absent."""
+    from vflpriv.render_html import render_html
+    from vflpriv.render_markdown import render_markdown
+
+    render = {"json": lambda r: r.to_json(), "html": render_html, "md": render_markdown}
+    written = []
+    for name in formats:
+        target = out / f"report.{name}"
+        write_atomically(target, render[name](report))
+        written.append(target)
+    return written
+
+
+def _selected(config: Config, only: Sequence[str], trials: int | None) -> Config:
+    keys = [s.key for s in config.system]
+    for key in only:
+        if key not in keys:
+            raise InputError("--only", key, f"one of {', '.join(keys)}")
+    if trials is not None and trials < 0:
+        raise InputError("--trials", trials, "a number >= 0")
+    systems = tuple(s for s in config.system if not only or s.key in only)
+    if trials is not None:
+        # A system that the configuration does not train stays untrained.
+        systems = tuple(
+            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": trials})}) if s.audit.trials else s
+            for s in systems
+        )
+    return config.model_copy(update={"system": systems})
+
+
+def _writable(out: Path) -> None:
+    """Fail before the work, not after it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise InputError("--out", str(out), f"a folder that can be written to ({error.strerror})") from error
+
+
+def _command(path: Path | None, overrides: Mapping[str, Any], trials: int | None) -> str:
+    parts = ["vflpriv", "audit", *([] if path is None else [str(path)])]
+    for key, value in overrides.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        parts += ["--set", f"{key}={text}"]
+    return shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
+
+
+def _audit(config: Config, store: Path, command: str, quiet: bool) -> Report:
+    from vflpriv.report_rows import build_report
+    from vflpriv.run import audit_system, build_system, load_data, workload
+
+    data = load_data(config)
+    systems = [build_system(config, place, data) for place in range(len(config.system))]
+    total = sum(workload(s, c.audit) for s, c in zip(systems, config.system, strict=True))
+    with _bar(quiet) as bar:
+        task = _Task(bar, total)
+        audited = [
+            audit_system(system, section, config, store=store, progress=task)
+            for system, section in zip(systems, config.system, strict=True)
+        ]
+        task.stage("accounting")
+        return build_report(audited, config, reproduce=command)
+
+
+def _bar(quiet: bool) -> Bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    return Bar(*columns, console=Console(stderr=True), transient=True, disable=quiet)
+
+
+class _Task:
+    """The one progress bar of an audit."""
+
+    def __init__(self, bar: Bar, total: int) -> None:
+        self._bar, self._task = bar, bar.add_task("auditing", total=total)
+
+    def stage(self, text: str) -> None:
+        self._bar.update(self._task, description=text)
+        if not self._bar.console.is_terminal and not self._bar.disable:
+            self._bar.console.print(text)
+
+    def advance(self, work: int) -> None:
+        self._bar.advance(self._task, work)
+
+
+def _show(report: Report, written: Sequence[Path]) -> None:
+    from vflpriv.render_terminal import print_report
+
+    console = Console()
+    print_report(report, console)
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True, highlight=False)

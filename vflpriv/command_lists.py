@@ -1,0 +1,28 @@
+"""What the listing commands print."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from vflpriv.datasets import DATASETS
+from vflpriv.registry import available
+
+__all__ = ["print_datasets", "print_registered"]
+
+
+def print_registered(kind: str) -> None:
+    """The registered items of a kind, a line each."""
+    _print((name, item.summary) for name, item in available(kind).items())
+
+
+def print_datasets() -> None:
+    """The data sets, a line each."""
+    _print((name, dataset.summary) for name, dataset in DATASETS.items())
+
+
+def _print(rows: object) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, summary in rows:  # type: ignore[attr-defined]
+        table.add_row(name, summary)
+    Console().print(table)

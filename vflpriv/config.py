@@ -1,0 +1,169 @@
+"""The configuration: what to audit, read from TOML, with errors that name the field and the value."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vflpriv.canaries import CanaryKind
+from vflpriv.errors import InputError
+
+__all__ = ["AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataConfig(_Section):
+    """Which data set, and how it is split over devices."""
+
+    name: str = Field("digits", description="a data set that `vflpriv data` lists")
+    devices: int = Field(4, ge=1, description="how many devices hold a block")
+    partition: str | None = Field(None, description="rows, slices or patches; the data set's own if not given")
+    folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
+    train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
+
+
+class AuditConfig(_Section):
+    """What is done with a system."""
+
+    canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
+    trials: int = Field(400, ge=0, description="trainings in each world, for each canary; 0 trains none")
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
+    sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
+
+
+class SystemConfig(_Section):
+    """One system: an engine with its settings."""
+
+    key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for files")
+    title: str = ""
+    engine: dict[str, Any]
+    audit: AuditConfig = AuditConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "key" not in value and isinstance(value.get("engine"), dict):
+            return {"key": str(value["engine"].get("name", "system")), **value}
+        return value
+
+
+class Config(_Section):
+    """A whole audit. `[engine]` and `[audit]` at the top are short for a single system."""
+
+    seed: int = Field(0, ge=0, description="the one seed all random streams derive from")
+    device: str = Field("auto", description="auto, cpu, cuda or mps")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
+    accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
+    data: DataConfig = DataConfig()
+    system: tuple[SystemConfig, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "engine" not in value:
+            return value
+        rest = {k: v for k, v in value.items() if k not in ("engine", "audit", "system")}
+        one = {k: value[k] for k in ("engine", "audit") if k in value}
+        return {**rest, "system": [*value.get("system", []), one]}
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Config:
+        keys = [s.key for s in self.system]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ValueError(f"systems need distinct keys, found {key!r} twice")
+        return self
+
+
+def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read a configuration (the embedded one if there is no path) and put the overrides, by dotted path, over it."""
+    raw = _read(path)
+    for dotted, value in (overrides or {}).items():
+        _set(raw, dotted.split("."), value, dotted)
+    return parse_settings(Config, raw, "")
+
+
+def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
+    """Validate, turning the first error into one line that starts at `where`."""
+    try:
+        text = json.dumps(raw, default=str)
+    except (TypeError, ValueError) as error:
+        raise InputError(where or "config", raw, "plain values") from error
+    try:
+        return model.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise _first_error(error, where) from error
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return tomllib.loads(files("vflpriv").joinpath("default.toml").read_text(encoding="utf-8"))
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError("config", str(path), f"a readable TOML file ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError("config", str(path), f"valid TOML ({error})") from error
+
+
+def _set(tree: Any, keys: Sequence[str], value: Any, dotted: str) -> None:
+    for key in keys[:-1]:
+        if isinstance(tree, list):
+            tree = _item(tree, key, dotted)
+        elif isinstance(tree, dict):
+            tree = tree.setdefault(key, {})
+    if isinstance(tree, list):
+        raise InputError("--set", dotted, "a path that ends in a field, such as system.0.engine.rounds")
+    if not isinstance(tree, dict):
+        raise InputError("--set", dotted, "a path of fields that exist")
+    tree[keys[-1]] = value
+
+
+def _item(items: list[Any], key: str, dotted: str) -> Any:
+    """An entry of a list by its number or, for systems, by its key."""
+    for item in items:
+        if isinstance(item, dict) and item.get("key") == key:
+            return item
+    if key.isdigit() and int(key) < len(items):
+        return items[int(key)]
+    raise InputError("--set", dotted, f"an entry below {len(items)} or a system's key, not {key!r}")
+
+
+_LIMITS = {
+    "greater_than": "a number > {gt}",
+    "greater_than_equal": "a number >= {ge}",
+    "less_than": "a number < {lt}",
+    "less_than_equal": "a number <= {le}",
+    "finite_number": "a finite number",
+    "missing": "a value; it is required",
+    "extra_forbidden": "no such field",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "literal_error": "one of {expected}",
+    "enum": "one of {expected}",
+}
+
+
+def _first_error(error: ValidationError, where: str) -> InputError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in (where, *first["loc"]) if part != "") or "config"
+    context = {k: v for k, v in first.get("ctx", {}).items() if k != "error"}
+    template = _LIMITS.get(first["type"])
+    expected = template.format(**context) if template else first["msg"].removeprefix("Value error, ")
+    value = first.get("input")
+    if first["type"] == "missing" or (isinstance(value, dict) and first["type"] == "value_error"):
+        return InputError(place, "nothing" if first["type"] == "missing" else "settings", expected)
+    return InputError(place, value, expected)

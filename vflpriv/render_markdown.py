@@ -1,0 +1,183 @@
+"""The report as Markdown: for `report.md`, pull requests and the step summaries of CI jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from vflpriv import formatting as f
+from vflpriv.render_shared import banner, strongest, why_infinite
+from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.verdicts import Word
+
+__all__ = ["LIMIT", "escape", "render_markdown"]
+
+LIMIT = 1_000_000
+"""Bytes. GitHub drops a step summary above 1 MiB."""
+
+_EMOJI = {Word.VIOLATED: "❌", Word.UNSUPPORTED: "⚠️", Word.CONSISTENT: "✅", Word.NOT_APPLICABLE: "➖"}
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_LONGEST_CELL = 400
+
+
+def render_markdown(report: Report) -> str:
+    """Headline, claims, then the evidence of each system; cut at a line, and saying so, where it would be too long."""
+    return _within(_blocks(report), LIMIT)
+
+
+def escape(text: object) -> str:
+    """Any text as one line of plain words: no markup, no table cell of its own, no link, no mention.
+
+    >>> escape("a|b `c` <i>\\n@d")
+    'a\\\\|b \\\\`c\\\\` &lt;i&gt; @\\u2060d'
+    """
+    line = "".join(_ENTITIES.get(c, c) for c in f.shorten(text, _LONGEST_CELL))
+    line = re.sub(r"([\\`*_{}\[\]#|~!$])", r"\\\1", line)
+    # Bare addresses and @names become links by themselves; a word joiner inside them prevents it.
+    return re.sub(r"(:(?=//)|\bwww(?=\.)|@(?=\w))", "\\1\u2060", line, flags=re.IGNORECASE)
+
+
+def _blocks(report: Report) -> Iterator[str]:
+    yield f"# {banner(report)}"
+    yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
+    claims = [(system, claim) for system in report.systems for claim in system.claims]
+    if claims:
+        yield _claims(claims)
+    for system in report.systems:
+        yield from _system(system)
+    if report.not_tested:
+        yield "## What was not tested"
+        yield "\n".join(f"- {escape(item)}" for item in report.not_tested)
+    yield (
+        "*Accounted* is an upper bound under its assumptions, *measured* a lower bound with its confidence. "
+        "Not refuted is never verified."
+    )
+    yield f"<sub>vflpriv {escape(report.tool_version)}, {escape(report.schema_version)}</sub>"
+
+
+def _claims(claims: Sequence[tuple[SystemRow, ClaimRow]]) -> str:
+    header = ["Verdict", "System", "Claim", "Seen by", "Unit", "Claimed ε (δ)", "ε ≤, paper’s reading"]
+    header += ["ε ≤, rigorous", "Measured μ ≥", "Claimed μ"]
+    return _table(header, ":::::-----", (_claim(system, claim) for system, claim in claims))
+
+
+def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
+    best = strongest(claim)
+    return (
+        f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
+        escape(system.title),
+        escape(f"{claim.source}, {claim.where}"),
+        escape(claim.adversary),
+        escape(claim.unit),
+        f"{f.epsilon(claim.epsilon)} ({f.delta(claim.delta)})",
+        _bound(claim.paper_reading) if claim.paper_reading else "as rigorous",
+        _bound(claim.accounted),
+        f.mu(best.mu_lower) if best else "not measured",
+        f.mu(claim.mu),
+    )
+
+
+def _bound(budget: BudgetRow) -> str:
+    return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
+
+
+def _system(system: SystemRow) -> Iterator[str]:
+    yield f"## {escape(system.title)}"
+    facts = f"Engine {escape(system.engine)}, {f.count(system.rounds)} rounds."
+    if system.utility:
+        low, high = system.utility.accuracy_low, system.utility.accuracy_high
+        facts += f" Accuracy {f.percent(system.utility.accuracy)} ({f.interval(low, high)})."
+    if system.traffic:
+        facts += f" Traffic {f.size(system.traffic.up)} up, {f.size(system.traffic.down)} down."
+    yield facts
+    for claim in system.claims:
+        yield from _evidence(claim)
+    if system.budgets:
+        # One block, so that a cut never leaves it open.
+        yield f"<details><summary>What can be accounted for</summary>\n\n{_budgets(system)}\n\n</details>"
+    if system.attacks:
+        yield "### What attacks reach"
+        yield _attacks(system)
+    if system.sensitivity:
+        yield "### Declared sensitivity"
+        yield _sensitivity(system)
+
+
+def _evidence(claim: ClaimRow) -> Iterator[str]:
+    yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
+    yield f"**{claim.verdict}**: {escape(claim.reason)}"
+    if claim.measurements:
+        header = ["Canary", "Trials a world", "False positives", "False negatives", "μ ≥", "ε ≥, any mechanism"]
+        header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
+        yield _table(header, ":--------:", (_measurement(row) for row in claim.measurements))
+    command = f.shorten(claim.reproduce, 2000)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
+    yield f"{fence}sh\n{command}\n{fence}"
+
+
+def _measurement(row: MeasurementRow) -> tuple[str, ...]:
+    return (
+        escape(row.canary),
+        f.count(row.trials_per_world),
+        f.percent(f.share(row.false_positives, row.trials_per_world)),
+        f.percent(f.share(row.false_negatives, row.trials_per_world)),
+        f.mu(row.mu_lower),
+        f.epsilon(row.epsilon_lower),
+        f.epsilon(row.epsilon_from_mu),
+        f.ratio(row.mu_lower, row.mu_accounted),
+        f.p_value(row.p_adjusted),
+        "**yes**" if row.refutes else "no",
+    )
+
+
+def _budgets(system: SystemRow) -> str:
+    header = ("Seen by", "Unit", "Reading", "ε ≤ (δ)", "μ", "Batches", "Participations", "Note")
+    rows = []
+    for row in system.budgets:
+        note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else why_infinite(row)
+        numbers = ("–", "–") if row.not_applicable is not None else (_bound(row), f.mu(row.mu))
+        bound = f"{numbers[0]} ({f.delta(row.delta)})" if numbers[0] != "–" else "–"
+        words = (escape(row.adversary), escape(row.unit), escape(row.reading), bound, numbers[1])
+        rows.append((*words, escape(row.batches), f.count(row.participations), escape(note)))
+    return _table(header, ":::--:-:", rows)
+
+
+def _attacks(system: SystemRow) -> str:
+    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "Note")
+    rows = []
+    for row in system.attacks:
+        note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance))
+        rows.append((escape(row.attack), escape(row.adversary), escape(row.target), *numbers, escape(note)))
+    return _table(header, ":::---:", rows)
+
+
+def _sensitivity(system: SystemRow) -> str:
+    header = ("Mechanism", "Unit", "Declared", "Observed", "Pairs searched", "Witness", "Holds?")
+    rows = []
+    for row in system.sensitivity:
+        numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
+        holds = "not broken" if row.holds else "**broken**"
+        rows.append((escape(row.mechanism), escape(row.unit), *numbers, escape(row.witness), holds))
+    return _table(header, "::---::", rows)
+
+
+def _table(header: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) -> str:
+    """`aligned` has a colon for each column of words and a dash for each of numbers."""
+    rule = ["---" if mark == ":" else "--:" for mark in aligned]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+
+
+def _within(blocks: Iterable[str], limit: int) -> str:
+    """Blocks with an empty line between them. Where one does not fit, a table keeps the rows that do, and all ends."""
+    last = "**Cut here**: the report is longer than a step summary may be. `report.json` has all of it.\n"
+    kept: list[str] = []
+    room = limit - len(last.encode())
+    for block in blocks:
+        size = len(block.encode()) + 2
+        if size > room:
+            rows = block.encode()[: max(0, room - 2)].decode(errors="ignore").rpartition("\n")[0]
+            return "\n\n".join([*kept, *([rows] if rows.startswith("|") else []), last])
+        room -= size
+        kept.append(block)
+    return "\n\n".join(kept) + "\n"

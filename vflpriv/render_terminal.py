@@ -1,0 +1,188 @@
+"""The report in a terminal: aligned tables, the verdict in the last line, readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vflpriv import formatting as f
+from vflpriv.render_shared import banner, strongest, why_infinite, worst_word
+from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.verdicts import Word
+
+__all__ = ["print_report"]
+
+_STYLES = {
+    Word.VIOLATED: "bold red",
+    Word.UNSUPPORTED: "bold yellow",
+    Word.CONSISTENT: "bold green",
+    Word.NOT_APPLICABLE: "dim",
+}
+_WIDE = 100
+"""From this width on, columns that explain are shown too."""
+
+Cell = str | Text
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Claims first, then the evidence of each system, then one line with the verdict."""
+    writer = _Writer(console)
+    claims = [(system, claim) for system in report.systems for claim in system.claims]
+    if claims and writer.wide:
+        writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
+    elif claims:
+        writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
+    for system in report.systems:
+        _system(writer, system)
+    grave = [c for _, c in claims if c.verdict in (Word.VIOLATED, Word.UNSUPPORTED)]
+    writer.list([(_verdict(c.verdict), f"{f.shorten(c.key, 60)}: {f.clean(c.reason)}") for c in grave])
+    word = worst_word(report)
+    icon, style = (f"{f.ICONS[word]} ", _STYLES[word]) if word else ("", "bold")
+    writer.line(Text(f"{icon}{banner(report)}", style))
+
+
+class _Writer:
+    """Prints to a console; on one that has no Greek letters, in ASCII."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.plain = console.options.ascii_only
+        self.wide = console.width >= _WIDE
+
+    def text(self, cell: Cell) -> Text:
+        """Never markup: names come from elsewhere."""
+        text = cell if isinstance(cell, Text) else Text(cell)
+        return Text(f.ascii_only(text.plain), style=text.style) if self.plain else text
+
+    def line(self, cell: Cell) -> None:
+        self.console.print()
+        self.console.print(self.text(cell), highlight=False)
+
+    def list(self, rows: list[tuple[Cell, Cell]]) -> None:
+        """A word, and the sentence that goes with it."""
+        if not rows:
+            return
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for word, sentence in rows:
+            grid.add_row(self.text(word), self.text(sentence))
+        self.console.print()
+        self.console.print(grid, highlight=False)
+
+    def table(self, title: str, columns: str, rows: Iterable[tuple[Cell, ...]], *, leading: int = 0) -> None:
+        """`columns` are names split by `;`: with `>` right-aligned, with `?` shown only where there is room."""
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, leading=leading)
+        names = columns.split(";")
+        shown = [i for i, name in enumerate(names) if self.wide or not name.startswith("?")]
+        for name in (names[i].lstrip("?") for i in shown):
+            right = name.startswith(">")
+            header = self.text(name.lstrip(">").replace("/", "\n"))
+            table.add_column(header, justify="right" if right else "left", no_wrap=right, overflow="fold")
+        for cells in rows:
+            table.add_row(*(self.text(cells[i]) for i in shown))
+        self.line(Text(title, style="bold"))
+        self.console.print(table, highlight=False)
+
+
+def _verdict(word: Word) -> Text:
+    return Text(f"{f.ICONS[word]} {word}", style=_STYLES[word])
+
+
+_CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
+_CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
+_MEASURED = ">trials;>FPR;>FNR;>μ ≥;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;?>p;>p/Holm;refutes"
+
+
+def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
+    best = strongest(claim)
+    return (
+        f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
+        f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
+        f.epsilon(claim.epsilon),
+        _bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
+        _bound(claim.accounted),
+        f.mu(best.mu_lower if best else None),
+        f.mu(claim.mu),
+        _verdict(claim.verdict),
+    )
+
+
+def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
+    """Two lines a claim; the measured mu stands beside the claimed one."""
+    names, seen, claimed, paper, rigorous, measured, mu, verdict = _claim(system, claim)
+    if claim.verdict is Word.NOT_APPLICABLE:
+        verdict = Text(f"{f.ICONS[claim.verdict]} not\n  applicable", style=_STYLES[claim.verdict])
+    return names, seen, f"{claimed}\n{mu}", f"{paper}\n{rigorous}", f"\n{measured}", verdict
+
+
+def _bound(budget: BudgetRow) -> str:
+    return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
+
+
+def _system(writer: _Writer, system: SystemRow) -> None:
+    title = f.shorten(system.title, 60)
+    for claim in system.claims:
+        if claim.measurements:
+            name = f"{title} – measured for {f.shorten(claim.key, 40)}"
+            writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
+    # With claims, their budgets are in the first table; all the others would bury it.
+    if system.budgets and not system.claims:
+        rows = (_budget(row) for row in system.budgets)
+        writer.table(f"{title} – accounted", "seen by;unit;reading;>ε ≤;>μ;?batches;?>participations;note", rows)
+    if system.sensitivity:
+        _sensitivity(writer, system, f"{title} – sensitivity")
+    if system.attacks:
+        _attacks(writer, system, f"{title} – attacks")
+
+
+def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
+    return (
+        f.shorten(row.canary, 20),
+        f.count(row.trials_per_world),
+        f.percent(f.share(row.false_positives, row.trials_per_world)),
+        f.percent(f.share(row.false_negatives, row.trials_per_world)),
+        f.mu(row.mu_lower),
+        f.epsilon(row.epsilon_lower),
+        f.epsilon(row.epsilon_from_mu),
+        f.ratio(row.mu_lower, row.mu_accounted),
+        f.p_value(row.p_value),
+        f.p_value(row.p_adjusted),
+        Text("yes", style="bold red") if row.refutes else "no",
+    )
+
+
+def _budget(row: BudgetRow) -> tuple[Cell, ...]:
+    names = (f.shorten(row.adversary, 24), f.clean(row.unit), f.shorten(row.reading, 12))
+    if row.not_applicable is not None:
+        return (*names, "n/a", f.NOTHING, f.clean(row.batches), f.NOTHING, f.shorten(row.not_applicable, 120))
+    numbers = (_bound(row), f.mu(row.mu), f.clean(row.batches), f.count(row.participations))
+    return (*names, *numbers, f.shorten(why_infinite(row), 120))
+
+
+def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
+    rows: list[tuple[Cell, ...]] = []
+    for row in system.sensitivity:
+        holds = "not broken" if row.holds else Text("broken", style="bold red")
+        numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
+        rows.append((f.shorten(row.mechanism, 60), f.clean(row.unit), *numbers, f.shorten(row.witness, 120), holds))
+    writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
+
+
+def _attacks(writer: _Writer, system: SystemRow, title: str) -> None:
+    rows: list[tuple[Cell, ...]] = []
+    reasons: list[tuple[Cell, Cell]] = []
+    for row in system.attacks:
+        names = (f.shorten(row.attack, 40), f.shorten(row.adversary, 24))
+        if row.not_applicable is not None:
+            reasons.append((names[0], f"{names[1]}, not applicable: {f.shorten(row.not_applicable, 200)}"))
+            continue
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.count(row.guesses))
+        rows.append((*names, f.clean(row.target), *numbers))
+    if rows:
+        writer.table(title, "attack;seen by;target;>success;>interval;>chance;?>guesses", rows)
+    writer.list(reasons)

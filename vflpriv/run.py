@@ -1,0 +1,213 @@
+"""One audit from configuration to report: build the systems, account, attack, measure, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from vflpriv import datasets
+from vflpriv.accountants.calibration import calibrate_noise
+from vflpriv.audits._trials import TrialStore
+from vflpriv.audits.attack_success import Success, label_success
+from vflpriv.audits.sensitivity import Finding, SensitivityAudit
+from vflpriv.audits.two_world import Trials, TwoWorldAudit
+from vflpriv.budgets import Accountant
+from vflpriv.canaries import CanaryKind
+from vflpriv.claims import Claim
+from vflpriv.config import AuditConfig, Config, SystemConfig, parse_settings
+from vflpriv.data import VerticalData
+from vflpriv.errors import InputError
+from vflpriv.ledger import Exposure
+from vflpriv.registry import available, find
+from vflpriv.systems import System
+from vflpriv.training._base import Engine, Evaluation, pick_device
+from vflpriv.units import Unit
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Traffic, Transcript, Wire
+
+__all__ = ["Audited", "Attempt", "Progress", "audit_system", "build_system", "load_data", "workload"]
+
+
+class Progress(Protocol):
+    """Who wants to know how far an audit is."""
+
+    def stage(self, text: str) -> None: ...
+    def advance(self, work: int) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attack through one view, or the reason why it was not tried."""
+
+    attack: str
+    target: str
+    adversary: Adversary
+    success: Success | None
+    refusal: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """Everything found about one system."""
+
+    system: System
+    config: SystemConfig
+    claims: tuple[Claim, ...]
+    trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
+    """By claim key."""
+    findings: tuple[Finding, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    before: Evaluation | None = None
+    after: Evaluation | None = None
+    traffic: Traffic | None = None
+    skipped: tuple[str, ...] = ()
+
+
+def load_data(config: Config) -> VerticalData:
+    """The data set of a configuration."""
+    d = config.data
+    data = datasets.load(d.name, devices=d.devices, partition=d.partition, folder=d.folder, train=d.train)
+    return data.checked()
+
+
+def build_system(config: Config, place: int, data: VerticalData) -> System:
+    """One system with complete settings: its schedule drawn, its noise a number."""
+    section = config.system[place]
+    where = f"system.{section.key}.engine"
+    raw = dict(section.engine)
+    name = raw.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
+    engine: type[Engine] = find("engine", name)
+    settings: Any = parse_settings(engine.settings_type, raw, where)
+    try:
+        schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
+    except InputError as error:
+        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    system = System(
+        key=section.key,
+        engine=engine,
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        seed=config.seed,
+        torch_device=pick_device(config.device),
+    )
+    return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+
+
+def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
+    """The settings with the noise std that `noise` asks for."""
+    settings = system.settings
+    mode = getattr(settings, "noise", "given")
+    if mode == "given":
+        return settings
+    if mode == "paper":
+        std = system.engine.published_noise(settings, system.schedule)
+        return settings.model_copy(update={"noise_std": std})
+    adversary = Adversary.parse(settings.protect)
+
+    def exposure(std: float) -> Exposure:
+        ledger = system.engine.ledger(settings.model_copy(update={"noise_std": std}), system.schedule)
+        found: Exposure = ledger.exposure(adversary, Unit.RECORD)
+        return found
+
+    try:
+        std = calibrate_noise(exposure, epsilon=settings.epsilon, delta=settings.delta, accountant=accountant)
+    except InputError as error:
+        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    return settings.model_copy(update={"noise_std": std})
+
+
+def workload(system: System, audit: AuditConfig) -> int:
+    """Replica-rounds of all trainings of this system, for the progress bar."""
+    claims = system.engine.claims(system.settings, system.schedule)
+    canaries = len(audit.canaries) if claims else 0
+    return system.schedule.rounds * (1 + 2 * audit.trials * canaries)
+
+
+def audit_system(
+    system: System, section: SystemConfig, config: Config, *, store: Path | None, progress: Progress
+) -> Audited:
+    """Train once for utility, traffic and attacks; search sensitivities; measure every claim."""
+    claims = system.engine.claims(system.settings, system.schedule)
+    audited = Audited(system=system, config=section, claims=claims)
+    if section.audit.sensitivity:
+        progress.stage(f"{section.key}: sensitivity search")
+        mechanisms = system.engine.mechanisms(system.settings, system.schedule)
+        size = system.schedule.batch_size
+        findings = SensitivityAudit().run(mechanisms, batch_size=size, seed=config.seed)
+        audited = replace(audited, findings=tuple(findings))
+    progress.stage(f"{section.key}: one training, attacks")
+    audited = _train_and_attack(audited, config, progress.advance)
+    if section.audit.trials:
+        audited = _measure(audited, store, progress)
+    return audited
+
+
+def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int], None]) -> Audited:
+    system = audited.system
+    attacks = available("attack") if audited.config.audit.attacks is None else {
+        name: find("attack", name) for name in audited.config.audit.attacks
+    }
+    tried = [attack() for attack in attacks.values()]
+    sent = frozenset(release.kind for release in system.ledger.releases)
+    needed = frozenset().union(*(a.needs for a in tried)) & sent
+    # One message of each other kind is enough for an attack to say why it does not apply.
+    transcript, sample = Transcript(kinds=needed), _Sample(needed)
+    engine = system.train([0])
+    wire = Wire(transcript, sample)
+    before = engine.evaluate()
+    engine.run(wire, advance=advance)
+    after = engine.evaluate()
+    whole = Transcript(messages=[*transcript.messages, *sample.messages.values()])
+    shape = {"devices": system.data.devices, "classes": system.data.classes}
+    views = [View.of(whole, Adversary.parse(text), **shape) for text in ("device(0)", "eavesdropper")]
+    attempts = [_attempt(a, view, system.data, config.confidence) for a in tried for view in views]
+    return replace(audited, before=before, after=after, traffic=wire.traffic, attempts=tuple(attempts))
+
+
+def _attempt(attack: Any, view: View, data: VerticalData, confidence: float) -> Attempt:
+    refusal = attack.refusal(view)
+    success = None if refusal else label_success(attack.run(view), data.labels, confidence=confidence)
+    return Attempt(
+        attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal
+    )
+
+
+class _Sample:
+    """Keeps the first message of each kind and device that nobody records in full."""
+
+    def __init__(self, recorded: frozenset[str]) -> None:
+        self._recorded = recorded
+        self.messages: dict[tuple[str, int], Any] = {}
+
+    def record(self, message: Any) -> None:
+        if message.kind not in self._recorded:
+            self.messages.setdefault((message.kind, message.device.index), message)
+
+
+def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audited:
+    """The two-world audit of every claim whose view can be tried, all views of one canary in the same trainings."""
+    system, audit = audited.system, audited.config.audit
+    two_world = TwoWorldAudit(trials=audit.trials, store=TrialStore(store))
+    refusals = {c.key: two_world.refusal(system, c.adversary) for c in audited.claims}
+    open_claims = [c for c in audited.claims if refusals[c.key] is None]
+    trials: dict[str, list[tuple[CanaryKind, Trials]]] = {c.key: [] for c in audited.claims}
+    for kind in audit.canaries if open_claims else ():
+        progress.stage(f"{system.key}: {kind} canary, {2 * audit.trials} trainings")
+        found = two_world.run(system, [c.adversary for c in open_claims], kind, advance=progress.advance)
+        for claim in open_claims:
+            trials[claim.key].append((kind, found[claim.adversary]))
+    skipped = tuple(f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if refusals[c.key])
+    return replace(audited, trials=trials, skipped=skipped)
+
+
+def set_threads(count: int | None) -> None:
+    """How many cores one training may use."""
+    if count is not None:
+        torch.set_num_threads(count)
