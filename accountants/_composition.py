@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
 from vflpriv.accountants._lattice import Lattice
 from vflpriv.accountants._pairs import Array
@@ -144,14 +144,22 @@ def _window(tilted: Sequence[_Tilted]) -> tuple[float, float]:
     spread = math.sqrt(math.fsum(part.count * part.variance for part in tilted))
     if spread == 0:
         return mean, mean
-    budget = math.log(2 / _OUTSIDE)
-    best = [math.inf, math.inf]
-    for size in (1.0, 3.0, 6.0, 8.0, 12.0):
-        for side, sign in enumerate((-1.0, 1.0)):
-            t = size / spread
-            growth = math.fsum(part.count * _log_mean_exp(part, sign * t) for part in tilted)
-            best[side] = min(best[side], (growth + budget) / t)
-    return mean - best[0], mean + best[1]
+    return mean - _deviation(tilted, -1.0 / spread), mean + _deviation(tilted, 1.0 / spread)
+
+
+def _deviation(tilted: Sequence[_Tilted], unit: float) -> float:
+    """A deviation from the mean, to one side, that has probability at most _OUTSIDE / 2.
+
+    Of a Gaussian the best exponent is about 8 units; a heavy tail wants a smaller one, found by halving.
+    """
+    budget, best = math.log(2 / _OUTSIDE), math.inf
+    for size in (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.0625):
+        growth = math.fsum(part.count * _log_mean_exp(part, size * unit) for part in tilted)
+        found = (growth + budget) / (size * abs(unit))
+        if found > best:
+            break
+        best = found
+    return best
 
 
 def _log_mean_exp(part: _Tilted, t: float) -> float:
@@ -160,7 +168,9 @@ def _log_mean_exp(part: _Tilted, t: float) -> float:
     top = float(exponent.max())
     if top > 1:
         with np.errstate(divide="ignore"):
-            return float(logsumexp(exponent + np.log(part.masses)))
+            exponent = exponent + np.log(part.masses)
+        top = float(exponent.max())
+        return top + math.log(float(np.sum(np.exp(exponent - top))))
     return math.log1p(max(0.0, float(np.sum(part.masses * (np.expm1(exponent) - exponent)))))
 
 
@@ -173,6 +183,18 @@ def _convolve(tilted: Sequence[_Tilted], points: int) -> tuple[Array, int]:
         index = np.arange(part.masses.size) + (part.lattice.first - center)
         folded = np.bincount(index % points, weights=part.masses, minlength=points)
         transform = rfft(folded)
-        product *= (transform / transform[0].real) ** float(part.count)
+        product *= _power(transform / transform[0].real, part.count)
         shift += part.count * center
     return np.maximum(irfft(product, points), 0.0), shift
+
+
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """By repeated squaring: faster than the complex power, and its error grows no faster than the exponent."""
+    result: NDArray[np.complex128] | None = None
+    while True:
+        if exponent & 1:
+            result = base if result is None else result * base
+        exponent >>= 1
+        if not exponent:
+            return base if result is None else result
+        base = base * base

@@ -127,7 +127,7 @@ def _anchor(pair: Pair, step: float) -> float:
     offset = pair.usual()
     for _ in range(12):
         upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))
-        if upper[0] <= 0 or lower[0] <= 0:
+        if upper[0] < 0.2 or lower[0] <= 0:
             break
         before, offset = offset, float(np.log(upper[0]) - np.log(lower[0]))
         if abs(offset - before) < 1e-9 * step:

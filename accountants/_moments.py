@@ -9,7 +9,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from vflpriv.accountants._pairs import (
     Array,
@@ -22,68 +23,86 @@ from vflpriv.accountants._pairs import (
     SampledReplacementPair,
 )
 
-__all__ = ["MAX_NODES", "log_moment"]
+__all__ = ["MAX_NODES", "log_moments"]
 
-MAX_NODES = 200_000
+MAX_NODES = 50_000
 """The most nodes of one quadrature. An order that needs more is left out."""
 
 _FRACTIONAL_UP_TO = 20.0
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-@lru_cache(maxsize=4096)
-def log_moment(pair: Pair, order: float) -> float:
-    """log E_Q[(P/Q)^order] for order > 1, the larger of the two directions. Never NaN, never negative."""
-    value = max(0.0, _log_moment(pair, order))
-    return math.inf if math.isnan(value) else value
+def log_moments(pair: Pair, orders: tuple[float, ...], *, fast: bool = False) -> Array:
+    """log E_Q[(P/Q)^a] at each order a > 1, for the worse of the two directions. Never NaN, never negative.
+
+    `fast` bounds fractional orders of sampled Gaussians by the chord between whole ones.
+    """
+    if isinstance(pair, SampledGaussianPair):
+        values = _sampled_moments(pair, orders, fast)
+    elif isinstance(pair, SampledReplacementPair):
+        values = np.array([min(_quadrature(pair, a), _in_plain_sight(pair, a)) for a in orders])
+    else:
+        values = _closed_form(pair, np.array(orders))
+    return np.where(np.isnan(values), math.inf, np.maximum(values, 0.0))
 
 
-def _log_moment(pair: Pair, a: float) -> float:
+def _closed_form(pair: Pair, a: Array) -> Array:
     if isinstance(pair, GaussianPair):
-        return a * (a - 1) * pair.mu * pair.mu / 2
+        return np.asarray(a * (a - 1) * (pair.mu * pair.mu / 2))
     if isinstance(pair, LaplacePair):
         # Mironov 2017, Table II.
-        weights = math.log(a / (2 * a - 1)), math.log((a - 1) / (2 * a - 1))
-        return float(np.logaddexp(weights[0] + (a - 1) * pair.shift, weights[1] - a * pair.shift))
+        grow, shrink = np.log(a / (2 * a - 1)), np.log((a - 1) / (2 * a - 1))
+        return np.asarray(np.logaddexp(grow + (a - 1) * pair.shift, shrink - a * pair.shift))
     if isinstance(pair, RandomizedResponsePair):
         right, wrong = -math.log1p(math.exp(-pair.epsilon)), -float(np.logaddexp(0, pair.epsilon))
-        return float(np.logaddexp(a * right + (1 - a) * wrong, a * wrong + (1 - a) * right))
-    if isinstance(pair, Diluted):
-        return float(np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) + log_moment(pair.pair, a)))
-    if isinstance(pair, SampledGaussianPair):
-        return _sampled_moment(pair.mu, pair.rate, a)
-    assert isinstance(pair, SampledReplacementPair)
-    return _quadrature(pair, a)
+        return np.asarray(np.logaddexp(a * right + (1 - a) * wrong, a * wrong + (1 - a) * right))
+    assert isinstance(pair, Diluted)
+    return np.asarray(np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) + _closed_form(pair.pair, a)))
 
 
-def _sampled_moment(mu: float, rate: float, a: float) -> float:
-    """The removal's moment, which is the larger of the two directions (Mironov, Talwar, Zhang 2019, Theorem 5)."""
-    if a == math.floor(a):
-        return _binomial_series(mu, rate, int(a))
-    if a < _FRACTIONAL_UP_TO:
-        exact = _quadrature(SampledGaussianPair(mu, rate), a)
-        if math.isfinite(exact):
-            return exact
-    # Convexity in the order: the chord between the neighbouring whole orders lies above.
-    low, high = math.floor(a), math.ceil(a)
-    below = _binomial_series(mu, rate, low) if low > 1 else 0.0
-    return (high - a) * below + (a - low) * _binomial_series(mu, rate, high)
+def _sampled_moments(pair: SampledGaussianPair, orders: tuple[float, ...], fast: bool) -> Array:
+    """The removal's moments, which are the larger of the two directions (Mironov, Talwar, Zhang 2019, Theorem 5)."""
+    whole = sorted({math.floor(a) for a in orders} | {math.ceil(a) for a in orders})
+    known = dict(zip(whole, _binomial_series(pair.mu, pair.rate, tuple(whole)), strict=True))
+    removal = SampledGaussianPair(pair.mu, pair.rate)
+    values = []
+    for a in orders:
+        low, high = math.floor(a), math.ceil(a)
+        # Convexity in the order: the chord between the neighbouring whole orders lies above.
+        value = float(known[low] if low == high else (high - a) * known[low] + (a - low) * known[high])
+        if low < high and a < _FRACTIONAL_UP_TO and not fast:
+            value = min(value, _quadrature(removal, a))
+        values.append(value)
+    return np.array(values)
 
 
-def _binomial_series(mu: float, rate: float, a: int) -> float:
+def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
     # A - 1 = Σ_{k≥2} C(a,k) (1-q)^{a-k} q^k (e^{k(k-1)mu²/2} - 1): all terms positive, so nothing cancels.
-    k = np.arange(2, a + 1, dtype=np.float64)
-    choose = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1)
-    exponent = k * (k - 1) * (mu * mu / 2)
-    grown = exponent + np.log(-np.expm1(-exponent))
-    total = logsumexp(choose + (a - k) * math.log1p(-rate) + k * math.log(rate) + grown)
-    return float(np.logaddexp(0.0, total))
+    starts, rest, k, choose = _binomials(orders)
+    with np.errstate(over="ignore", divide="ignore"):
+        exponent = k * (k - 1) * (mu * mu / 2)
+        terms = choose + rest * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
+    top = np.maximum.reduceat(terms, starts)
+    with np.errstate(invalid="ignore"):
+        sums = np.add.reduceat(np.exp(terms - np.repeat(top, np.diff(np.append(starts, k.size)))), starts)
+    values = np.asarray(np.logaddexp(0.0, top + np.log(sums)))
+    return np.where(np.array(orders) == 1, 0.0, values)
+
+
+@lru_cache(maxsize=16)
+def _binomials(orders: tuple[int, ...]) -> tuple[NDArray[np.int64], Array, Array, Array]:
+    """For all orders in one row: where each starts, a - k, k from 2 (one empty term at order 1), and log C(a, k)."""
+    counts = [max(a - 1, 1) for a in orders]
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    a = np.repeat(np.array(orders, dtype=np.float64), counts)
+    k = np.concatenate([np.arange(2.0, max(order, 2) + 1) for order in orders])
+    rest = np.maximum(a - k, 0.0)
+    return starts, rest, k, gammaln(a + 1) - gammaln(k + 1) - gammaln(rest + 1)
 
 
 def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) -> float:
     """The trapezoidal rule, whose error falls exponentially for these integrands; halved until two rules agree."""
-    replaced = isinstance(pair, SampledReplacementPair)
-    reach = pair.mu / 2 if replaced else pair.mu
+    reach = pair.mu / 2 if isinstance(pair, SampledReplacementPair) else pair.mu
     # The integrand is a sum of unit Gaussians whose centers lie between -reach and about (a + 1) reach.
     low, high = -reach - 12.0, (a + 1) * reach + 12.0
     step = min(0.25, 0.5 / reach)
@@ -95,6 +114,12 @@ def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) ->
             return float(np.logaddexp(0.0, total))
         step /= 2
     return math.inf
+
+
+def _in_plain_sight(pair: SampledReplacementPair, a: float) -> float:
+    """A bound by joint convexity, as if the sampling were in plain sight: 1-q + q e^{a(a-1)mu²/2}."""
+    plain = a * (a - 1) * (pair.mu * pair.mu / 2)
+    return float(np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) + plain))
 
 
 def _log_excess(pair: SampledGaussianPair | SampledReplacementPair, a: float, x: Array) -> float:
@@ -109,5 +134,6 @@ def _log_excess(pair: SampledGaussianPair | SampledReplacementPair, a: float, x:
         middle = np.log(np.maximum(np.expm1(size) - a * np.expm1(loss), 0.0))
         taylor = np.log(a * (a - 1) / 2) + 2 * np.log(np.abs(loss)) + np.log1p((a + 1) * loss / 3)
         large = size + np.log1p(-np.exp(-size) - a * (np.exp(loss - size) - np.exp(-size)))
-    excess = np.where(size > 1, large, np.where(np.abs(size) + np.abs(loss) < 1e-4, taylor, middle))
-    return float(logsumexp(excess + log_q))
+    excess = np.where(size > 1, large, np.where(np.abs(size) + np.abs(loss) < 1e-4, taylor, middle)) + log_q
+    top = float(excess.max())
+    return top + math.log(float(np.sum(np.exp(excess - top)))) if math.isfinite(top) else math.inf

@@ -233,7 +233,8 @@ class Diluted:
 def _normal_masses(x: Array) -> Array:
     """Standard normal mass between neighbouring points, from the nearer tail so that small masses stay exact."""
     low, high = x[:-1], x[1:]
-    return np.asarray(np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
+    flipped = low > 0
+    return np.asarray(ndtr(np.where(flipped, -low, high)) - ndtr(np.where(flipped, -high, low)))
 
 
 def _log_mixture(rate: float, log_ratio: Array) -> Array:

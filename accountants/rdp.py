@@ -6,22 +6,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from scipy.optimize import minimize_scalar
 
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._moments import log_moment
-from vflpriv.accountants._pairs import Diluted, LaplacePair, Pair, RandomizedResponsePair
+from vflpriv.accountants._moments import log_moments
+from vflpriv.accountants._pairs import Array, Diluted, LaplacePair, Pair, RandomizedResponsePair
 from vflpriv.accountants.gdp import approximations
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
 
-__all__ = ["Bound", "RdpAccountant", "best_order", "renyi_bound"]
+__all__ = ["Bound", "RdpAccountant", "best_order", "pure_bound", "renyi_bound"]
 
 _FRACTIONAL = (1.002, 1.005, 1.01, 1.02, 1.035, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75)
 _HALVES = (2.5, 3.5, 4.5, 5.5)
 _WHOLE = tuple(range(2, 16)) + tuple(sorted({round(16 * 1.12**k) for k in range(37)} | {1024}))
-_LARGE = tuple(2**k for k in range(11, 18))
+_ALL = tuple(sorted((*_FRACTIONAL, *_WHOLE, *_HALVES)))
+_LARGE = tuple(2.0**k for k in range(11, 18))
 _MANY_PAIRS = 32
 
 
@@ -76,29 +78,28 @@ def renyi_bound(merged: Merged, delta: float) -> Bound:
     pairs = merged.all_pairs
     if not pairs:
         return Bound(0.0, math.inf)
-    return min(best_order(pairs, delta), _pure(pairs), key=lambda b: b.epsilon)
+    return min(best_order(pairs, delta), pure_bound(pairs), key=lambda b: b.epsilon)
 
 
 def best_order(pairs: Mapping[Pair, int], delta: float) -> Bound:
-    """The least epsilon over finite orders; with many different pairs only whole ones are tried."""
+    """The least epsilon over finite orders; with many different pairs only the coarser table of orders is tried."""
     many = len(pairs) > _MANY_PAIRS
-    orders = sorted(_WHOLE if many else (*_FRACTIONAL, *_WHOLE, *_HALVES))
-    found = [Bound(_convert(pairs, order, delta), order) for order in orders]
-    best = min(found, key=lambda b: b.epsilon)
-    if best.order == orders[-1] and best.epsilon > 0:
-        found += [Bound(_convert(pairs, order, delta), order) for order in _LARGE]
-        best = min(found, key=lambda b: b.epsilon)
-    return best if many else _refine(pairs, delta, found, best)
-
-
-def _refine(pairs: Mapping[Pair, int], delta: float, found: list[Bound], best: Bound) -> Bound:
-    """Searches between the best order's neighbours: any order is valid, a better one is only tighter."""
-    place = found.index(best)
-    low, high = found[max(0, place - 1)].order, found[min(len(found) - 1, place + 1)].order
-    if not 0 < best.epsilon < math.inf:
+    orders = tuple(float(a) for a in (_WHOLE if many else _ALL))
+    epsilons = _convert(pairs, orders, delta, fast=many)
+    if np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
+        orders += _LARGE
+        epsilons = np.append(epsilons, _convert(pairs, _LARGE, delta, fast=True))
+    place = int(np.argmin(epsilons))
+    best = Bound(float(epsilons[place]), orders[place])
+    if many or not 0 < best.epsilon < math.inf:
         return best
+    return _refine(pairs, delta, best, orders[max(0, place - 1)], orders[min(len(orders) - 1, place + 1)])
+
+
+def _refine(pairs: Mapping[Pair, int], delta: float, best: Bound, low: float, high: float) -> Bound:
+    """Searches between the best order's neighbours: any order is valid, a better one is only tighter."""
     search = minimize_scalar(
-        lambda t: _convert(pairs, 1 + math.exp(t), delta),
+        lambda t: float(_convert(pairs, (1 + math.exp(t),), delta, fast=False)[0]),
         bounds=(math.log(low - 1), math.log(high - 1)),
         method="bounded",
         options={"maxiter": 12},
@@ -106,15 +107,14 @@ def _refine(pairs: Mapping[Pair, int], delta: float, found: list[Bound], best: B
     return min(best, Bound(float(search.fun), 1 + math.exp(float(search.x))), key=lambda b: b.epsilon)
 
 
-def _convert(pairs: Mapping[Pair, int], a: float, delta: float) -> float:
-    """From order to epsilon: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
-    total = sum(count * log_moment(pair, a) for pair, count in pairs.items())
-    if math.isinf(total):
-        return math.inf
-    return max(0.0, total / (a - 1) + math.log1p(-1 / a) - (math.log(delta) + math.log(a)) / (a - 1))
+def _convert(pairs: Mapping[Pair, int], orders: tuple[float, ...], delta: float, *, fast: bool) -> Array:
+    """From orders to epsilons: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
+    total = sum((count * log_moments(pair, orders, fast=fast) for pair, count in pairs.items()), np.zeros(len(orders)))
+    a = np.array(orders)
+    return np.maximum(0.0, total / (a - 1) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1))
 
 
-def _pure(pairs: Mapping[Pair, int]) -> Bound:
+def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     """Order infinity: pure epsilons add up."""
     total = 0.0
     for pair, count in pairs.items():

@@ -16,8 +16,10 @@ from vflpriv.wire import Transcript, Wire
 
 __all__ = ["craft", "most_exposed", "plan"]
 
-_CANDIDATES = 64
+_CANDIDATES = 48
+_SEEDS = 8
 _GENERATIONS = 4
+_REACH = 10.0
 
 
 def most_exposed(exposures: Sequence[Exposure]) -> int:
@@ -38,13 +40,14 @@ def plan(system: System, kind: CanaryKind, record: int) -> Canary:
 
 
 def craft(system: System, record: int, labels: tuple[int, int]) -> Mapping[int, Tensor]:
-    """Features, within the range of each device's data, for which the label moves the releases most.
+    """Features for which the label moves the releases most, within ten times the range of each device's data.
 
-    A search by selection and mutation: each replica of a short training carries another candidate, all else equal.
+    Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search
+    selects and mutates: each replica of a short training carries another candidate, under the same few seeds.
     """
     generator = torch.Generator().manual_seed(derive(system.seed, "canary", record, 1) % (1 << 63))
-    bounds = [(block.amin(0), block.amax(0)) for block in system.data.blocks]
-    candidates = [_corners(low, high, generator) for low, high in bounds]
+    bounds = [_REACH * block.abs().amax(0) for block in system.data.blocks]
+    candidates = [_corners(bound, generator) for bound in bounds]
     for m, block in enumerate(system.data.blocks):
         candidates[m][0] = block[record]
     for generation in range(_GENERATIONS):
@@ -52,19 +55,18 @@ def craft(system: System, record: int, labels: tuple[int, int]) -> Mapping[int, 
         best = strength.argsort(descending=True)[: _CANDIDATES // 8]
         if generation + 1 == _GENERATIONS:
             return {m: block[best[0]].unsqueeze(0) for m, block in enumerate(candidates)}
-        for m, (low, high) in enumerate(bounds):
-            parents = candidates[m][best].repeat(8, *(1 for _ in low.shape))
-            fresh = _corners(low, high, generator)
+        for m, bound in enumerate(bounds):
+            parents = candidates[m][best].repeat(8, *(1 for _ in bound.shape))
+            fresh = _corners(bound, generator)
             mutate = torch.rand(parents.shape, generator=generator) < 0.15
             mutate[: len(best)] = False
             candidates[m] = torch.where(mutate, fresh, parents)
     raise AssertionError("unreachable: the last generation returns")
 
 
-def _corners(low: Tensor, high: Tensor, generator: torch.Generator) -> Tensor:
-    """Random corners of the box."""
-    pick = torch.rand(_CANDIDATES, *low.shape, generator=generator) < 0.5
-    return torch.where(pick, low, high)
+def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
+    """Random corners of the box of this half-width, one feature in three left at zero."""
+    return bound * torch.randint(-1, 2, (_CANDIDATES, *bound.shape), generator=generator)
 
 
 def _strength(system: System, record: int, labels: tuple[int, int], candidates: Sequence[Tensor]) -> Tensor:
@@ -72,20 +74,20 @@ def _strength(system: System, record: int, labels: tuple[int, int], candidates: 
     canary = Canary(
         kind=CanaryKind.CRAFTED,
         record=record,
-        world=torch.zeros(_CANDIDATES, dtype=torch.int64),
+        world=torch.zeros(_CANDIDATES * _SEEDS, dtype=torch.int64),
         labels=labels,
-        blocks=dict(enumerate(candidates)),
+        blocks={m: block.repeat_interleave(_SEEDS, 0) for m, block in enumerate(candidates)},
     )
     transcript = Transcript(moved=True)
-    engine = system.train([0] * _CANDIDATES, canary=canary)
+    engine = system.train(list(range(_SEEDS)) * _CANDIDATES, canary=canary)
     wire = Wire(transcript)
     for round_ in range(_first_pass(system, record)):
         engine.round(round_, wire)
-    total = torch.zeros(_CANDIDATES, device=system.torch_device)
+    total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
     for message in transcript.messages:
         for either in message.worlds.values():
-            total += (either[:, 0] - either[:, 1]).square().reshape(_CANDIDATES, -1).sum(1)
-    return total.cpu()
+            total += (either[:, 0] - either[:, 1]).square().reshape(len(total), -1).sum(1)
+    return total.unflatten(0, (_CANDIDATES, _SEEDS)).mean(1).cpu()
 
 
 def _first_pass(system: System, record: int) -> int:

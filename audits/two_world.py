@@ -83,8 +83,8 @@ class TwoWorldAudit:
     name = "two-world"
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
 
-    def __init__(self, *, trials: int, store: TrialStore | None = None) -> None:
-        self.trials, self.store = trials, store or TrialStore()
+    def __init__(self, *, store: TrialStore | None = None) -> None:
+        self.store = store or TrialStore()
 
     def refusal(self, system: System, adversary: Adversary) -> str | None:
         """Why this system cannot be audited through this view, or None."""
@@ -103,26 +103,23 @@ class TwoWorldAudit:
         adversaries: Sequence[Adversary],
         kind: CanaryKind,
         *,
+        trials: int,
         advance: Callable[[int], None] | None = None,
     ) -> Mapping[Adversary, Trials]:
-        """The trials of one canary, scored through several views at once; `advance` counts replica-rounds."""
+        """`trials` trainings in each world with one canary, scored through several views at once.
+
+        `advance` is told the replica-rounds done.
+        """
         ledger = system.ledger
         seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
         canary = plan(system, kind, most_exposed(seen))
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
-        shards = [self._shard(system, ledger, canary, list(eyes.values()), ids, advance) for ids in self._split(system)]
+        shards = [self._shard(system, ledger, canary, list(eyes.values()), ids, advance) for ids in _shards(system, trials)]
         result = {}
         for asked, actual in eyes.items():
             scores = torch.cat([shard[str(actual)] for shard in shards]).to(torch.float64).numpy()
             result[asked] = Trials(adversary=actual, canary=canary, scores=(scores[0::2], scores[1::2]))
         return result
-
-    def _split(self, system: System) -> list[range]:
-        """Replica numbers, an even count a shard: even ones live in world 0, odd ones in world 1."""
-        room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
-        size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
-        total = 2 * self.trials
-        return [range(start, min(start + size, total)) for start in range(0, total, size)]
 
     def _shard(
         self,
@@ -149,6 +146,13 @@ class TwoWorldAudit:
         shard = {str(a): likelihood_ratio(view, ledger).to(torch.float32).cpu() for a, view in views.items()}
         self.store.save(key, shard)
         return shard
+
+
+def _shards(system: System, trials: int) -> list[range]:
+    """Replica numbers, an even count a shard: even ones live in world 0, odd ones in world 1."""
+    room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
+    size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
+    return [range(start, min(start + size, 2 * trials)) for start in range(0, 2 * trials, size)]
 
 
 def _for_replicas(canary: Canary, replicas: range) -> Canary:

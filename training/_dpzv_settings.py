@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from vflpriv.schedules import Activation
 from vflpriv.training._base import EngineSettings
@@ -44,5 +44,9 @@ class DpzvSettings(EngineSettings):
             raise ValueError("noise_std must be given when noise = 'given'")
         if self.server_update in ("dp-sgd", "dp-zo") and self.server_noise_std == 0:
             raise ValueError(f"server_noise_std must be > 0 for server_update = '{self.server_update}'")
-        Adversary.parse(self.protect)
         return self
+
+    @field_validator("protect")
+    @classmethod
+    def _view(cls, value: str) -> str:
+        return str(Adversary.parse(value))

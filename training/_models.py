@@ -82,13 +82,19 @@ class Mlp:
         layers = len(self.widths) - 1
         hidden = inputs
         for i in range(layers):
-            weight, bias = parameters[f"weight{i}"], parameters[f"bias{i}"]
-            if hidden.dim() == 2:
-                hidden = hidden.expand(len(weight), *hidden.shape)
-            hidden = torch.baddbmm(bias.unsqueeze(1), hidden, weight)
+            hidden = _linear(hidden, parameters[f"weight{i}"], parameters[f"bias{i}"])
             if i + 1 < layers or self.activate:
                 hidden = torch.relu(hidden)
         return hidden
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(R, B, out) from inputs (R, B, in), or (B, in) that all replicas share: one product for all of them."""
+    if inputs.dim() == 3:
+        return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
+    replicas, _, width = weight.shape
+    outputs = torch.addmm(bias.flatten(), inputs, weight.transpose(0, 1).flatten(1))
+    return outputs.unflatten(1, (replicas, width)).transpose(0, 1)
 
 
 class ModuleModel:

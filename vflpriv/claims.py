@@ -50,7 +50,9 @@ class Claim:
     def of_epsilon(
         cls, epsilon: float, delta: float, *, key: str, source: str, where: str, statement: str, unit: Unit, view: str
     ) -> Claim:
-        """A claim stated as (ε, δ)."""
+        """A claim stated as (ε, δ), δ > 0."""
+        if not 0 < delta < 1:
+            raise ValueError(f"Expected 0 < delta={delta} < 1: a claim with δ = 0 promises no Gaussian curve.")
         return cls(
             key=key,
             source=source,

@@ -88,7 +88,7 @@ def _selected(config: Config, only: Sequence[str], trials: int | None) -> Config
     if trials is not None:
         # A system that the configuration does not train stays untrained.
         systems = tuple(
-            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": trials})}) if s.audit.trials else s
+            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": trials})}) if s.audit.trials != 0 else s
             for s in systems
         )
     return config.model_copy(update={"system": systems})

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from vflpriv.errors import InputError
 __all__ = ["AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
 
 M = TypeVar("M", bound=BaseModel)
+Trials = Annotated[int, Field(ge=0)]
 
 
 class _Section(BaseModel):
@@ -37,9 +38,18 @@ class AuditConfig(_Section):
     """What is done with a system."""
 
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
-    trials: int = Field(400, ge=0, description="trainings in each world, for each canary; 0 trains none")
+    trials: Trials | dict[CanaryKind, Trials] = Field(
+        400, description="trainings in each world, for every canary or by canary; 0 trains none"
+    )
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
+
+
+    def trials_of(self, kind: CanaryKind) -> int:
+        """Trainings in each world with this canary."""
+        if isinstance(self.trials, int):
+            return self.trials if kind in self.canaries else 0
+        return self.trials.get(kind, 0) if kind in self.canaries else 0
 
 
 class SystemConfig(_Section):
@@ -163,7 +173,9 @@ def _first_error(error: ValidationError, where: str) -> InputError:
     context = {k: v for k, v in first.get("ctx", {}).items() if k != "error"}
     template = _LIMITS.get(first["type"])
     expected = template.format(**context) if template else first["msg"].removeprefix("Value error, ")
-    value = first.get("input")
+    value, cause = first.get("input"), first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return InputError(place, cause.value, cause.expected)
     if first["type"] == "missing" or (isinstance(value, dict) and first["type"] == "value_error"):
         return InputError(place, "nothing" if first["type"] == "missing" else "settings", expected)
     return InputError(place, value, expected)

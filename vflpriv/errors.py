@@ -11,7 +11,7 @@ class VflprivError(Exception):
     exit_code = 4
 
 
-class InputError(VflprivError):
+class InputError(VflprivError, ValueError):
     """Something the user gave cannot be used.
 
     >>> str(InputError("engine.noise_std", -1.0, "a number >= 0"))

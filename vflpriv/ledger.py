@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.releases import Exact, Gaussian, Noise, Release
+from vflpriv.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release
 from vflpriv.schedules import Batching, Schedule
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
@@ -79,14 +79,17 @@ class Exposure:
         """The exact mu of a Gaussian exposure: the squares of sensitivity / std add."""
         if not self.gaussian:
             raise ValueError("Expected an exposure with a Gaussian trade-off curve.")
-        return math.sqrt(sum(e.count * _mu(e) ** 2 for e in self.events))
+        return math.sqrt(sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in self.events))
 
 
-def _mu(event: Event) -> float:
-    assert isinstance(event.noise, Gaussian)
-    if event.sensitivity == 0:
+def _strength(noise: Noise, sensitivity: float) -> float:
+    """How much one release gives away: mu of a Gaussian one, epsilon of any other."""
+    if isinstance(noise, RandomizedResponse):
+        return noise.epsilon
+    width = noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else 0.0
+    if sensitivity == 0:
         return 0.0
-    return event.sensitivity / event.noise.std if event.noise.std > 0 else math.inf
+    return sensitivity / width if width > 0 else math.inf
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,16 +143,15 @@ class Ledger:
     def _worst(
         self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
     ) -> tuple[NDArray[np.int64], int]:
-        """Each record's participations, and the record whose Gaussian cost is the largest."""
+        """Each record's participations, and the record that gives most away."""
         counts = np.zeros(self.schedule.records, dtype=np.int64)
         cost = np.zeros(self.schedule.records)
         for release, rounds in protected:
             taken = self.schedule.counts(rounds)
             counts = np.maximum(counts, taken)
-            scale = release.noise.std if isinstance(release.noise, Gaussian) and release.noise.std > 0 else 1.0
-            cost += taken * (release.sensitivity[unit] / scale) ** 2
+            cost += taken * _strength(release.noise, release.sensitivity[unit]) ** 2
             if self._leaks(release, unit, reading) and release.leak is not None:
-                cost += self._after_first(rounds) * (release.leak.sensitivity[unit] / scale) ** 2
+                cost += self._after_first(rounds) * _strength(release.noise, release.leak.sensitivity[unit]) ** 2
         return counts, int(np.argmax(cost))
 
     def _after_first(self, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -221,5 +223,5 @@ def _explain(release: Release, unit: Unit) -> str:
 
 def _cost(exposure: Exposure) -> tuple[float, float]:
     """Orders exposures of one ledger by what they give away."""
-    gaussian = [e for e in exposure.events if isinstance(e.noise, Gaussian)]
-    return (float(len(exposure.unprotected)), sum(e.count * _mu(e) ** 2 for e in gaussian))
+    given = sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in exposure.events)
+    return float(len(exposure.unprotected)), given

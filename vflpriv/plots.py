@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr
 
 from vflpriv.formatting import clean, confidence, delta, epsilon, mu, percent, shorten
-from vflpriv.render_shared import strongest
+from vflpriv.render_shared import headline
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow
 from vflpriv.tradeoff import curve
 
@@ -74,7 +74,7 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
         _promises(axes, claim)
         for row in claim.measurements:
-            _measured(axes, row, boxed=row is strongest(claim))
+            _measured(axes, row, boxed=row is headline(claim))
         _frame(axes)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower left", frameon=False, handlelength=2.6, labelspacing=0.35)
@@ -135,7 +135,7 @@ def _accounted(axes: Axes, budget: BudgetRow, colour: str, name: str, dashes: An
 
 
 def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
-    """The test fixed in advance as a point, all thresholds as a thin line; the strongest with its intervals."""
+    """The test fixed in advance as a point, all thresholds as a thin line; the headline one with its intervals."""
     colour, marker = _CANARIES.get(row.canary, ("natural", "^"))
     ink, trials = _COLOURS[colour], row.trials_per_world
     if row.curve:
@@ -171,7 +171,7 @@ def _frame(axes: Axes) -> None:
 def _spoken(claim: ClaimRow) -> str:
     """What the plot shows, for those who cannot see it."""
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
-    best = strongest(claim)
+    best = headline(claim)
     if best is None or not best.trials_per_world:
         return f"{text}; not measured."
     fpr, fnr = (percent(k / best.trials_per_world) for k in (best.false_positives, best.false_negatives))

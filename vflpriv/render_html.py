@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from vflpriv import formatting
 from vflpriv.plots import participation_svg, tradeoff_svg
-from vflpriv.render_shared import banner, best_attack, strongest, why_infinite, worst_word
+from vflpriv.render_shared import banner, best_attack, headline, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
@@ -65,7 +65,7 @@ def _environment() -> Environment:
         "histograms": _histograms,
         "interval": formatting.interval,
         "share": formatting.share,
-        "strongest": strongest,
+        "headline": headline,
         "tradeoff": _tradeoff,
         "why_infinite": why_infinite,
     }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, strongest, why_infinite
+from vflpriv.render_shared import banner, headline, why_infinite
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
@@ -62,7 +62,7 @@ def _claims(claims: Sequence[tuple[SystemRow, ClaimRow]]) -> str:
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
-    best = strongest(claim)
+    best = headline(claim)
     return (
         f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
         escape(system.title),

@@ -1,21 +1,26 @@
-"""What every renderer says in the same words: the verdict, the strongest evidence, why an epsilon is infinite."""
+"""What every renderer says in the same words: the verdict, the measurement that stands for a claim, why an epsilon is infinite."""
 
 from __future__ import annotations
 
 import math
 
+from vflpriv.canaries import CanaryKind
 from vflpriv.formatting import clean
 from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["banner", "best_attack", "strongest", "why_infinite", "worst_word"]
+__all__ = ["banner", "best_attack", "headline", "why_infinite", "worst_word"]
 
+_HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
 _SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
 
 
-def strongest(claim: ClaimRow) -> MeasurementRow | None:
-    """The measurement that says most about a claim: the highest lower bound, the later one of two equals."""
-    return max(reversed(claim.measurements), key=lambda m: m.mu_lower, default=None)
+def headline(claim: ClaimRow) -> MeasurementRow | None:
+    """The measurement that stands for a claim: of its harshest canary. Chosen by kind, never by outcome.
+
+    The largest of several 95 % bounds would be one of less than 95 %.
+    """
+    return max(claim.measurements, key=lambda m: _HARSHNESS.get(m.canary, -1), default=None)
 
 
 def why_infinite(budget: BudgetRow) -> str:

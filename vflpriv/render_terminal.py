@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, strongest, why_infinite, worst_word
+from vflpriv.render_shared import banner, headline, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
@@ -99,7 +99,7 @@ _MEASURED = ">trials;>FPR;>FNR;>μ ≥;>ε ≥/any;>ε ≥/Gauss;?>of accounted/
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
-    best = strongest(claim)
+    best = headline(claim)
     return (
         f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
         f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",

@@ -80,7 +80,7 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
     words = [c.verdict for s in systems for c in s.claims]
     skipped = [f"{a.config.key}: {text}" for a in audited for text in a.skipped]
     untried = [
-        f"{a.config.key}: no trials were run" for a in audited if a.claims and not a.config.audit.trials
+        f"{a.config.key}: no trials were run" for a in audited if a.claims and not any(a.trials.values())
     ]
     return Report(
         tool_version=__version__,

@@ -126,8 +126,8 @@ def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
 def workload(system: System, audit: AuditConfig) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     claims = system.engine.claims(system.settings, system.schedule)
-    canaries = len(audit.canaries) if claims else 0
-    return system.schedule.rounds * (1 + 2 * audit.trials * canaries)
+    trainings = 2 * sum(audit.trials_of(kind) for kind in CanaryKind) if claims else 0
+    return system.schedule.rounds * (1 + trainings)
 
 
 def audit_system(
@@ -144,7 +144,7 @@ def audit_system(
         audited = replace(audited, findings=tuple(findings))
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
-    if section.audit.trials:
+    if any(section.audit.trials_of(kind) for kind in CanaryKind):
         audited = _measure(audited, store, progress)
     return audited
 
@@ -194,13 +194,16 @@ class _Sample:
 def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audited:
     """The two-world audit of every claim whose view can be tried, all views of one canary in the same trainings."""
     system, audit = audited.system, audited.config.audit
-    two_world = TwoWorldAudit(trials=audit.trials, store=TrialStore(store))
+    two_world = TwoWorldAudit(store=TrialStore(store))
     refusals = {c.key: two_world.refusal(system, c.adversary) for c in audited.claims}
     open_claims = [c for c in audited.claims if refusals[c.key] is None]
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = {c.key: [] for c in audited.claims}
-    for kind in audit.canaries if open_claims else ():
-        progress.stage(f"{system.key}: {kind} canary, {2 * audit.trials} trainings")
-        found = two_world.run(system, [c.adversary for c in open_claims], kind, advance=progress.advance)
+    for kind in [k for k in CanaryKind if audit.trials_of(k)] if open_claims else ():
+        count = audit.trials_of(kind)
+        progress.stage(f"{system.key}: {kind} canary, {2 * count} trainings")
+        found = two_world.run(
+            system, [c.adversary for c in open_claims], kind, trials=count, advance=progress.advance
+        )
         for claim in open_claims:
             trials[claim.key].append((kind, found[claim.adversary]))
     skipped = tuple(f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if refusals[c.key])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vflpriv.errors import InputError
-from vflpriv.render_shared import banner, best_attack, strongest, worst_word
+from vflpriv.render_shared import banner, best_attack, headline, worst_word
 from vflpriv.report import Report, read_report, write_atomically
 from vflpriv.verdicts import Word
 
@@ -58,12 +58,12 @@ def test_the_verdict_in_a_sentence(report: Report, small: Report) -> None:
     assert worst_word(report) is Word.VIOLATED
 
 
-def test_the_strongest_evidence(report: Report) -> None:
+def test_the_measurement_that_stands_for_a_claim(report: Report) -> None:
     dpzv, joint, split = report.systems
-    best = strongest(dpzv.claims[0])
+    best = headline(dpzv.claims[0])
     assert best is not None
     assert best.canary == "worst-case"
-    assert strongest(joint.claims[1]) is None
+    assert headline(joint.claims[1]) is None
     attack = best_attack(split)
     assert attack is not None
     assert attack.success == 1.0

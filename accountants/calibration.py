@@ -1,0 +1,103 @@
+"""Calibration: from a budget to the least noise that keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from vflpriv.accountants._merging import Merged, merge
+from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.budgets import Accountant
+from vflpriv.errors import InputError
+from vflpriv.ledger import Exposure
+from vflpriv.tradeoff import mu_of
+
+__all__ = ["calibrate_noise"]
+
+_TOLERANCE = 1e-4
+_SMALLEST, _LARGEST = 1e-12, 1e12
+_MOST_STEPS = 60
+
+
+def calibrate_noise(
+    exposure_of: Callable[[float], Exposure], *, epsilon: float, delta: float, accountant: Accountant
+) -> float:
+    """The least noise std, to a relative 1e-4 of epsilon, for which the accountant's upper bound is at most `epsilon`.
+
+    `exposure_of(std)` is what reaches the adversary when the noise to be found has that std; more noise must not cost
+    more. The result is on the safe side: `accountant.budget(exposure_of(std), delta).upper <= epsilon`.
+    """
+    _check_target(exposure_of(1.0), epsilon, delta, accountant)
+    if (exact := _scaled(exposure_of, epsilon, delta)) is not None:
+        return exact
+
+    def upper(std: float) -> float:
+        return accountant.budget(exposure_of(std), delta).upper
+
+    rough = RdpAccountant()
+
+    def cheap(std: float) -> float:
+        return rough.budget(exposure_of(std), delta).upper
+
+    # RDP is valid and cheap: where it keeps the budget, a tighter accountant will find less noise enough.
+    low, high = _enclose(cheap, epsilon, 1.0)
+    _, start = _search(cheap, epsilon, low, high, 0.01)
+    low, high = _enclose(upper, epsilon, start)
+    return _search(upper, epsilon, low, high, _TOLERANCE)[1]
+
+
+def _check_target(exposure: Exposure, epsilon: float, delta: float, accountant: Accountant) -> None:
+    if not 0 < epsilon < math.inf:
+        raise InputError("epsilon", epsilon, "a finite number > 0")
+    if not 0 < delta < 1:
+        raise InputError("delta", delta, "a number between 0 and 1")
+    if (reason := accountant.supports(exposure)) is not None:
+        raise InputError("accountant", accountant.name, f"one that supports this exposure: {reason}")
+    if leaks := merge(exposure).leaks:
+        raise InputError("epsilon", epsilon, f"no finite budget, which no noise can keep: {'; '.join(leaks)}")
+
+
+def _scaled(exposure_of: Callable[[float], Exposure], epsilon: float, delta: float) -> float | None:
+    """The closed form, where all noise is Gaussian and scales with the std: mu is then inverse to it."""
+    one, two = merge(exposure_of(1.0)), merge(exposure_of(2.0))
+    if not (one.gaussian and two.gaussian) or one.mu == 0 or not math.isclose(one.mu, 2 * two.mu, rel_tol=1e-12):
+        return None
+    std = one.mu / mu_of(epsilon, delta) * (1 + 1e-9)
+    found: Merged = merge(exposure_of(std))
+    return std if found.gaussian and math.isclose(found.mu * std, one.mu, rel_tol=1e-9) else None
+
+
+def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
+    """Two stds, of which the first spends more than epsilon and the second does not."""
+    high, factor = start, 1.1
+    while upper(high) > epsilon:
+        high, factor = high * factor, factor * factor
+        if high > _LARGEST:
+            message = f"at least {upper(_LARGEST):.6g}: what other releases cost, however large this noise is"
+            raise InputError("epsilon", epsilon, message)
+    low, factor = high / 1.1, 1.1
+    while upper(low) <= epsilon:
+        high, low, factor = low, low / factor, factor * factor
+        if low < _SMALLEST:
+            return low, high
+    return low, high
+
+
+def _search(
+    upper: Callable[[float], float], epsilon: float, low: float, high: float, tolerance: float
+) -> tuple[float, float]:
+    """Narrows the two stds by secants of log upper over log std, with halving where a secant gains little."""
+    spent_low, spent_high = upper(low), upper(high)
+    for step in range(_MOST_STEPS):
+        if spent_high >= epsilon * (1 - tolerance) or high / low <= 1 + 1e-12:
+            break
+        middle = math.sqrt(low * high)
+        if step % 3 < 2 and 0 < spent_high and spent_low < math.inf:
+            share = math.log(spent_low / (epsilon * (1 - tolerance / 2))) / math.log(spent_low / spent_high)
+            middle = min(max(low * (high / low) ** share, low * (high / low) ** 0.01), high * (low / high) ** 0.01)
+        spent = upper(middle)
+        if spent > epsilon:
+            low, spent_low = middle, spent
+        else:
+            high, spent_high = middle, spent
+    return low, high

@@ -1,0 +1,219 @@
+"""DPZV against a plain, loop-written reading of Algorithm 1."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.support import make_system, toy_data
+
+from vflpriv.canaries import Canary, CanaryKind
+from vflpriv.training._dpzv_settings import DpzvSettings
+from vflpriv.wire import Transcript, Wire
+
+
+def run(system, replicas=(0,), canary=None):
+    transcript = Transcript()
+    engine = system.train(replicas, canary=canary)
+    engine.run(Wire(transcript))
+    return engine, transcript
+
+
+def scalars(transcript):
+    return torch.stack([m.tensors["delta"] for m in transcript.messages if m.kind == "zo-scalar"], dim=1)
+
+
+@pytest.mark.parametrize("update", ["sgd", "zo", "joint"])
+def test_every_round_is_algorithm_1(update):
+    """Losses, clip, mean, table, device and server steps, recomputed one record and one parameter vector at a time."""
+    system = make_system(f"dpzv-{update}", noise_std=0.0, clip=0.05, rounds=9)
+    s, data = system.settings, system.data
+    engine = system.train([0])
+    bottoms = [{n: v[0].clone() for n, v in p.items()} for p in engine.bottom_parameters]
+    top = {n: v[0].clone() for n, v in engine.top_parameters.items()}
+    table = torch.zeros(data.records, data.devices, s.embedding)
+    transcript = Transcript()
+    wire = Wire(transcript)
+
+    def bottom(w, x):
+        return torch.relu(x @ w["weight0"] + w["bias0"])
+
+    def loss(w, rows, label):
+        hidden = torch.relu(rows.flatten() @ w["weight0"] + w["bias0"])
+        logits = hidden @ w["weight1"] + w["bias1"]
+        return torch.logsumexp(logits, 0) - logits[label]
+
+    def shift(w, u, step):
+        return {n: w[n] + step * u[n] for n in w}
+
+    for t in range(s.rounds):
+        m, ids = int(system.schedule.active[t]), system.schedule.batch(t)
+        u = {n: v[0].clone() for n, v in engine.directions.at(t, m).items()}
+        u0 = {n: v[0].clone() for n, v in engine.directions.at(t, data.devices).items()}
+        assert sum(float(v.square().sum()) for v in u.values()) == pytest.approx(sum(v.numel() for v in u.values()))
+        joint = update == "joint"
+        up, down = (shift(top, u0, k * s.smoothing) if joint else top for k in (1, -1))
+        total, means = 0.0, {}
+        for i in ids:
+            x, y = data.blocks[m][i], int(data.labels[i])
+            plus, minus = (bottom(shift(bottoms[m], u, k * s.smoothing), x) for k in (1, -1))
+            rows_plus, rows_minus = table[i].clone(), table[i].clone()
+            rows_plus[m], rows_minus[m] = plus, minus
+            delta = float(loss(up, rows_plus, y) - loss(down, rows_minus, y)) / s.smoothing
+            total += min(max(delta, -s.clip), s.clip)
+            means[int(i)] = (plus + minus) / 2
+        expected = total / system.schedule.batch_size
+        engine.round(t, wire)
+        assert float(transcript.messages[-1].tensors["delta"][0]) == pytest.approx(expected, abs=2e-3)
+        # Go on from the engine's own scalar, so that rounding does not add up.
+        released = float(transcript.messages[-1].tensors["delta"][0])
+        for i, mean in means.items():
+            table[i, m] = mean
+        bottoms[m] = shift(bottoms[m], u, -s.device_rate * released)
+        top = _server(update, top, u0, released, table, ids, data, loss, shift, system)
+        for n, v in bottoms[m].items():
+            torch.testing.assert_close(engine.bottom_parameters[m][n][0], v, atol=1e-5, rtol=1e-4)
+        for n, v in top.items():
+            torch.testing.assert_close(engine.top_parameters[n][0], v, atol=1e-4, rtol=1e-3)
+        top = {n: v[0].clone() for n, v in engine.top_parameters.items()}
+
+
+def _server(update, top, u0, released, table, ids, data, loss, shift, system):
+    s, size = system.settings, system.schedule.batch_size
+    if update == "joint":
+        return shift(top, u0, -s.server_rate * released)
+    if update == "zo":
+        up, down = shift(top, u0, s.smoothing), shift(top, u0, -s.smoothing)
+        gap = sum(float(loss(up, table[i], int(data.labels[i])) - loss(down, table[i], int(data.labels[i]))) for i in ids)
+        return shift(top, u0, -s.server_rate * gap / (2 * s.smoothing) / size)
+    leaves = {n: v.clone().requires_grad_() for n, v in top.items()}
+    value = sum(loss(leaves, table[i], int(data.labels[i])) for i in ids) / size
+    value.backward()
+    return {n: (v - s.server_rate * v.grad).detach() for n, v in leaves.items()}
+
+
+def test_embeddings_of_the_other_devices_are_stale_and_zero_until_sent():
+    system = make_system("dpzv-joint", rounds=1)
+    engine, _ = run(system)
+    ids = system.schedule.batch(0)
+    active = int(system.schedule.active[0])
+    width = system.settings.embedding
+    table = engine.table[:, 0].unflatten(1, (system.data.devices, width))
+    untouched = [m for m in range(system.data.devices) if m != active]
+    assert not table[:, untouched].any()
+    assert table[ids, active].any()
+    others = [i for i in range(system.data.records) if i not in ids]
+    assert not table[others].any()
+
+
+@pytest.mark.parametrize("update", ["sgd", "joint"])
+def test_lean_training_is_the_same_training(update):
+    plain, lean = (run(make_system(f"dpzv-{update}", lean=flag))[1] for flag in (False, True))
+    torch.testing.assert_close(scalars(plain), scalars(lean), atol=1e-3, rtol=1e-3)
+
+
+def test_noise_is_added_once_a_round_with_its_std_and_from_its_own_stream():
+    noisy = make_system("dpzv-joint", noise_std=3.0, device_rate=1e-12, server_rate=1e-12, rounds=40)
+    quiet = make_system("dpzv-joint", noise_std=0.0, device_rate=1e-12, server_rate=1e-12, rounds=40)
+    noise = scalars(run(noisy, range(64))[1]) - scalars(run(quiet, range(64))[1])
+    assert float(noise.std()) == pytest.approx(3.0, rel=0.05)
+    correlations = torch.corrcoef(noise.T) - torch.eye(40)
+    assert correlations.abs().max() < 0.6, "rounds are independent"
+    engine = noisy.train(range(64))
+    direction = engine.directions.at(0, int(noisy.schedule.active[0]))["weight0"].flatten(1)
+    together = torch.corrcoef(torch.cat([noise[:, :1], direction], dim=1).T)[0, 1:]
+    assert together.abs().max() < 0.6, "the noise of a round is not the direction's"
+
+
+def test_secure_noise_is_not_reproducible():
+    first, again = (scalars(run(make_system("dpzv-joint", secure_noise=True))[1]) for _ in range(2))
+    assert not torch.equal(first, again)
+
+
+def test_momentum_is_heavy_ball():
+    system = make_system("dpzv-joint", momentum=0.9, rounds=6)
+    engine = system.train([0])
+    velocity = {}
+    wire, transcript = Wire(), Transcript()
+    wire = Wire(transcript)
+    for t in range(6):
+        m = int(system.schedule.active[t])
+        before = engine.bottom_parameters[m]["weight0"].clone()
+        u = engine.directions.at(t, m)["weight0"].clone()
+        engine.round(t, wire)
+        step = float(transcript.messages[-1].tensors["delta"][0]) * u
+        velocity[m] = step + 0.9 * velocity.get(m, torch.zeros_like(u))
+        expected = before - system.settings.device_rate * velocity[m]
+        torch.testing.assert_close(engine.bottom_parameters[m]["weight0"], expected)
+
+
+@pytest.mark.parametrize("update", ["sgd", "joint", "dp-zo"])
+@pytest.mark.parametrize("kind", list(CanaryKind))
+def test_both_worlds_are_told_and_the_replicas_own_world_is_the_one_released(update, kind):
+    """`worlds` minus noise is exactly what each replica released; the worst case sits at ±C/B around the rest."""
+    system = make_system(f"dpzv-{update}", noise_std=0.0, rounds=24)
+    record = int(system.schedule.batch(0)[0])
+    world = torch.tensor([0, 1, 1, 0])
+    canary = Canary(kind=kind, record=record, world=world, labels=(0, 2))
+    _, transcript = run(system, range(4), canary)
+    moved = [m for m in transcript.messages if m.worlds]
+    rounds = [t for t in range(24) if record in system.schedule.batch(t)]
+    assert [m.round for m in moved] == rounds
+    for message in moved:
+        either = message.worlds["delta"]
+        own = either.gather(1, world.unsqueeze(1)).squeeze(1)
+        torch.testing.assert_close(message.tensors["delta"], own, atol=1e-3, rtol=1e-3)
+        gap = either[:, 0] - either[:, 1]
+        bound = 2 * system.settings.clip / system.schedule.batch_size
+        assert float(gap.abs().max()) <= bound * (1 + 1e-5)
+        if kind is CanaryKind.WORST_CASE:
+            torch.testing.assert_close(gap, torch.full((4,), bound))
+
+
+def test_a_label_moves_rounds_it_is_not_in_only_when_the_server_learns_without_noise():
+    """Item 4 of the argument: with sgd and zo the state carries one label into other records' rounds."""
+    for update, leaks in (("sgd", True), ("zo", True), ("joint", False)):
+        system = make_system(f"dpzv-{update}", noise_std=0.0, data=toy_data(40), batch_size=4, rounds=20)
+        record = int(system.schedule.batch(0)[0])
+        out = [t for t in range(1, 20) if record not in system.schedule.batch(t)]
+        world = torch.tensor([0, 1])
+        canary = Canary(kind=CanaryKind.NATURAL, record=record, world=world, labels=(0, 2))
+        engine = system.train((0, 0), canary=canary)
+        transcript = Transcript()
+        wire = Wire(transcript)
+        for t in range(20):
+            engine.round(t, wire)
+            # The released scalar itself is public: give both worlds the same one, and see what the state still tells.
+            _share(engine)
+        found = scalars(transcript)
+        differs = bool((found[0, out] - found[1, out]).abs().max() > 1e-4)
+        assert differs is leaks, update
+
+
+def _share(engine) -> None:
+    """Make what devices hold the same in both replicas, as post-processing of the same released values would."""
+    for parameters in engine.bottom_parameters:
+        for value in parameters.values():
+            value[1] = value[0]
+    engine.table[:, 1] = engine.table[:, 0]
+    if engine.settings.server_update == "joint":
+        for value in engine.top_parameters.values():
+            value[1] = value[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"noise": "given"}, "noise_std must be given"),
+        ({"server_update": "dp-sgd"}, "server_noise_std must be > 0"),
+        ({"noise_std": -1.0}, "greater than or equal to 0"),
+        ({"noise_std": math.nan}, "finite number"),
+        ({"delta": 1.0}, "less than 1"),
+        ({"protect": "everyone"}, "device"),
+        ({"server_update": "adam"}, "sgd"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        DpzvSettings.model_validate({"rounds": 1, "batch_size": 1, **changes})
