@@ -7,7 +7,7 @@ There the transform is exact to about 1e-16 of what decides delta, however small
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,22 +73,40 @@ class Composition:
         return self.log_moment - t * epsilon + shape
 
     def epsilon(self, delta: float, high: float, *, upper: bool) -> float:
-        """The least epsilon below `high` whose certified upper delta is at most `delta`, inf if there is none.
+        """An epsilon up to `high` whose certified upper delta is at most `delta`, close to the least; else inf.
 
-        With `upper=False`, the largest one whose certified lower delta is still above `delta`, or 0.
+        With `upper=False`, one whose certified lower delta is still above `delta`, close to the largest; else 0.
         """
 
         def excess(epsilon: float) -> float:
-            return math.log(max(self.delta(epsilon)[1 if upper else 0], 1e-320)) - math.log(delta)
+            return math.log(max(sum(self.delta(epsilon)) / 2, 1e-320)) - math.log(delta)
 
-        if excess(0.0) <= 0:
-            return 0.0
         if excess(high) > 0:
-            return math.inf if upper else high
-        root, slack = float(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9)), 4e-9 * high
-        if upper:
-            return root + slack if excess(root + slack) <= 0 else high
-        return root - slack if root > slack and excess(root - slack) > 0 else 0.0
+            return math.inf if upper else high * float(self.delta(high)[0] > delta)
+        root = 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
+
+        def certified(slack: float) -> bool:
+            if upper:
+                return self.delta(min(root + slack, high))[1] <= delta
+            return slack >= root or self.delta(root - slack)[0] > delta
+
+        slack = _least(certified, 4e-9 * high, high)
+        if math.isinf(slack):
+            return math.inf if upper else 0.0
+        return min(root + slack, high) if upper else max(root - slack, 0.0)
+
+
+def _least(holds: Callable[[float], bool], first: float, last: float) -> float:
+    """About the least value, from `first` on, for which a condition holds that the error mars near 0; else inf."""
+    low, high = 0.0, first
+    while not holds(high):
+        low, high = high, 4 * high
+        if low > last:
+            return math.inf
+    while low > 0 and high > 1.1 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 @dataclass(frozen=True, eq=False)

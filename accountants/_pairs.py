@@ -24,6 +24,7 @@ __all__ = [
     "RandomizedResponsePair",
     "SampledGaussianPair",
     "SampledReplacementPair",
+    "pure_epsilon",
 ]
 
 Array = NDArray[np.float64]
@@ -228,6 +229,14 @@ class Diluted:
 
     def reversed(self) -> Diluted:
         return self
+
+
+def pure_epsilon(pair: Pair) -> float:
+    """The largest loss of a pure mechanism (sampled or not: the loss when it is met); inf for Gaussians."""
+    inner = pair.pair if isinstance(pair, Diluted) else pair
+    if isinstance(inner, LaplacePair):
+        return inner.shift
+    return inner.epsilon if isinstance(inner, RandomizedResponsePair) else math.inf
 
 
 def _normal_masses(x: Array) -> Array:

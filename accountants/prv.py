@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
 from vflpriv.accountants._merging import Merged, check, merge, why_not
-from vflpriv.accountants._pairs import LaplacePair, Pair, RandomizedResponsePair
+from vflpriv.accountants._pairs import Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations, exact_budget
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.budgets import Budget
@@ -125,12 +125,13 @@ def _better(one: _Bracket, other: _Bracket) -> _Bracket:
 def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
     """The grid step at which epsilon errs by about `error`, relatively.
 
-    Rounding adds about step²/6 to the variance of each loss, hence order T step² / 12 to epsilon. A grid that holds the
-    largest atom of a pure mechanism at both ends rounds it nowhere.
+    Rounding adds about step²/6 to the variance of each loss, hence order T step² / 12 to epsilon. A grid that holds all
+    atoms of the pure mechanism met most often does not round it at all.
     """
     step = min(_LARGEST_STEP, math.sqrt(12 * error * known.epsilon / (known.order * sum(pairs.values()))))
-    atoms = [2 * pair.usual() for pair in pairs if isinstance(pair, LaplacePair | RandomizedResponsePair)]
-    return max(atoms) / math.ceil(max(atoms) / step) if atoms else step
+    pure = [(count, pure_epsilon(pair)) for pair, count in pairs.items()]
+    _, atom = max((entry for entry in pure if math.isfinite(entry[1])), default=(0, math.inf))
+    return atom / math.ceil(atom / step) if math.isfinite(atom) else step
 
 
 def _bracket_at(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float) -> _Bracket:

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Diluted, LaplacePair, Pair, RandomizedResponsePair
+from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
@@ -118,14 +118,9 @@ def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     """Order infinity: pure epsilons add up."""
     total = 0.0
     for pair, count in pairs.items():
-        if isinstance(pair, LaplacePair):
-            total += count * pair.shift
-        elif isinstance(pair, RandomizedResponsePair):
-            total += count * pair.epsilon
-        elif isinstance(pair, Diluted):
+        epsilon = pure_epsilon(pair)
+        if isinstance(pair, Diluted) and epsilon < 700:
             # (1-q) + q e^eps bounds the likelihood ratio of the sampled mechanism.
-            inner = pair.pair.shift if isinstance(pair.pair, LaplacePair) else pair.pair.epsilon
-            total += count * math.log1p(pair.rate * math.expm1(min(inner, 700.0))) if inner < 700 else math.inf
-        else:
-            return Bound(math.inf, math.inf)
+            epsilon = math.log1p(pair.rate * math.expm1(epsilon))
+        total += count * epsilon
     return Bound(total, math.inf)

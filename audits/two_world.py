@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflpriv.audits._bounds import Errors
 from vflpriv.audits._canaries import most_exposed, plan
-from vflpriv.audits._trials import TrialStore
+from vflpriv.audits._trials import TrialStore, side_by_side
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.ledger import Ledger, Reading
 from vflpriv.registry import register
@@ -25,7 +25,7 @@ from vflpriv.wire import Transcript, Wire
 __all__ = ["Trials", "TwoWorldAudit", "likelihood_ratio"]
 
 _MEMORY = 1 << 30
-_MOST_REPLICAS = 512
+_MOST_REPLICAS = 256
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +114,11 @@ class TwoWorldAudit:
         seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
         canary = plan(system, kind, most_exposed(seen))
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
-        shards = [self._shard(system, ledger, canary, list(eyes.values()), ids, advance) for ids in _shards(system, trials)]
+
+        def shard(replicas: range) -> dict[str, Tensor]:
+            return self._shard(system, ledger, canary, list(eyes.values()), replicas, advance)
+
+        shards = side_by_side(shard, _shards(system, trials), system.torch_device)
         result = {}
         for asked, actual in eyes.items():
             scores = torch.cat([shard[str(actual)] for shard in shards]).to(torch.float64).numpy()

@@ -60,13 +60,6 @@ class SystemConfig(_Section):
     engine: dict[str, Any]
     audit: AuditConfig = AuditConfig()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "key" not in value and isinstance(value.get("engine"), dict):
-            return {"key": str(value["engine"].get("name", "system")), **value}
-        return value
-
 
 class Config(_Section):
     """A whole audit. `[engine]` and `[audit]` at the top are short for a single system."""
@@ -77,15 +70,6 @@ class Config(_Section):
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
     system: tuple[SystemConfig, ...] = Field(min_length=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _single(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "engine" not in value:
-            return value
-        rest = {k: v for k, v in value.items() if k not in ("engine", "audit", "system")}
-        one = {k: value[k] for k in ("engine", "audit") if k in value}
-        return {**rest, "system": [*value.get("system", []), one]}
 
     @model_validator(mode="after")
     def _distinct(self) -> Config:
@@ -101,7 +85,26 @@ def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None) -
     raw = _read(path)
     for dotted, value in (overrides or {}).items():
         _set(raw, dotted.split("."), value, dotted)
-    return parse_settings(Config, raw, "")
+    return parse_settings(Config, _expand(raw), "")
+
+
+def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Spell out the short forms: a single system at the top, a system named after its engine."""
+    rest = {k: v for k, v in raw.items() if k not in ("engine", "audit")}
+    listed = raw.get("system", [])
+    if "engine" in raw and isinstance(listed, list):
+        listed = [*listed, {k: raw[k] for k in ("engine", "audit") if k in raw}]
+    elif "audit" in raw:
+        rest["audit"] = raw["audit"]
+    if isinstance(listed, list) and listed:
+        rest["system"] = [_named(one) for one in listed]
+    return rest
+
+
+def _named(system: Any) -> Any:
+    if isinstance(system, dict) and "key" not in system and isinstance(system.get("engine"), dict):
+        return {"key": str(system["engine"].get("name", "system")), **system}
+    return system
 
 
 def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:

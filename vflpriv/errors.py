@@ -22,4 +22,10 @@ class InputError(VflprivError, ValueError):
 
     def __init__(self, field: str, value: object, expected: str) -> None:
         self.field, self.value, self.expected = field, value, expected
-        super().__init__(f"{field} = {value!r}: expected {expected}")
+        super().__init__(f"{field} = {_short(value)}: expected {expected}")
+
+
+def _short(value: object) -> str:
+    """One line of at most 80 characters, so that a large value does not hide what is wrong with it."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:76]} ..."

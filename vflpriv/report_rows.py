@@ -150,7 +150,7 @@ def _claim(
 ) -> ClaimRow:
     ledger, alpha = audited.system.ledger, 1 - config.confidence
     exposures = {r: ledger.exposure(claim.adversary, claim.unit, reading=r) for r in Reading}
-    budgets = {r: accountant.budget(e, claim.delta) for r, e in exposures.items()}
+    budgets = {r: _account(accountant, e, claim.delta) for r, e in exposures.items()}
     paper = exposures[Reading.PAPER]
     leaks = budgets[Reading.RIGOROUS].upper != budgets[Reading.PAPER].upper
     rejected = {id(t): adjusted[id(t)] <= alpha for t in tests}
@@ -239,11 +239,22 @@ def _budgets(audited: Audited, accountant: Accountant, delta: float) -> list[Bud
     for view in _VIEWS:
         for unit in Unit:
             exposures = [ledger.exposure(Adversary.parse(view), unit, reading=r) for r in Reading]
-            budgets = [accountant.budget(e, delta) for e in exposures]
+            budgets = [_account(accountant, e, delta) for e in exposures]
             same = budgets[0].upper == budgets[1].upper
             pairs = list(zip(exposures, budgets, strict=True))
             rows += [_budget(e, b) for e, b in (pairs[:1] if same else pairs)]
     return rows
+
+
+def _account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
+    """A budget in any case: nothing where the question does not arise, no bound where the accountant has none."""
+    reason = exposure.not_applicable or accountant.supports(exposure)
+    if reason is None:
+        return accountant.budget(exposure, delta)
+    upper = 0.0 if exposure.not_applicable else math.inf
+    return Budget(
+        accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper
+    )
 
 
 def _budget(exposure: Exposure, budget: Budget) -> BudgetRow:
