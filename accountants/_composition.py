@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import brentq
 
-from vflpriv.accountants._lattice import Lattice
+from vflpriv.accountants._lattice import Lattice, grid
 from vflpriv.accountants._pairs import Array
 
 __all__ = ["MAX_GRID_POINTS", "MAX_WORK", "Composition", "GridTooLargeError", "compose"]
@@ -83,14 +83,14 @@ class Composition:
 
         if excess(high) > 0:
             return math.inf if upper else high * float(self.delta(high)[0] > delta)
-        root = 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, high, xtol=1e-9 * high, rtol=1e-9))
+        root = 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, high, xtol=1e-13, rtol=1e-10))
 
         def certified(slack: float) -> bool:
             if upper:
                 return self.delta(min(root + slack, high))[1] <= delta
             return slack >= root or self.delta(root - slack)[0] > delta
 
-        slack = _least(certified, 4e-9 * high, high)
+        slack = 0.0 if certified(0.0) else _least(certified, 1e-9 * root + 1e-13, high)
         if math.isinf(slack):
             return math.inf if upper else 0.0
         return min(root + slack, high) if upper else max(root - slack, 0.0)
@@ -134,7 +134,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float) -> Composition:
     # Grid index k of the sum lies at position (k - shift) modulo the number of points.
     first = math.floor((low - offset) / step)
     return Composition(
-        losses=offset + step * (first + np.arange(points)),
+        losses=grid(offset, step, first, first + points),
         tilted=np.roll(masses, -((first - shift) % points)),
         tilt=tilt,
         log_moment=math.fsum(part.count * part.log_moment for part in tilted),

@@ -14,7 +14,7 @@ from scipy.linalg import solve_banded
 
 from vflpriv.accountants._pairs import Array, Pair
 
-__all__ = ["Lattice", "optimistic", "pessimistic"]
+__all__ = ["Lattice", "grid", "optimistic", "pessimistic"]
 
 _MOST_GIVEN = 0.45
 
@@ -34,19 +34,24 @@ class Lattice:
 
     @property
     def losses(self) -> Array:
-        return self.offset + self.step * np.arange(self.first, self.first + self.masses.size)
+        return grid(self.offset, self.step, self.first, self.first + self.masses.size)
+
+
+def grid(offset: float, step: float, first: int, end: int) -> Array:
+    """The losses offset + step * j for first <= j < end."""
+    return offset + step * np.arange(first, end, dtype=np.float64)
 
 
 def pessimistic(pair: Pair, step: float, tail: float) -> Lattice:
     """A loss that dominates the pair's: connect the dots (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022).
 
-    Each interval's outcomes are split onto its two ends so that the masses of P and of Q both stay; its curve delta(eps)
-    is the chord of the true one between grid points. Mass below the grid moves up to its start, mass above to infinity.
+    Each interval's outcomes are split onto its two ends so that the masses of P and of Q both stay; delta(eps) becomes
+    the chord of the true curve between grid points. Mass below the grid moves up to its start, mass above to infinity.
     """
     low, high = pair.reach(tail)
     offset = _anchor(pair, step)
     first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
-    losses = offset + step * np.arange(first, last + 1)
+    losses = grid(offset, step, first, last + 1)
     upper, lower = pair.masses(np.concatenate([[-math.inf], losses, [math.inf]]))
     inner = upper[1:-1]
     # u + v = P and u e^{-l} + v e^{-l-step} = Q, for the masses u and v on the two ends.
@@ -61,14 +66,14 @@ def pessimistic(pair: Pair, step: float, tail: float) -> Lattice:
 def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     """A loss that the pair's dominates, by merging outcomes (post-processing) and by lowering losses.
 
-    Outcomes around a grid point, within about half a step, become one outcome there. Where its loss is off the point by a bit, part
-    of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is lowered to
-    the next grid point. Mass beyond the reach is dropped.
+    Outcomes around a grid point, within about half a step, become one outcome there. Where its loss is off the point
+    by a bit, part of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is
+    lowered to the next grid point. Mass beyond the reach is dropped.
     """
     low, high = pair.reach(tail)
     offset = _anchor(pair, step)
     first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
-    losses = offset + step * np.arange(first, last + 1)
+    losses = grid(offset, step, first, last + 1)
     upper, lower = pair.masses(_edges(pair, losses, step, anchor=-first))
     kept, given_up, given_down = _exchange(upper, lower, losses)
     masses = np.zeros(losses.size + 1)

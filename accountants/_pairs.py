@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,8 +50,15 @@ class Pair(Protocol):
         ...
 
 
+class _Symmetric:
+    """A pair whose two directions have the same loss."""
+
+    def reversed(self) -> Self:
+        return self
+
+
 @dataclass(frozen=True)
-class GaussianPair:
+class GaussianPair(_Symmetric):
     """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling."""
 
     mu: float
@@ -66,9 +73,6 @@ class GaussianPair:
 
     def usual(self) -> float:
         return self.mu**2 / 2
-
-    def reversed(self) -> GaussianPair:
-        return self
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class SampledGaussianPair:
 
 
 @dataclass(frozen=True)
-class SampledReplacementPair:
+class SampledReplacementPair(_Symmetric):
     """(1-q) N(0, 1) + q N(mu/2, 1) against (1-q) N(0, 1) + q N(-mu/2, 1): a record is replaced.
 
     Dominates the Poisson-sampled Gaussian under replace-one when a record's own contribution is at most mu/2 long
@@ -158,13 +162,13 @@ class SampledReplacementPair:
     def usual(self) -> float:
         return float(self.loss(np.array([self.mu / 2 if self.rate > 0.5 else 0.0]))[0])
 
-    def reversed(self) -> SampledReplacementPair:
-        return self
-
 
 @dataclass(frozen=True)
-class LaplacePair:
-    """Laplace(0, 1) against Laplace(shift, 1): its loss has an atom at each end, -shift and shift."""
+class LaplacePair(_Symmetric):
+    """Laplace(0, 1) against Laplace(shift, 1): its loss has an atom at each end, -shift and shift.
+
+    A shift of the same L1 length that is spread over several entries is harder to tell.
+    """
 
     shift: float
 
@@ -181,12 +185,9 @@ class LaplacePair:
     def usual(self) -> float:
         return self.shift
 
-    def reversed(self) -> LaplacePair:
-        return self
-
 
 @dataclass(frozen=True)
-class RandomizedResponsePair:
+class RandomizedResponsePair(_Symmetric):
     """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP."""
 
     epsilon: float
@@ -202,12 +203,9 @@ class RandomizedResponsePair:
     def usual(self) -> float:
         return self.epsilon
 
-    def reversed(self) -> RandomizedResponsePair:
-        return self
-
 
 @dataclass(frozen=True)
-class Diluted:
+class Diluted(_Symmetric):
     """The pair with probability `rate`, otherwise nothing, in plain sight: delta(eps) = rate * delta_pair(eps).
 
     Dominates every secret Poisson sampling of the pair's mechanism, by joint convexity of the hockey-stick divergence.
@@ -226,9 +224,6 @@ class Diluted:
 
     def usual(self) -> float:
         return self.pair.usual() if self.rate > 0.5 else 0.0
-
-    def reversed(self) -> Diluted:
-        return self
 
 
 def pure_epsilon(pair: Pair) -> float:
@@ -254,6 +249,6 @@ def _log_mixture(rate: float, log_ratio: Array) -> Array:
 
 
 def _holds(edges: Array, atom: float) -> Array:
-    """1 for the interval that holds the atom, 0 for the others; an edge that rounding moved off an atom counts as it."""
+    """1 for the interval that holds the atom, 0 for the others; an edge that rounding moved off it counts as on it."""
     slack = 1e-12 * max(1.0, abs(atom))
     return ((edges[:-1] < atom - slack) & (edges[1:] >= atom - slack)).astype(np.float64)

@@ -16,9 +16,9 @@ __all__ = ["AutoAccountant"]
 
 @register("accountant")
 class AutoAccountant:
-    """`gdp` where it is exact, otherwise `prv`, whose bound is never above that of `rdp`. The method says which and why.
+    """`gdp` where it is exact, otherwise `prv`, whose bound is never above that of `rdp`.
 
-    The budget's `upper` is certified by the accountant that gave it.
+    The budget's `upper` is certified by the accountant that gave it; the method says which that was, and why.
     """
 
     name = "auto"

@@ -92,7 +92,7 @@ def _search(
         if spent_high >= epsilon * (1 - tolerance) or high / low <= 1 + 1e-12:
             break
         middle = math.sqrt(low * high)
-        if step % 3 < 2 and 0 < spent_high and spent_low < math.inf:
+        if step % 3 < 2 and spent_high > 0 and spent_low < math.inf:
             share = math.log(spent_low / (epsilon * (1 - tolerance / 2))) / math.log(spent_low / spent_high)
             middle = min(max(low * (high / low) ** share, low * (high / low) ** 0.01), high * (low / high) ** 0.01)
         spent = upper(middle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from typing import Any
 
 from vflpriv.accountants._merging import Merged, check, merge, why_not
 from vflpriv.accountants._pairs import (
@@ -55,7 +55,7 @@ def cross_checks(exposure: Exposure, delta: float) -> dict[str, float]:
 
 
 def _dp_accounting(merged: Merged, delta: float) -> float | None:
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     known = renyi_bound(merged, delta)
     pairs = merged.all_pairs
@@ -74,9 +74,9 @@ def _dp_accounting(merged: Merged, delta: float) -> float | None:
     return float(total.get_epsilon_for_delta(delta))
 
 
-def _library_distribution(pair: Pair, interval: float) -> object:
-    from dp_accounting import NeighboringRelation  # noqa: PLC0415
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415
+def _library_distribution(pair: Pair, interval: float) -> Any:
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
 
     grid = {"value_discretization_interval": interval}
     if isinstance(pair, GaussianPair):
@@ -114,7 +114,7 @@ def _fits(merged: Merged, delta: float) -> bool:
 def _opacus_rdp(merged: Merged, delta: float) -> float | None:
     if (rows := _rows(merged)) is None:
         return None
-    from opacus.accountants import RDPAccountant  # noqa: PLC0415
+    from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
     accountant.history = rows
@@ -124,7 +124,7 @@ def _opacus_rdp(merged: Merged, delta: float) -> float | None:
 def _opacus_prv(merged: Merged, delta: float) -> float | None:
     if (rows := _rows(merged)) is None or not _fits(merged, delta):
         return None
-    from opacus.accountants import PRVAccountant  # noqa: PLC0415
+    from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
     accountant.history = rows
@@ -134,7 +134,7 @@ def _opacus_prv(merged: Merged, delta: float) -> float | None:
 def _prv_accountant(merged: Merged, delta: float) -> float | None:
     if (rows := _rows(merged)) is None or not _fits(merged, delta):
         return None
-    import prv_accountant  # noqa: PLC0415
+    import prv_accountant
 
     counts = [count for _, _, count in rows]
     prvs = [

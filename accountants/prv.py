@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
-from vflpriv.accountants._merging import Merged, check, merge, why_not
+from vflpriv.accountants._merging import check, merge, why_not
 from vflpriv.accountants._pairs import Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations, exact_budget
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
@@ -114,7 +114,7 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
 
 
 def _unfit(step: float) -> _Bracket:
-    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is RDP's, there is no lower one"
+    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is RDP's alone"
     return _Bracket(0.0, math.inf, step, (note,))
 
 
@@ -153,12 +153,12 @@ def _solve(
 ) -> float:
     """Epsilon of the rounded losses' composition, under the first tilt that is accurate; under any, it is certified.
 
-    The best Rényi order has the tilt that centers the losses on RDP's epsilon. A little less keeps the rarest losses, on
-    which RDP spends its slack, out of the window.
+    The best Rényi order has the tilt that centers the losses on RDP's epsilon. A little less keeps the rarest losses,
+    on which RDP spends its slack, out of the window.
     """
     tail = _TRUNCATED * delta / sum(pairs.values())
     points = [(high - low) / step for low, high in (pair.reach(tail) for pair in pairs)]
-    factor = max(max(points), sum(points) / 4) / MAX_GRID_POINTS
+    factor = max(*points, sum(points) / 4) / MAX_GRID_POINTS
     if not factor <= 1:
         raise GridTooLargeError(factor)
     parts = [(rounding(pair, step, tail), count) for pair, count in pairs.items()]

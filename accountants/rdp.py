@@ -111,7 +111,7 @@ def _convert(pairs: Mapping[Pair, int], orders: tuple[float, ...], delta: float,
     """From orders to epsilons: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
     total = sum((count * log_moments(pair, orders, fast=fast) for pair, count in pairs.items()), np.zeros(len(orders)))
     a = np.array(orders)
-    return np.maximum(0.0, total / (a - 1) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1))
+    return np.asarray(np.maximum(0.0, total / (a - 1) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)))
 
 
 def pure_bound(pairs: Mapping[Pair, int]) -> Bound:

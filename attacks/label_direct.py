@@ -11,7 +11,7 @@ from vflpriv.views import View
 __all__ = ["LabelDirect"]
 
 _WHY_NOT = {
-    "zo-scalar": "dpzv sends one scalar for the whole batch",
+    "zo-scalar": "the server sends one scalar for the whole batch",
     "embedding-gradient": "gradients of embeddings have no entry for each class",
 }
 

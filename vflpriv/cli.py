@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NoReturn, Optional
 
 import typer
 
@@ -157,10 +157,19 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, never a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except VflprivError as error:
-        print(f"vflpriv: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _stop(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("vflpriv: stopped; finished trials are kept, run the same command to go on", file=sys.stderr)
-        sys.exit(130)
+        _stop("stopped; finished trials are kept, run the same command to go on", 130)
+    except Exception as error:
+        # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
+        say = getattr(error, "format_message", None)
+        if say is None:
+            raise
+        _stop(" ".join(say().split()), 2)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    print(f"vflpriv: {message}", file=sys.stderr)
+    sys.exit(code)

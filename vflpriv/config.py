@@ -171,7 +171,8 @@ _LIMITS = {
 
 
 def _first_error(error: ValidationError, where: str) -> InputError:
-    first = error.errors(include_url=False)[0]
+    # A misspelt field makes another one missing: name the misspelling.
+    first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
     place = ".".join(str(part) for part in (where, *first["loc"]) if part != "") or "config"
     context = {k: v for k, v in first.get("ctx", {}).items() if k != "error"}
     template = _LIMITS.get(first["type"])

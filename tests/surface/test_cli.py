@@ -1,0 +1,209 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vflpriv.cli import main
+from vflpriv.report import read_report
+
+SMALL = """
+seed = 1
+[data]
+name = "digits"
+
+[[system]]
+key = "published"
+[system.engine]
+name = "dpzv"
+rounds = 92
+batch_size = 64
+activation = "round-robin"
+embedding = 4
+[system.audit]
+trials = { worst-case = 96, natural = 8 }
+
+[[system]]
+key = "sound"
+[system.engine]
+name = "dpzv"
+rounds = 46
+batch_size = 64
+activation = "round-robin"
+embedding = 4
+server_update = "joint"
+noise = "calibrated"
+[system.audit]
+trials = 16
+canaries = ["worst-case"]
+
+[[system]]
+key = "split"
+[system.engine]
+name = "split"
+aggregation = "sum"
+rounds = 23
+batch_size = 64
+"""
+
+
+def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["vflpriv", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    captured = capsys.readouterr()
+    return int(stopped.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "audit.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, config):
+    out = tmp_path / "report"
+    code, printed, _ = run(monkeypatch, capsys, "audit", config, "--out", str(out), "--quiet")
+    assert code == 1
+    assert "violated" in printed
+    assert {p.name for p in out.iterdir()} == {"report.html", "report.json", "report.md", "trials"}
+    report = read_report(out / "report.json")
+    published, sound, split = report.systems
+    claims = {c.key: c for c in published.claims}
+    assert claims["dpzv-devices"].verdict == "violated"
+    assert claims["dpzv-devices"].epsilon == pytest.approx(1.0)
+    assert claims["dpzv-model"].verdict == "unsupported"
+    (calibrated,) = sound.claims
+    assert calibrated.verdict == "consistent"
+    assert calibrated.accounted.epsilon_upper == pytest.approx(1.0, abs=1e-6)
+    assert calibrated.accounted.epsilon_upper <= 1.0
+    assert [a.success for a in split.attacks] == [1.0, 1.0]
+    assert all(a.not_applicable for a in published.attacks)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "Theorem VI.5" in page
+
+
+def test_the_same_seed_gives_the_same_bytes_fresh_or_resumed(monkeypatch, capsys, tmp_path, config):
+    only = ("--only", "published", "--trials", "12", "--quiet")
+    for out in ("a", "b", "b"):
+        run(monkeypatch, capsys, "audit", config, "--out", str(tmp_path / out), *only)
+    first, again = ((tmp_path / out / "report.json").read_bytes() for out in ("a", "b"))
+    assert first == again
+    run(monkeypatch, capsys, "audit", config, "--out", str(tmp_path / "c"), *only, "--seed", "2")
+    assert (tmp_path / "c" / "report.json").read_bytes() != first
+
+
+def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path, config):
+    out = tmp_path / "report"
+    run(monkeypatch, capsys, "audit", config, "--out", str(out), "--only", "split", "--quiet")
+    before = {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()}
+    for name in ("report.html", "report.md"):
+        (out / name).unlink()
+    code, printed, _ = run(monkeypatch, capsys, "report", str(out))
+    assert code == 0
+    assert "label_direct" in printed
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["audit", "missing.toml"], "vflpriv: config = 'missing.toml': expected a readable TOML file"),
+        (["audit", "--only", "nobody"], "vflpriv: --only = 'nobody': expected one of dpzv-published"),
+        (["audit", "--trials", "-3"], "vflpriv: --trials = -3: expected a number >= 0"),
+        (["audit", "--set", "seed"], "vflpriv: --set = 'seed': expected FIELD=VALUE"),
+        (["audit", "--set", "system.9.engine.rounds=3"], "vflpriv: --set = 'system.9.engine.rounds'"),
+        (["audit", "--set", "system.0.engine.noise_std=-2.0"], "engine.noise_std = -2.0: expected a number >= 0"),
+        (["audit", "--set", "system.0.engine.batch_size=2000"], "batch_size = 2000: expected at most the 1437 records"),
+        (["audit", "--format", "pdf"], "vflpriv: --format = 'pdf': expected one of html, json, md"),
+        (["audit", "--confidence", "2"], "vflpriv: confidence = 2.0: expected a number < 1"),
+        (["report", "nowhere.json"], "vflpriv: report = 'nowhere.json': expected a readable report.json"),
+        (["data", "fetch", "imagenet"], "imagenet"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, arguments, line):
+    monkeypatch.chdir(tmp_path)
+    code, printed, error = run(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert printed == ""
+    assert line in error
+    assert error.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_fails_before_the_work(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    code, _, error = run(monkeypatch, capsys, "audit", "--out", str(tmp_path / "file" / "report"))
+    assert code == 2
+    assert "expected a folder that can be written to" in error
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_text_where_a_number_belongs_is_a_usage_error(monkeypatch, capsys):
+    code, _, error = run(monkeypatch, capsys, "audit", "--seed", "many")
+    assert code == 2
+    assert error == "vflpriv: Invalid value for '--seed': 'many' is not a valid integer.\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch):
+    import vflpriv.command_lists
+
+    def broken(kind: str) -> None:
+        raise ZeroDivisionError(kind)
+
+    monkeypatch.setattr(vflpriv.command_lists, "print_registered", broken)
+    monkeypatch.setattr(sys, "argv", ["vflpriv", "engines"])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_a_damaged_report_is_refused(monkeypatch, capsys, tmp_path):
+    (tmp_path / "report.json").write_text(json.dumps({"seed": 1}))
+    code, _, error = run(monkeypatch, capsys, "report", str(tmp_path))
+    assert code == 2
+    assert "report.json" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("engines", ["dpzv", "split"]),
+        ("attacks", ["label_direct"]),
+        ("audits", ["sensitivity", "two-world"]),
+        ("accountants", ["auto", "gdp", "prv", "rdp"]),
+        ("data", ["digits", "mnist", "fashion-mnist"]),
+    ],
+)
+def test_lists_show_what_is_registered(monkeypatch, capsys, command, names):
+    code, printed, _ = run(monkeypatch, capsys, command)
+    assert code == 0
+    assert [line.split()[0] for line in printed.splitlines() if line.split()[0] in names] != []
+    for name in names:
+        assert name in printed
+
+
+def test_validate_builds_without_training(monkeypatch, capsys, config):
+    code, printed, _ = run(monkeypatch, capsys, "validate", config)
+    assert code == 0
+    assert printed.splitlines() == ["published: ok", "sound: ok", "split: ok"]
+
+
+def test_help_imports_nothing_heavy():
+    program = (
+        "import sys\n"
+        "from vflpriv.cli import main\n"
+        "sys.argv = ['vflpriv', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'opacus', 'matplotlib', 'scipy', 'sklearn'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "audit" in done.stdout

@@ -1,0 +1,115 @@
+"""Configurations: what is read, what overrides what, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vflpriv.canaries import CanaryKind
+from vflpriv.config import load_config
+from vflpriv.errors import InputError
+from vflpriv.run import build_system, load_data
+
+GOOD = """
+seed = 3
+[data]
+name = "digits"
+[engine]
+name = "dpzv"
+rounds = 40
+batch_size = 32
+[audit]
+trials = 8
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def build(path: Path | None):
+    config = load_config(path)
+    data = load_data(config)
+    return [build_system(config, place, data) for place in range(len(config.system))]
+
+
+def test_the_embedded_configuration_is_the_published_setting():
+    published, clip, joint, split = build(None)
+    assert (published.data.records, published.settings.batch_size, published.data.devices) == (1437, 64, 4)
+    assert published.settings.rounds == 1122
+    assert published.settings.server_update == "sgd"
+    assert clip.settings.clip_rule == "paper"
+    assert joint.settings.server_update == "joint"
+    assert split.settings.aggregation == "sum"
+
+
+def test_a_single_system_needs_no_list(tmp_path):
+    config = load_config(write(tmp_path, GOOD))
+    assert [s.key for s in config.system] == ["dpzv"]
+    assert config.system[0].audit.trials_of(CanaryKind.NATURAL) == 8
+
+
+def test_trials_can_be_given_by_canary(tmp_path):
+    text = GOOD.replace("trials = 8", 'trials = { worst-case = 5 }\ncanaries = ["worst-case", "natural"]')
+    audit = load_config(write(tmp_path, text)).system[0].audit
+    assert [audit.trials_of(k) for k in CanaryKind] == [0, 0, 5]
+
+
+def test_overrides_reach_any_field(tmp_path):
+    path = write(tmp_path, GOOD)
+    assert load_config(path, {"seed": 9, "engine.rounds": 7}).seed == 9
+    assert load_config(path, {"engine.rounds": 7}).system[0].engine["rounds"] == 7
+    assert load_config(None, {"system.0.engine.rounds": 7}).system[0].engine["rounds"] == 7
+    assert load_config(None, {"system.dpzv-joint.engine.rounds": 7}).system[2].engine["rounds"] == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (('name = "dpzv"', 'name = "dpvz"'), "engine = 'dpvz': expected one of dpzv, split"),
+        (("batch_size = 32", "batch_size = 1438"), "system.dpzv.engine.batch_size = 1438: expected at most the 1437"),
+        (("batch_size = 32", 'batch_size = "many"'), "system.dpzv.engine.batch_size = 'many': expected a whole number"),
+        (("batch_size = 32", 'batch_size = "32"'), "system.dpzv.engine.batch_size = '32': expected a whole number"),
+        (("batch_size = 32", "batch_size = 0"), "system.dpzv.engine.batch_size = 0: expected a number >= 1"),
+        (("batch_size = 32", "batch_size = [1]"), "system.dpzv.engine.batch_size = [1]: expected a whole number"),
+        (("rounds = 40", "rounds = 40\nnoise_std = -1.0"), "engine.noise_std = -1.0: expected a number >= 0"),
+        (("rounds = 40", "rounds = 40\nclip = nan"), "engine.clip = nan: expected a finite number"),
+        (("rounds = 40", "rounds = 40\ndelta = 1.0"), "engine.delta = 1.0: expected a number < 1"),
+        (("rounds = 40", "rounds = 40\nnoise_sdt = 1.0"), "engine.noise_sdt = 1.0: expected no such field"),
+        (("rounds = 40", 'rounds = 40\nprotect = "me"'), "engine.protect = 'me': expected device, device(M)"),
+        (("rounds = 40", 'rounds = 40\nclip_rule = "both"'), "engine.clip_rule = 'both': expected one of 'two-sided'"),
+        (("rounds = 40\n", ""), "system.dpzv.engine.rounds = 'nothing': expected a value; it is required"),
+        (('name = "digits"', 'name = "digit"'), "data.name = 'digit': expected one of digits"),
+        (('name = "digits"', 'name = "mnist"\nfolder = "nowhere"'), "vflpriv data fetch mnist"),
+        (('name = "digits"', 'name = "digits"\ndevices = 0'), "data.devices = 0: expected a number >= 1"),
+        (('name = "digits"', 'name = "digits"\ntrain = 0'), "data.train = 0: expected a number >= 1"),
+        (("trials = 8", "trials = -1"), "trials"),
+        (("seed = 3", "seed = 3\nconfidence = 1.5"), "confidence = 1.5: expected a number < 1"),
+        (("seed = 3", 'seed = 3\ndevice = "tpu9"'), "device = 'tpu9': expected auto, cpu, cuda or mps"),
+        (("seed = 3", 'seed = 3\naccountant = "magic"'), "accountant = 'magic': expected one of auto"),
+        (("seed = 3", "seed = = 3"), "expected valid TOML"),
+        (("[engine]", "[engines]"), "engines"),
+    ],
+)
+def test_mistakes_are_one_line_with_field_value_and_what_was_expected(tmp_path, change, line):
+    text = GOOD.replace(*change)
+    assert text != GOOD
+    with pytest.raises(InputError) as caught:
+        build(write(tmp_path, text))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_calibration_that_cannot_work_says_which_message_is_to_blame(tmp_path):
+    text = GOOD.replace("rounds = 40", 'rounds = 40\nnoise = "calibrated"\nprotect = "eavesdropper"')
+    with pytest.raises(InputError, match="embedding-pair"):
+        build(write(tmp_path, text))
+
+
+def test_systems_need_distinct_keys(tmp_path):
+    text = GOOD + '\n[[system]]\nkey = "dpzv"\n[system.engine]\nname = "split"\nrounds = 1\nbatch_size = 4\n'
+    with pytest.raises(InputError, match="distinct keys"):
+        load_config(write(tmp_path, text))
