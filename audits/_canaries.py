@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits._trials import TrialStore, one_thread
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.ledger import Exposure
 from vflpriv.seeds import derive, host_generator
@@ -30,12 +31,19 @@ def most_exposed(exposures: Sequence[Exposure]) -> int:
     return int(np.argmax(np.sum(shares, axis=0)))
 
 
-def plan(system: System, kind: CanaryKind, record: int) -> Canary:
+def plan(system: System, kind: CanaryKind, record: int, store: TrialStore) -> Canary:
     """The canary in one replica: its label as it is in world 0, another one in world 1."""
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
     labels = (label, (label + shift) % system.data.classes)
-    blocks = craft(system, record, labels) if kind is CanaryKind.CRAFTED else {}
+    blocks: Mapping[int, Tensor] = {}
+    if kind is CanaryKind.CRAFTED:
+        key = f"{system.fingerprint()}/features/{record}/{labels}"
+        stored = store.load(key)
+        if stored is None:
+            stored = {str(m): block for m, block in craft(system, record, labels).items()}
+            store.save(key, stored)
+        blocks = {int(m): block for m, block in stored.items()}
     return Canary(kind=kind, record=record, world=torch.zeros(1, dtype=torch.int64), labels=labels, blocks=blocks)
 
 
@@ -81,8 +89,9 @@ def _strength(system: System, record: int, labels: tuple[int, int], candidates: 
     transcript = Transcript(moved=True)
     engine = system.train(list(range(_SEEDS)) * _CANDIDATES, canary=canary)
     wire = Wire(transcript)
-    for round_ in range(_first_pass(system, record)):
-        engine.round(round_, wire)
+    with one_thread():
+        for round_ in range(_first_pass(system, record)):
+            engine.round(round_, wire)
     total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
     for message in transcript.messages:
         for either in message.worlds.values():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-__all__ = ["TrialStore", "side_by_side"]
+__all__ = ["TrialStore", "one_thread", "side_by_side"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -60,11 +61,16 @@ def side_by_side(work: Callable[[S], T], items: Sequence[S], device: torch.devic
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(cores, len(items)) if device.type == "cpu" else 1
+    with one_thread(), ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+        return list(pool.map(work, items))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch's operations on one thread each."""
     before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        if device.type == "cpu":
-            torch.set_num_threads(1)
-        with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-            return list(pool.map(work, items))
+        yield
     finally:
         torch.set_num_threads(before)

@@ -112,7 +112,7 @@ class TwoWorldAudit:
         """
         ledger = system.ledger
         seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
-        canary = plan(system, kind, most_exposed(seen))
+        canary = plan(system, kind, most_exposed(seen), self.store)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
 
         def shard(replicas: range) -> dict[str, Tensor]:

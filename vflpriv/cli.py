@@ -45,9 +45,15 @@ def _main(
 def audit(
     config: Annotated[Optional[Path], typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
-    seed: Annotated[Optional[int], typer.Option(help="Seed of all random streams.")] = None,
-    trials: Annotated[Optional[int], typer.Option(help="Trainings in each world, for every system.")] = None,
-    confidence: Annotated[Optional[float], typer.Option(help="Of every interval and lower bound.")] = None,
+    seed: Annotated[
+        Optional[str], typer.Option(metavar="INTEGER", help="Seed of all random streams.")
+    ] = None,
+    trials: Annotated[
+        Optional[str], typer.Option(metavar="INTEGER", help="Trainings in each world, for every system.")
+    ] = None,
+    confidence: Annotated[
+        Optional[str], typer.Option(metavar="NUMBER", help="Of every interval and lower bound.")
+    ] = None,
     device: Annotated[Optional[str], typer.Option(help="auto, cpu, cuda or mps.")] = None,
     accountant: Annotated[Optional[str], typer.Option(help="auto, gdp, rdp or prv.")] = None,
     data: Annotated[Optional[str], typer.Option(help="Data set by name.")] = None,
@@ -63,8 +69,8 @@ def audit(
     from vflpriv.command_audit import run_audit
 
     flags: dict[str, Any] = {
-        "seed": seed,
-        "confidence": confidence,
+        "seed": _plain(seed),
+        "confidence": _plain(confidence),
         "device": device,
         "accountant": accountant,
         "data.name": data,
@@ -75,7 +81,7 @@ def audit(
         config,
         out=out,
         overrides=overrides,
-        trials=trials,
+        trials=_plain(trials),
         only=tuple(only or ()),
         formats=_formats(format_),
         fresh=fresh,
@@ -136,15 +142,20 @@ def data_fetch(
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    import tomllib
-
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise InputError("--set", text, "FIELD=VALUE")
+    return key.strip(), _plain(value)
+
+
+def _plain(text: str | None) -> Any:
+    """A value as TOML reads it, or the text itself; the configuration says whether it fits."""
+    import tomllib
+
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        return None if text is None else tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+        return None if text is None else text.strip()
 
 
 def _formats(chosen: list[str] | None) -> tuple[str, ...]:

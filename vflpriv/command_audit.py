@@ -82,8 +82,8 @@ def _selected(config: Config, only: Sequence[str], trials: int | None) -> Config
     for key in only:
         if key not in keys:
             raise InputError("--only", key, f"one of {', '.join(keys)}")
-    if trials is not None and trials < 0:
-        raise InputError("--trials", trials, "a number >= 0")
+    if trials is not None and (not isinstance(trials, int) or trials < 0):
+        raise InputError("--trials", trials, "a whole number >= 0")
     systems = tuple(s for s in config.system if not only or s.key in only)
     if trials is not None:
         # A system that the configuration does not train stays untrained.

@@ -73,7 +73,7 @@ def test_the_canary_is_the_record_seen_most_often():
     for exposure in exposures:
         assert exposure.counts is not None
         assert exposure.counts[record] == exposure.counts.max()
-    canary = plan(one, CanaryKind.NATURAL, record)
+    canary = plan(one, CanaryKind.NATURAL, record, TrialStore())
     assert canary.labels[0] == int(one.data.labels[record])
     assert canary.labels[1] != canary.labels[0]
 
@@ -115,6 +115,15 @@ def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert sum(advanced) == 32 * one.schedule.rounds
     for a, b in zip(expected.scores, again.scores, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_crafted_features_are_found_once(tmp_path, monkeypatch):
+    one, store = system(), TrialStore(tmp_path)
+    first = plan(one, CanaryKind.CRAFTED, 3, store)
+    monkeypatch.setattr(System, "train", None)
+    again = plan(one, CanaryKind.CRAFTED, 3, store)
+    assert set(first.blocks) == set(range(one.data.devices))
+    assert all(torch.equal(first.blocks[m], again.blocks[m]) for m in first.blocks)
 
 
 def test_a_damaged_shard_is_computed_again(tmp_path):

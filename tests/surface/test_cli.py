@@ -117,12 +117,14 @@ def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path,
     [
         (["audit", "missing.toml"], "vflpriv: config = 'missing.toml': expected a readable TOML file"),
         (["audit", "--only", "nobody"], "vflpriv: --only = 'nobody': expected one of dpzv-published"),
-        (["audit", "--trials", "-3"], "vflpriv: --trials = -3: expected a number >= 0"),
+        (["audit", "--trials", "-3"], "vflpriv: --trials = -3: expected a whole number >= 0"),
         (["audit", "--set", "seed"], "vflpriv: --set = 'seed': expected FIELD=VALUE"),
         (["audit", "--set", "system.9.engine.rounds=3"], "vflpriv: --set = 'system.9.engine.rounds'"),
         (["audit", "--set", "system.0.engine.noise_std=-2.0"], "engine.noise_std = -2.0: expected a number >= 0"),
         (["audit", "--set", "system.0.engine.batch_size=2000"], "batch_size = 2000: expected at most the 1437 records"),
         (["audit", "--format", "pdf"], "vflpriv: --format = 'pdf': expected one of html, json, md"),
+        (["audit", "--trials", "few"], "vflpriv: --trials = 'few': expected a whole number >= 0"),
+        (["audit", "--sed", "2"], "vflpriv: No such option: --sed"),
         (["audit", "--confidence", "2"], "vflpriv: confidence = 2.0: expected a number < 1"),
         (["report", "nowhere.json"], "vflpriv: report = 'nowhere.json': expected a readable report.json"),
         (["data", "fetch", "imagenet"], "imagenet"),
@@ -148,7 +150,7 @@ def test_an_output_that_cannot_be_written_fails_before_the_work(monkeypatch, cap
 def test_text_where_a_number_belongs_is_a_usage_error(monkeypatch, capsys):
     code, _, error = run(monkeypatch, capsys, "audit", "--seed", "many")
     assert code == 2
-    assert error == "vflpriv: Invalid value for '--seed': 'many' is not a valid integer.\n"
+    assert error == "vflpriv: seed = 'many': expected a whole number\n"
 
 
 def test_a_bug_is_not_hidden(monkeypatch):
