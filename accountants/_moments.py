@@ -79,13 +79,12 @@ def _sampled_moments(pair: SampledGaussianPair, orders: tuple[float, ...], fast:
 def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
     # A - 1 = Σ_{k≥2} C(a,k) (1-q)^{a-k} q^k (e^{k(k-1)mu²/2} - 1): all terms positive, so nothing cancels.
     starts, rest, k, choose = _binomials(orders)
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         exponent = k * (k - 1) * (mu * mu / 2)
         terms = choose + rest * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
-    top = np.maximum.reduceat(terms, starts)
-    with np.errstate(invalid="ignore"):
+        top = np.maximum.reduceat(terms, starts)
         sums = np.add.reduceat(np.exp(terms - np.repeat(top, np.diff(np.append(starts, k.size)))), starts)
-    values = np.asarray(np.logaddexp(0.0, top + np.log(sums)))
+        values = np.logaddexp(0.0, top + np.log(sums))
     return np.where(np.array(orders) == 1, 0.0, values)
 
 

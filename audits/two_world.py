@@ -22,7 +22,7 @@ from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire
 
-__all__ = ["Trials", "TwoWorldAudit", "likelihood_ratio"]
+__all__ = ["Trials", "TwoWorldAudit", "for_replicas", "likelihood_ratio"]
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
@@ -142,7 +142,7 @@ class TwoWorldAudit:
                 advance(rounds)
             return stored
         transcript = Transcript(moved=True)
-        engine = system.train(replicas, canary=_for_replicas(canary, replicas))
+        engine = system.train(replicas, canary=for_replicas(canary, replicas))
         step = None if advance is None else lambda done: advance(done * len(replicas))
         engine.run(Wire(transcript), advance=step)
         devices, classes = system.data.devices, system.data.classes
@@ -159,7 +159,8 @@ def _shards(system: System, trials: int) -> list[range]:
     return [range(start, min(start + size, 2 * trials)) for start in range(0, 2 * trials, size)]
 
 
-def _for_replicas(canary: Canary, replicas: range) -> Canary:
+def for_replicas(canary: Canary, replicas: range) -> Canary:
+    """The canary in each of these replicas: even numbers live in world 0, odd ones in world 1."""
     world = torch.tensor([r % 2 for r in replicas], dtype=torch.int64)
     blocks = {m: b.expand(len(replicas), *b.shape[1:]) for m, b in canary.blocks.items()}
     return replace(canary, world=world, blocks=blocks)

@@ -12,6 +12,7 @@ from rich.text import Text
 from vflpriv import formatting as f
 from vflpriv.render_shared import banner, headline, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
 __all__ = ["print_report"]
@@ -24,6 +25,9 @@ _STYLES = {
 }
 _WIDE = 100
 """From this width on, columns that explain are shown too."""
+
+_UNITS_SHOWN = (Unit.LABEL, Unit.FEATURES)
+"""Of a system without claims; the page has them all."""
 
 Cell = str | Text
 
@@ -38,8 +42,8 @@ def print_report(report: Report, console: Console) -> None:
         writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
     for system in report.systems:
         _system(writer, system)
-    grave = [c for _, c in claims if c.verdict in (Word.VIOLATED, Word.UNSUPPORTED)]
-    writer.list([(_verdict(c.verdict), f"{f.shorten(c.key, 60)}: {f.clean(c.reason)}") for c in grave])
+    reasons = [(_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}") for s, c in claims]
+    writer.list(reasons)
     word = worst_word(report)
     icon, style = (f"{f.ICONS[word]} ", _STYLES[word]) if word else ("", "bold")
     writer.line(Text(f"{icon}{banner(report)}", style))
@@ -132,7 +136,7 @@ def _system(writer: _Writer, system: SystemRow) -> None:
             writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
     # With claims, their budgets are in the first table; all the others would bury it.
     if system.budgets and not system.claims:
-        rows = (_budget(row) for row in system.budgets)
+        rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]
         writer.table(f"{title} – accounted", "seen by;unit;reading;>ε ≤;>μ;?batches;?>participations;note", rows)
     if system.sensitivity:
         _sensitivity(writer, system, f"{title} – sensitivity")
@@ -165,24 +169,30 @@ def _budget(row: BudgetRow) -> tuple[Cell, ...]:
 
 
 def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
-    rows: list[tuple[Cell, ...]] = []
+    """Units that one search served share a line."""
+    units: dict[tuple[str, ...], list[str]] = {}
     for row in system.sensitivity:
-        holds = "not broken" if row.holds else Text("broken", style="bold red")
         numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
-        rows.append((f.shorten(row.mechanism, 60), f.clean(row.unit), *numbers, f.shorten(row.witness, 120), holds))
+        key = (f.shorten(row.mechanism, 60), *numbers, f.shorten(row.witness, 120), "not broken" if row.holds else "broken")
+        units.setdefault(key, []).append(f.clean(row.unit))
+    rows = [
+        (name, ", ".join(names), *numbers, Text(word, style="bold red") if word == "broken" else word)
+        for (name, *numbers, word), names in units.items()
+    ]
     writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
 
 
 def _attacks(writer: _Writer, system: SystemRow, title: str) -> None:
+    """Successes in a table; one line for each reason why an attack does not apply."""
     rows: list[tuple[Cell, ...]] = []
-    reasons: list[tuple[Cell, Cell]] = []
+    reasons: dict[tuple[str, str], list[str]] = {}
     for row in system.attacks:
         names = (f.shorten(row.attack, 40), f.shorten(row.adversary, 24))
         if row.not_applicable is not None:
-            reasons.append((names[0], f"{names[1]}, not applicable: {f.shorten(row.not_applicable, 200)}"))
+            reasons.setdefault((names[0], f.shorten(row.not_applicable, 200)), []).append(names[1])
             continue
         numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.count(row.guesses))
         rows.append((*names, f.clean(row.target), *numbers))
     if rows:
         writer.table(title, "attack;seen by;target;>success;>interval;>chance;?>guesses", rows)
-    writer.list(reasons)
+    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons.items()])

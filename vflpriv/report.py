@@ -139,9 +139,9 @@ class AttackRow(Row):
 
 
 class Utility(Row):
-    """How well the trained model does; the interval is over replicas."""
+    """How well the model of one training does; the interval is over the test records."""
 
-    replicas: int
+    tests: int
     accuracy: float
     accuracy_low: float
     accuracy_high: float

@@ -317,7 +317,7 @@ def _utility(audited: Audited, confidence: float) -> Utility | None:
     accuracy = float(audited.after.accuracy[0])
     low, high = interval(round(accuracy * tests), tests, confidence)
     return Utility(
-        replicas=1,
+        tests=tests,
         accuracy=accuracy,
         accuracy_low=low,
         accuracy_high=high,

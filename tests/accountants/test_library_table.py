@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import binom
-from tests.accountants.exposures import event, expose
 
+from tests.accountants.exposures import event, expose
 from vflpriv.accountants.gdp import CENTRAL_LIMIT, GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.accountants.exposures import event, expose
 
+from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.gdp import GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
@@ -115,6 +115,6 @@ def test_closed_form_to_and_fro(epsilon, delta, mu):
 
 
 def test_the_central_limit_is_below_the_truth_for_dpzv():
-    D, B, _, T, claimed, *_ = DPZV[2]
+    D, B, _, T, claimed, *_ = DPZV[1]
     exposure = expose(event(Gaussian(noise_std(D, T, mu_of(claimed, DELTA))), 2 * CLIP / B, T, B / D))
     assert central_limit(exposure, DELTA) < PrvAccountant().budget(exposure, DELTA).lower

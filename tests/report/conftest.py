@@ -211,7 +211,7 @@ def attack(name: str, adversary: str, success: float | None, chance: float | Non
 
 def utility(accuracy: float) -> Utility:
     return Utility(
-        replicas=20,
+        tests=360,
         accuracy=accuracy,
         accuracy_low=accuracy - 0.004,
         accuracy_high=accuracy + 0.004,

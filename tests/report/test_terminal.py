@@ -41,10 +41,10 @@ attack    seen by    target  success       interval  chance  guesses
 ────────────────────────────────────────────────────────────────────
 label_zo  device(0)  label    11.6 %  10.0 – 13.2 %  10.0 %    1,437
 
-label_gradient  device(0), not applicable: needs gradients, dpzv sends one scalar
+label_gradient  not applicable to device(0): needs gradients, dpzv sends one scalar
 
-✗ violated  dpzv-vi5-device: With the worst-case canary a test errs less often than any test can
-            under the claim: μ ≥ 0.750 at 95 % confidence against the claimed 0.388.
+✗ violated  dpzv, dpzv-vi5-device: With the worst-case canary a test errs less often than any test
+            can under the claim: μ ≥ 0.750 at 95 % confidence against the claimed 0.388.
 
 ✗ The claim is violated
 """

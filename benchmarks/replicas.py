@@ -1,0 +1,89 @@
+"""Trials per second of the two-world audit: R replicas advancing together against one after the other.
+
+Both run in this process, on one thread, with the same data, model and rounds; the ratio is what counts.
+
+    python benchmarks/replicas.py [--replicas 256] [--rounds 92]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import torch
+
+from vflpriv import datasets
+from vflpriv.audits._canaries import plan
+from vflpriv.audits._trials import TrialStore, one_thread
+from vflpriv.audits.two_world import for_replicas, likelihood_ratio
+from vflpriv.canaries import CanaryKind
+from vflpriv.registry import find
+from vflpriv.systems import System
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Transcript, Wire
+
+__all__: list[str] = []
+
+
+def digits_system(rounds: int, server_update: str, embedding: int) -> System:
+    """The embedded audit's engine on the embedded data."""
+    engine = find("engine", "dpzv")
+    data = datasets.load("digits", devices=4)
+    settings = engine.settings_type(
+        rounds=rounds,
+        batch_size=64,
+        activation="round-robin",
+        embedding=embedding,
+        server_update=server_update,
+        noise="given",
+        noise_std=1.0,
+    )
+    schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=0)
+    return System(
+        key="digits",
+        engine=engine,
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        seed=0,
+        torch_device=torch.device("cpu"),
+    )
+
+
+def trials_per_second(system: System, shards: Sequence[range]) -> float:
+    """Train and score the two-world trials of these shards, one shard after the other."""
+    canary = plan(system, CanaryKind.WORST_CASE, 0, TrialStore())
+    adversary = Adversary.parse("devices(all)")
+    shape = {"devices": system.data.devices, "classes": system.data.classes}
+    start = time.perf_counter()
+    with one_thread():
+        for replicas in shards:
+            transcript = Transcript(moved=True)
+            system.train(replicas, canary=for_replicas(canary, replicas)).run(Wire(transcript))
+            likelihood_ratio(View.of(transcript, adversary, **shape), system.ledger)
+    return sum(map(len, shards)) / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=92)
+    parser.add_argument("--loops", type=int, default=12, help="trainings timed one by one")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    print(f"digits, 4 devices, B = 64, T = {options.rounds}; trials a second, best of {options.repeats}")
+    print(f"{'server':<8}{'model':<14}{'R = 1, looped':>15}{f'R = {options.replicas}':>12}{'ratio':>8}")
+    for server_update in ("sgd", "joint"):
+        for embedding in (8, 16):
+            system = digits_system(options.rounds, server_update, embedding)
+            single = [range(r, r + 1) for r in range(options.loops)]
+            alone = max(trials_per_second(system, single) for _ in range(options.repeats))
+            whole = [range(options.replicas)]
+            together = max(trials_per_second(system, whole) for _ in range(options.repeats))
+            name = f"embedding {embedding}"
+            print(f"{server_update:<8}{name:<14}{alone:>15.1f}{together:>12.1f}{together / alone:>7.1f}x")
+
+
+if __name__ == "__main__":
+    main()

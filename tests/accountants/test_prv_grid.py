@@ -1,0 +1,93 @@
+"""What the grid does when it does not fit, and how long budgets take."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.accountants.exposures import event, expose
+from vflpriv.accountants import _composition, prv
+from vflpriv.accountants.auto import AutoAccountant
+from vflpriv.accountants.prv import PrvAccountant
+from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.units import Unit
+
+MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
+
+
+def test_a_mesh_that_would_not_fit_falls_back_to_rdp_and_says_so():
+    exposure = expose(event(Gaussian(20.0), 1.0, 10**12, 1e-4))
+    start = time.perf_counter()
+    budget = PrvAccountant().budget(exposure, 1e-5)
+    assert time.perf_counter() - start < 10
+    assert budget.upper == RdpAccountant().budget(exposure, 1e-5).upper < math.inf
+    assert budget.lower == 0
+    assert "Rényi" in budget.method
+    assert "grid would not fit" in budget.method
+    assert any("points" in note for note in budget.assumptions)
+    assert "grid would not fit" in AutoAccountant().budget(exposure, 1e-5).method
+
+
+def test_the_grid_is_checked_before_it_is_allocated(monkeypatch):
+    exposure = expose(event(Gaussian(1.0), 1.0, 10_000, 0.01))
+    free = PrvAccountant().budget(exposure, 1e-5)
+    sizes = []
+    convolve = _composition._convolve
+    monkeypatch.setattr(_composition, "_convolve", lambda parts, n: sizes.append(n) or convolve(parts, n))
+    for limit in (2**14, 2**8):
+        sizes.clear()
+        monkeypatch.setattr(_composition, "MAX_GRID_POINTS", limit)
+        monkeypatch.setattr(prv, "MAX_GRID_POINTS", limit)
+        tight = PrvAccountant().budget(exposure, 1e-5)
+        assert tight.lower <= free.upper <= tight.upper * (1 + 1e-6)
+        assert all(size <= 1.1 * limit for size in sizes)
+    assert "grid would not fit" in tight.method
+
+
+@pytest.mark.parametrize(
+    "exposure",
+    [
+        expose(event(Gaussian(0.8), 1.0, 100_000, 0.001)),
+        expose(event(Gaussian(2.0), 2.0, 1_000_000, 0.01), unit=Unit.LABEL),
+        expose(event(Gaussian(0.05), 1.0, 10, 1e-4)),
+        expose(event(Gaussian(30.0), 1.0, 100_000), event(Gaussian(1.0), 1.0, 500, 0.02), event(Laplace(3.0), 1.0, 50)),
+        expose(event(RandomizedResponse(0.01), 1.0, 100_000)),
+    ],
+    ids=["dp-sgd", "label", "catastrophe", "mix", "coins"],
+)
+def test_budgets_are_tight_and_quick(exposure):
+    start = time.perf_counter()
+    budget = PrvAccountant().budget(exposure, 1e-6)
+    assert time.perf_counter() - start < 5
+    assert budget.lower >= 0.99 * budget.upper
+    assert "privacy-loss distribution" in budget.method
+
+
+def test_a_rare_catastrophe_below_delta_costs_nothing():
+    """Noise far too small, but a record is met with probability 1e-6 < delta."""
+    exposure = expose(event(Gaussian(0.01), 1.0, 1, 1e-6))
+    assert PrvAccountant().budget(exposure, 1e-5).upper == 0
+    assert RdpAccountant().budget(exposure, 1e-5).upper > 100
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_torch_is_not_loaded(module):
+    code = f"import vflpriv.accountants.{module}, sys; sys.exit('torch' in sys.modules or 'opacus' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_torch_is_not_loaded_by_a_budget():
+    code = (
+        "import sys; from tests.accountants.exposures import event, expose\n"
+        "from vflpriv.registry import available\n"
+        "from vflpriv.releases import Gaussian\n"
+        "for accountant in available('accountant').values():\n"
+        "    accountant().budget(expose(event(Gaussian(1.0))), 1e-5)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
