@@ -23,7 +23,7 @@ __all__ = ["MAX_GRID_POINTS", "MAX_WORK", "Composition", "GridTooLargeError", "c
 MAX_GRID_POINTS = 2**21
 """The most points of one grid: about 200 MB and a second of transforms at this size."""
 
-MAX_WORK = 2**27
+MAX_WORK = 2**25
 """The most points over all transforms of one composition."""
 
 _OUTSIDE = 1e-13
@@ -139,7 +139,8 @@ def compose(parts: Sequence[tuple[Lattice, int]], tilt: float) -> Composition:
         tilt=tilt,
         log_moment=math.fsum(part.count * part.log_moment for part in tilted),
         infinite=-math.expm1(math.fsum(part.count * math.log1p(-part.lattice.infinite) for part in tilted)),
-        operations=sum(part.count for part in tilted) + 64.0,
+        # A power's relative error grows with the exponent; the transforms' with the logarithm of their length.
+        operations=4.0 * sum(part.count for part in tilted) + 128.0,
     )
 
 

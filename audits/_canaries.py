@@ -24,7 +24,7 @@ _REACH = 10.0
 
 
 def most_exposed(exposures: Sequence[Exposure]) -> int:
-    """The record with the most participations before all these adversaries' eyes together, each relative to its worst."""
+    """The record that all these adversaries together see most often, each count relative to its largest."""
     shares = [e.counts / max(1, int(e.counts.max())) for e in exposures if e.counts is not None]
     if not shares:
         raise ValueError("Expected exposures of a unit that belongs to one record.")
@@ -78,7 +78,7 @@ def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _strength(system: System, record: int, labels: tuple[int, int], candidates: Sequence[Tensor]) -> Tensor:
-    """(candidates,) summed squared distance between the two worlds' noiseless releases, over the record's first rounds."""
+    """(candidates,) summed squared distance between the worlds' noiseless releases, over the record's first rounds."""
     canary = Canary(
         kind=CanaryKind.CRAFTED,
         record=record,
@@ -96,7 +96,7 @@ def _strength(system: System, record: int, labels: tuple[int, int], candidates: 
     for message in transcript.messages:
         for either in message.worlds.values():
             total += (either[:, 0] - either[:, 1]).square().reshape(len(total), -1).sum(1)
-    return total.unflatten(0, (_CANDIDATES, _SEEDS)).mean(1).cpu()
+    return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
 
 
 def _first_pass(system: System, record: int) -> int:
@@ -108,4 +108,3 @@ def _first_pass(system: System, record: int) -> int:
         if not missing:
             return round_ + 1
     return system.schedule.rounds
-

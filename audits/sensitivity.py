@@ -114,10 +114,7 @@ class SensitivityAudit:
         """Random signs and directions times random, heavy-tailed or boundary magnitudes; record 0 gets its own."""
         size = (self.candidates, *shape)
         direction = torch.randn(size, generator=generator, dtype=torch.float64)
-        if len(shape) > 1:
-            direction = direction / direction.norm(dim=-1, keepdim=True)
-        else:
-            direction = direction.sign()
+        direction = direction.sign() if len(shape) == 1 else direction / direction.norm(dim=-1, keepdim=True)
         direction[1::4] = direction[1::4, :1]  # all records agree
         direction[2::4] = direction[2::4, :1]
         heavy = 10.0 ** torch.empty(self.candidates, 2, dtype=torch.float64).uniform_(-3, 3, generator=generator)

@@ -136,8 +136,8 @@ class Engine(ABC):
     @classmethod
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
         """Roughly the memory of one replica, by which an audit decides how many advance together."""
-        widest = max(settings.embedding * data.devices, *(block[0].numel() for block in data.blocks))
-        return 4 * 8 * (widest**2 + settings.batch_size * widest)
+        widest: int = max(settings.embedding * data.devices, *(block[0].numel() for block in data.blocks))
+        return 32 * (widest * widest + int(settings.batch_size) * widest)
 
     # What a variant does -------------------------------------------------------------------------------------------
 
@@ -179,9 +179,7 @@ class Engine(ABC):
         start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
         records = self._order[start : start + size]
         members = self.schedule.members(round_)
-        uplinks = {
-            m: _send(wire, round_, device(m), SERVER, self.uplink(round_, m, records), records) for m in members
-        }
+        uplinks = {m: _send(wire, round_, device(m), SERVER, self.uplink(round_, m, records), records) for m in members}
         replies = self.serve(round_, records, uplinks)
         for m in members:
             reply = _send(wire, round_, SERVER, device(m), replies[m], records)

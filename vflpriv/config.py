@@ -44,7 +44,6 @@ class AuditConfig(_Section):
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
 
-
     def trials_of(self, kind: CanaryKind) -> int:
         """Trainings in each world with this canary."""
         if isinstance(self.trials, int):

@@ -1,4 +1,4 @@
-"""What every renderer says in the same words: the verdict, the measurement that stands for a claim, why an epsilon is infinite."""
+"""What every renderer says in the same words: the verdict, a claim's measurement, why an epsilon is infinite."""
 
 from __future__ import annotations
 

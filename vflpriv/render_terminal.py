@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -42,7 +42,9 @@ def print_report(report: Report, console: Console) -> None:
         writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
     for system in report.systems:
         _system(writer, system)
-    reasons = [(_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}") for s, c in claims]
+    reasons = [
+        (_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}") for s, c in claims
+    ]
     writer.list(reasons)
     word = worst_word(report)
     icon, style = (f"{f.ICONS[word]} ", _STYLES[word]) if word else ("", "bold")
@@ -66,7 +68,7 @@ class _Writer:
         self.console.print()
         self.console.print(self.text(cell), highlight=False)
 
-    def list(self, rows: list[tuple[Cell, Cell]]) -> None:
+    def list(self, rows: Sequence[tuple[Cell, Cell]]) -> None:
         """A word, and the sentence that goes with it."""
         if not rows:
             return
@@ -173,7 +175,12 @@ def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
     units: dict[tuple[str, ...], list[str]] = {}
     for row in system.sensitivity:
         numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
-        key = (f.shorten(row.mechanism, 60), *numbers, f.shorten(row.witness, 120), "not broken" if row.holds else "broken")
+        key = (
+            f.shorten(row.mechanism, 60),
+            *numbers,
+            f.shorten(row.witness, 120),
+            "not broken" if row.holds else "broken",
+        )
         units.setdefault(key, []).append(f.clean(row.unit))
     rows = [
         (name, ", ".join(names), *numbers, Text(word, style="bold red") if word == "broken" else word)

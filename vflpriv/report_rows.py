@@ -79,9 +79,7 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
     )
     words = [c.verdict for s in systems for c in s.claims]
     skipped = [f"{a.config.key}: {text}" for a in audited for text in a.skipped]
-    untried = [
-        f"{a.config.key}: no trials were run" for a in audited if a.claims and not any(a.trials.values())
-    ]
+    untried = [f"{a.config.key}: no trials were run" for a in audited if a.claims and not any(a.trials.values())]
     return Report(
         tool_version=__version__,
         seed=config.seed,
@@ -201,7 +199,9 @@ def _claim_test(test: _Test, rejected: bool, confidence: float) -> ClaimTest:
 def _broken(findings: Sequence[Finding], claim: Claim) -> str | None:
     for f in findings:
         if f.unit is claim.unit and not f.holds:
-            return f"{f.mechanism} declares {f.declared:.4g} for the {f.unit} unit, found {f.observed:.4g} ({f.witness})"
+            return (
+                f"{f.mechanism} declares {f.declared:.4g} for the {f.unit} unit, found {f.observed:.4g} ({f.witness})"
+            )
     return None
 
 
@@ -252,16 +252,13 @@ def _account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget
     if reason is None:
         return accountant.budget(exposure, delta)
     upper = 0.0 if exposure.not_applicable else math.inf
-    return Budget(
-        accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper
-    )
+    return Budget(accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper)
 
 
 def _budget(exposure: Exposure, budget: Budget) -> BudgetRow:
-    shown = exposure.counts is not None and math.isfinite(budget.upper)
-    values, numbers = np.unique(exposure.counts, return_counts=True) if shown else ([], [])
-    worst = exposure.worst
-    count = None if exposure.counts is None or worst is None else int(exposure.counts[worst])
+    counts = np.empty(0, np.int64) if exposure.counts is None or math.isinf(budget.upper) else exposure.counts
+    values, numbers = np.unique(counts, return_counts=True)
+    count = None if len(counts) == 0 or exposure.worst is None else int(counts[exposure.worst])
     return BudgetRow(
         adversary=str(exposure.adversary),
         unit=exposure.unit.value,

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.audits._trials import TrialStore
@@ -29,7 +27,7 @@ from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Traffic, Transcript, Wire
 
-__all__ = ["Audited", "Attempt", "Progress", "audit_system", "build_system", "load_data", "workload"]
+__all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "load_data", "workload"]
 
 
 class Progress(Protocol):
@@ -151,9 +149,11 @@ def audit_system(
 
 def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int], None]) -> Audited:
     system = audited.system
-    attacks = available("attack") if audited.config.audit.attacks is None else {
-        name: find("attack", name) for name in audited.config.audit.attacks
-    }
+    attacks = (
+        available("attack")
+        if audited.config.audit.attacks is None
+        else {name: find("attack", name) for name in audited.config.audit.attacks}
+    )
     tried = [attack() for attack in attacks.values()]
     sent = frozenset(release.kind for release in system.ledger.releases)
     needed = frozenset().union(*(a.needs for a in tried)) & sent
@@ -165,8 +165,10 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
     engine.run(wire, advance=advance)
     after = engine.evaluate()
     whole = Transcript(messages=[*transcript.messages, *sample.messages.values()])
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    views = [View.of(whole, Adversary.parse(text), **shape) for text in ("device(0)", "eavesdropper")]
+    views = [
+        View.of(whole, Adversary.parse(text), devices=system.data.devices, classes=system.data.classes)
+        for text in ("device(0)", "eavesdropper")
+    ]
     attempts = [_attempt(a, view, system.data, config.confidence) for a in tried for view in views]
     return replace(audited, before=before, after=after, traffic=wire.traffic, attempts=tuple(attempts))
 
@@ -174,9 +176,7 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
 def _attempt(attack: Any, view: View, data: VerticalData, confidence: float) -> Attempt:
     refusal = attack.refusal(view)
     success = None if refusal else label_success(attack.run(view), data.labels, confidence=confidence)
-    return Attempt(
-        attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal
-    )
+    return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
 
 
 class _Sample:
@@ -201,16 +201,8 @@ def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audite
     for kind in [k for k in CanaryKind if audit.trials_of(k)] if open_claims else ():
         count = audit.trials_of(kind)
         progress.stage(f"{system.key}: {kind} canary, {2 * count} trainings")
-        found = two_world.run(
-            system, [c.adversary for c in open_claims], kind, trials=count, advance=progress.advance
-        )
+        found = two_world.run(system, [c.adversary for c in open_claims], kind, trials=count, advance=progress.advance)
         for claim in open_claims:
             trials[claim.key].append((kind, found[claim.adversary]))
     skipped = tuple(f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if refusals[c.key])
     return replace(audited, trials=trials, skipped=skipped)
-
-
-def set_threads(count: int | None) -> None:
-    """How many cores one training may use."""
-    if count is not None:
-        torch.set_num_threads(count)

@@ -59,7 +59,7 @@ class Adversary:
 
     @property
     def knows_batches(self) -> bool:
-        """Whether it can tell which records were in a round: parties draw or are told the ids, and ids are on the wire."""
+        """Whether it can tell which records were in a round: parties draw them or are told, and ids are on the wire."""
         return self.is_device or self.kind in ("server", "eavesdropper")
 
     def members(self, devices: int) -> tuple[int, ...]:

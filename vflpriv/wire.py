@@ -50,7 +50,7 @@ class Recorder(Protocol):
 
 @dataclass
 class Traffic:
-    """Payload bytes and messages of one replica, by direction and device; record ids are counted apart, 8 bytes each."""
+    """Payload bytes and messages of one replica, by direction and device; record ids apart, 8 bytes each."""
 
     up: Counter[Party] = field(default_factory=Counter)
     down: Counter[Party] = field(default_factory=Counter)

@@ -126,13 +126,12 @@ def test_one_sampled_release_against_multi_precision(q, nu, unit):
 
 
 @pytest.mark.parametrize(("mu", "count"), [(0.01, 10_000), (0.3, 50), (2.0, 3)])
-@pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-20])
-@pytest.mark.parametrize("tilt", ["none", "saddle"])
+@pytest.mark.parametrize(
+    ("delta", "tilt"), [(1e-3, "none"), (1e-9, "none"), (1e-3, "saddle"), (1e-9, "saddle"), (1e-20, "saddle")]
+)
 def test_composition_of_gaussians_against_the_closed_form(mu, count, delta, tilt):
     total = mu * math.sqrt(count)
     exact = epsilon_of(total, delta)
-    if tilt == "none" and delta < 1e-10:
-        pytest.skip("without a tilt the transform resolves 1e-13")
     exponent = 0.0 if tilt == "none" else (exact - total**2 / 2) / total**2
     step = 0.05 * mu
     for rounding, upper in ((pessimistic, True), (optimistic, False)):

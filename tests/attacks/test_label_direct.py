@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.support import make_system
 
+from tests.support import make_system
 from vflpriv import datasets
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.audits.attack_success import label_success
@@ -40,7 +40,11 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
 @pytest.mark.parametrize(
     ("variant", "adversary", "reason"),
     [
-        ("dpzv-joint", "device(0)", "needs per-record gradients of summed logits; the server sends one scalar for the whole batch"),
+        (
+            "dpzv-joint",
+            "device(0)",
+            "needs per-record gradients of summed logits; the server sends one scalar for the whole batch",
+        ),
         (
             "split-concat",
             "device(0)",

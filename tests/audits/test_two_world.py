@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from tests.support import make_system
 
+from tests.support import make_system
 from vflpriv.audits import two_world
 from vflpriv.audits._bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits._canaries import most_exposed, plan
@@ -39,7 +39,11 @@ def test_worst_case_scores_are_normal_with_the_accounted_mu(update):
     """The log-likelihood ratio is N(±μ²/2, μ²); noise a tenth too small would show."""
     one = system(f"dpzv-{update}", **({"server_noise_std": 1.0} if update == "dp-zo" else {}))
     for adversary, trials in TwoWorldAudit().run(one, [DEVICE, ALL], CanaryKind.WORST_CASE, trials=1500).items():
-        scalar = [e for e in one.ledger.exposure(adversary, Unit.RECORD, reading=Reading.PAPER).events if e.kind == "zo-scalar"]
+        scalar = [
+            e
+            for e in one.ledger.exposure(adversary, Unit.RECORD, reading=Reading.PAPER).events
+            if e.kind == "zo-scalar"
+        ]
         mu = math.sqrt(sum(e.count * (e.sensitivity / e.noise.std) ** 2 for e in scalar))
         for scores, sign in zip(trials.scores, (1, -1), strict=True):
             standard = (scores - sign * mu**2 / 2) / mu
@@ -139,8 +143,7 @@ def test_a_damaged_shard_is_computed_again(tmp_path):
 def test_other_settings_never_reuse_a_shard():
     one = system()
     prints = {
-        s.fingerprint()
-        for s in (one, system(noise_std=5.1), system(rounds=25), dataclasses.replace(one, seed=1))
+        s.fingerprint() for s in (one, system(noise_std=5.1), system(rounds=25), dataclasses.replace(one, seed=1))
     }
     assert len(prints) == 4
 

@@ -6,8 +6,8 @@ import dataclasses
 import inspect
 
 import pytest
-from tests.support import ENGINES, make_system
 
+from tests.support import ENGINES, make_system
 from vflpriv.registry import available
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.support import ENGINES, make_system, toy_data
 
+from tests.support import ENGINES, make_system, toy_data
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.registry import available
 from vflpriv.releases import Exact
@@ -35,7 +35,12 @@ def test_replicas_together_equal_replicas_alone(variant):
         _, alone, _ = run(system, replicas=(replica,))
         assert len(alone.messages) == len(together.messages)
         for one, many in zip(alone.messages, together.messages, strict=True):
-            assert (one.kind, one.round, one.sender, one.receiver) == (many.kind, many.round, many.sender, many.receiver)
+            assert (one.kind, one.round, one.sender, one.receiver) == (
+                many.kind,
+                many.round,
+                many.sender,
+                many.receiver,
+            )
             for name, tensor in one.tensors.items():
                 torch.testing.assert_close(tensor[0], many.tensors[name][place], rtol=2e-4, atol=2e-4)
 
@@ -81,7 +86,11 @@ def test_one_round_runs_on_the_meta_device(variant):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_loss_falls(variant):
     quiet = {"noise_std": 0.0} if variant.startswith("dpzv") else {}
-    rates = {"device_rate": 0.02, "server_rate": 0.02} if variant.startswith("dpzv") else {"device_rate": 0.5, "server_rate": 0.5}
+    rates = (
+        {"device_rate": 0.02, "server_rate": 0.02}
+        if variant.startswith("dpzv")
+        else {"device_rate": 0.5, "server_rate": 0.5}
+    )
     system = make_system(variant, data=toy_data(120), rounds=600, batch_size=30, **rates, **quiet)
     engine = system.train(range(4))
     before = engine.evaluate()

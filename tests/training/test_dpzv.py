@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from tests.support import make_system, toy_data
 
+from tests.support import make_system, toy_data
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.training._dpzv_settings import DpzvSettings
 from vflpriv.wire import Transcript, Wire
@@ -85,7 +85,9 @@ def _server(update, top, u0, released, table, ids, data, loss, shift, system):
         return shift(top, u0, -s.server_rate * released)
     if update == "zo":
         up, down = shift(top, u0, s.smoothing), shift(top, u0, -s.smoothing)
-        gap = sum(float(loss(up, table[i], int(data.labels[i])) - loss(down, table[i], int(data.labels[i]))) for i in ids)
+        gap = sum(
+            float(loss(up, table[i], int(data.labels[i])) - loss(down, table[i], int(data.labels[i]))) for i in ids
+        )
         return shift(top, u0, -s.server_rate * gap / (2 * s.smoothing) / size)
     leaves = {n: v.clone().requires_grad_() for n, v in top.items()}
     value = sum(loss(leaves, table[i], int(data.labels[i])) for i in ids) / size
