@@ -54,7 +54,7 @@ def _check_target(exposure: Exposure, epsilon: float, delta: float, accountant: 
     if (reason := accountant.supports(exposure)) is not None:
         raise InputError("accountant", accountant.name, f"one that supports this exposure: {reason}")
     if leaks := merge(exposure).leaks:
-        raise InputError("epsilon", epsilon, f"no finite budget, which no noise can keep: {'; '.join(leaks)}")
+        raise InputError("epsilon", epsilon, f"every message protected; no noise makes up for: {'; '.join(leaks)}")
 
 
 def _scaled(exposure_of: Callable[[float], Exposure], epsilon: float, delta: float) -> float | None:
@@ -73,8 +73,8 @@ def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> t
     while upper(high) > epsilon:
         high, factor = high * factor, factor * factor
         if high > _LARGEST:
-            message = f"at least {upper(_LARGEST):.6g}: what other releases cost, however large this noise is"
-            raise InputError("epsilon", epsilon, message)
+            floor = f"more than {upper(_LARGEST):.6g}: what other releases cost, however large this noise is"
+            raise InputError("epsilon", epsilon, floor)
     low, factor = high / 1.1, 1.1
     while upper(low) <= epsilon:
         high, low, factor = low, low / factor, factor * factor

@@ -153,7 +153,7 @@ class VectorMean(Mechanism):
     batch_size: int
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(min=1e-30)
+        norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
         return (values * (self.clip / norm).clamp(max=1.0)).sum(-2) / self.batch_size
 
     @property
@@ -176,7 +176,7 @@ class ClientClip(Mechanism):
         return torch.zeros_like(other)
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(values, dim=(-2, -1)).clamp(min=1e-30)
+        norm = values.square().sum((-2, -1)).sqrt().clamp(min=1e-30)
         return values * (self.clip / norm).clamp(max=1.0)[..., None, None]
 
     @property
@@ -205,7 +205,7 @@ class EmbeddingClip(Mechanism):
         return torch.zeros_like(other)
 
     def noiseless(self, values: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True).clamp(min=1e-30)
+        norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
         return values * (self.clip / norm).clamp(max=1.0)
 
     @property

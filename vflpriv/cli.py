@@ -23,7 +23,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="List data sets, or fetch one into the data folder.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
 
-Formats = ("html", "json", "md")
+Formats = ("json", "html", "md")
 
 
 def _version(value: bool) -> None:

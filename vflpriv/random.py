@@ -57,31 +57,36 @@ class Stream:
         words = torch.tensor([[s & _MASK, s >> 32] for s in seeds], dtype=torch.int64)
         return cls(words.to(device))
 
-    def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> Tensor:
-        """32-bit words, (R, 4 * blocks): blocks `first` … of the sequence at `path`, three numbers at most.
+    def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Four 32-bit words a block, (R, blocks) each: blocks `first` … of the sequence at `path`, at most three numbers.
 
-        Where a number is an int64 tensor of K numbers, K sequences are drawn at once: (R, K, 4 * blocks).
+        Where a number is an int64 tensor of K numbers, K sequences are drawn at once: (R, K, blocks).
         """
         device = self.keys.device
         index = torch.arange(first, first + blocks, dtype=torch.int64, device=device)
         several = any(isinstance(number, Tensor) for number in path)
         shape = (-1, 1) if several else (-1,)
         rest = [torch.as_tensor(n, dtype=torch.int64, device=device).reshape(shape) for n in (*path, 0, 0, 0)[:3]]
-        keys = self.keys.unflatten(0, (-1, 1)) if several else self.keys
-        return torch.stack(philox((index, *rest), (keys[..., 0:1], keys[..., 1:2])), dim=-1).flatten(-2)
+        keys = self.keys.unsqueeze(1) if several else self.keys
+        return philox((index, *rest), (keys[..., 0:1], keys[..., 1:2]))
 
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
-        words = self.words(-(-count // 4), *path, first=first)[..., :count]
-        return (words.to(torch.float32) + 0.5) * 2.0**-32
+        words = self.words(-(-count // 4), *path, first=first)
+        return torch.stack([_unit(w) for w in words], dim=-1).flatten(-2)[..., :count]
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
-        blocks = -(-count // 4)
-        uniform = self.uniform(4 * blocks, *path, first=first).unflatten(-1, (2 * blocks, 2))
-        radius = torch.sqrt(-2.0 * torch.log(uniform[..., 0]))
-        angle = uniform[..., 1] * (2 * math.pi)
-        return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1).flatten(-2)[..., :count]
+        a, b, c, d = (_unit(w) for w in self.words(-(-count // 4), *path, first=first))
+        parts = []
+        for radius, turn in ((a, b), (c, d)):
+            length, angle = radius.log_().mul_(-2.0).sqrt_(), turn.mul_(2 * math.pi)
+            parts += [length * angle.cos(), length * angle.sin()]
+        return torch.stack(parts, dim=-1).flatten(-2)[..., :count]
+
+
+def _unit(words: Tensor) -> Tensor:
+    return words.to(torch.float32).add_(0.5).mul_(2.0**-32)
 
 
 def secure_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
