@@ -21,7 +21,7 @@ from vflpriv.ledger import Event, Exposure
 from vflpriv.releases import Exact, Gaussian, Laplace
 from vflpriv.units import Unit
 
-__all__ = ["Merged", "check", "merge", "unbounded", "why_not"]
+__all__ = ["SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
 
 _ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
 _SAMPLED_REPLACEMENT = (
@@ -31,7 +31,11 @@ _SAMPLED_REPLACEMENT = (
 _SAMPLED_REMOVAL = (
     "a record outside the batch contributes nothing: the add-remove pair (1-q) N(0) + q N(sensitivity) against N(0)"
 )
-_DILUTED = "sampled noise that is not Gaussian is counted by joint convexity, delta(eps) = q delta_1(eps)"
+_DILUTED = "a sampled release is counted by joint convexity, as if its sampling were seen: delta(eps) = q delta_1(eps)"
+
+SECRET, SEEN = "poisson", "poisson-seen"
+"""Schemes of `Sampling`. Secret: the release is a sum to which a record outside the batch adds nothing. Seen: the
+release shows whether a record of unknown name takes part (its row is there or not), so that no sum hides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +75,18 @@ def merge(exposure: Exposure) -> Merged:
     one_sided = exposure.unit in _ONE_SIDED
     for event in exposure.events:
         rate = 1.0 if event.sampling is None else min(event.sampling.rate, 1.0)
-        if event.count <= 0 or event.sensitivity <= 0 or rate <= 0:
+        strength = _strength(event)
+        if event.count <= 0 or event.sensitivity <= 0 or rate <= 0 or strength <= 0:
             continue
-        if _strength(event) == math.inf:
+        if strength == math.inf:
             sums.leaks.append(f"{event.kind} ({event.noise}, sensitivity {event.sensitivity:g}) has no bounded cost")
+        elif rate < 1.0 and (_is_seen(event) or not isinstance(event.noise, Gaussian)):
+            sums.pairs[Diluted(_plain_pair(event), rate)] += event.count
+            sums.notes[_DILUTED] = None
         elif isinstance(event.noise, Gaussian):
             _add_gaussian(sums, event, rate, one_sided)
         else:
-            _add_pure(sums, event, rate)
+            sums.pairs[_plain_pair(event)] += event.count
     return Merged(
         mu=math.sqrt(sum(sorted(sums.squares))),
         pairs=dict(sums.pairs),
@@ -110,14 +118,16 @@ def _add_gaussian(sums: _Sums, event: Event, rate: float, one_sided: bool) -> No
         sums.notes[_SAMPLED_REPLACEMENT] = None
 
 
-def _add_pure(sums: _Sums, event: Event, rate: float) -> None:
-    epsilon = _strength(event)
-    if epsilon <= 0:
-        return
-    pure = LaplacePair(epsilon) if isinstance(event.noise, Laplace) else RandomizedResponsePair(epsilon)
-    sums.pairs[pure if rate == 1.0 else Diluted(pure, rate)] += event.count
-    if rate < 1.0:
-        sums.notes[_DILUTED] = None
+def _is_seen(event: Event) -> bool:
+    return event.sampling is not None and event.sampling.scheme == SEEN
+
+
+def _plain_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponsePair:
+    """The pair of one release that the unit takes part in."""
+    strength = _strength(event)
+    if isinstance(event.noise, Gaussian):
+        return GaussianPair(strength)
+    return LaplacePair(strength) if isinstance(event.noise, Laplace) else RandomizedResponsePair(strength)
 
 
 def why_not(exposure: Exposure) -> str | None:
@@ -125,8 +135,8 @@ def why_not(exposure: Exposure) -> str | None:
     if exposure.not_applicable is not None:
         return f"not applicable: {exposure.not_applicable}"
     schemes = {e.sampling.scheme for e in exposure.events if e.sampling is not None}
-    if unknown := sorted(schemes - {"poisson"}):
-        return f"batches are sampled by {', '.join(unknown)}; amplification is certified for poisson only"
+    if unknown := sorted(schemes - {SECRET, SEEN}):
+        return f"batches are sampled by {', '.join(unknown)}; amplification is certified for {SECRET} and {SEEN} only"
     return None
 
 

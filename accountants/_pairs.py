@@ -211,7 +211,7 @@ class Diluted(_Symmetric):
     Dominates every secret Poisson sampling of the pair's mechanism, by joint convexity of the hockey-stick divergence.
     """
 
-    pair: LaplacePair | RandomizedResponsePair
+    pair: GaussianPair | LaplacePair | RandomizedResponsePair
     rate: float
 
     def masses(self, edges: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import math
 from scipy.special import ndtri
 
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._pairs import Diluted, SampledGaussianPair, SampledReplacementPair
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
@@ -34,7 +34,7 @@ class GdpAccountant:
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:
             return None
-        if any(isinstance(pair, SampledGaussianPair | SampledReplacementPair) for pair in merged.pairs):
+        if any(isinstance(pair, SampledGaussianPair | SampledReplacementPair | Diluted) for pair in merged.pairs):
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
         return "the noise is not Gaussian only"
 
@@ -82,7 +82,7 @@ def _variances(merged: Merged) -> list[float]:
             c = pair.mu / 2
             found.append(count * pair.rate**2 * 2 * (_expm1(c * c) - _expm1(-c * c)))
         else:
-            raise ValueError("Expected Gaussian noise only for the central-limit value.")
+            raise ValueError("Expected Gaussian noise in sums only for the central-limit value.")
     return found
 
 

@@ -145,17 +145,26 @@ class Engine(ABC):
     def setup(self) -> None:
         """Make models and state."""
 
-    @abstractmethod
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         """What device m sends."""
+        raise TypeError(f"Expected {type(self).__name__} to define uplink() or uplinks().")
+
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        """What the active devices send; engines that compute them all at once override this one."""
+        return {m: self.uplink(round_, m, records) for m in members}
 
     @abstractmethod
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         """What the server answers to each active device, its own update included."""
 
-    @abstractmethod
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         """Device m's update."""
+        raise TypeError(f"Expected {type(self).__name__} to define update() or updates().")
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """The active devices' updates; engines that compute them all at once override this one."""
+        for m, reply in replies.items():
+            self.update(round_, m, records, reply)
 
     @abstractmethod
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
@@ -179,11 +188,11 @@ class Engine(ABC):
         start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
         records = self._order[start : start + size]
         members = self.schedule.members(round_)
-        uplinks = {m: _send(wire, round_, device(m), SERVER, self.uplink(round_, m, records), records) for m in members}
-        replies = self.serve(round_, records, uplinks)
-        for m in members:
-            reply = _send(wire, round_, SERVER, device(m), replies[m], records)
-            self.update(round_, m, records, reply)
+        sent = self.uplinks(round_, members, records)
+        uplinks = {m: _send(wire, round_, device(m), SERVER, payload, records) for m, payload in sent.items()}
+        answers = self.serve(round_, records, uplinks)
+        replies = {m: _send(wire, round_, SERVER, device(m), payload, records) for m, payload in answers.items()}
+        self.updates(round_, records, replies)
 
     def canary_position(self, round_: int) -> int | None:
         """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vflpriv.registry import register
 from vflpriv.training import _split_ledger
+from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
 from vflpriv.training._models import Mlp, Parameters, descend, first_replicas, initialise
 from vflpriv.training._noise import NoiseSource
@@ -40,26 +41,29 @@ class Split(Engine):
         self.sums = s.aggregation == "sum"
         output = classes if self.sums else s.embedding
         inputs = [block.flatten(1).shape[1] for block in self.data.blocks]
-        self.bottoms = [Mlp([n, *s.hidden, output], activate=not self.sums) for n in inputs]
+        bottoms = [Mlp([n, *s.hidden, output], activate=not self.sums) for n in inputs]
         self.top = Mlp([devices * output, *s.top_hidden, classes], activate=False)
         init = self.stream("init")
-        self.bottom_parameters = [initialise(model, init, m) for m, model in enumerate(self.bottoms)]
+        self.bank = Bank(bottoms, init)
         self.top_parameters = {} if self.sums else initialise(self.top, init, devices)
-        self._velocity: dict[int, dict[str, Tensor]] = {party: {} for party in range(devices + 1)}
+        self._velocity: dict[str, Tensor] = {}
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
-        self._pending: dict[int, tuple[dict[str, Tensor], Tensor]] = {}
+        self._leaves: list[dict[str, Tensor]] = []
+        self._outputs: list[Tensor] = []
 
-    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
-        features = self.data.features(m, records)
-        features = features.flatten(features.dim() - self.data.blocks[m].dim() + 1)
-        leaves = {name: value.detach().requires_grad_() for name, value in self.bottom_parameters[m].items()}
-        output = self.mechanism.noiseless(self.bottoms[m].apply(leaves, features))
-        self._pending[m] = leaves, output
-        released = output.detach()
-        if self.mechanism.noise_std:
-            released = self.mechanism.release(released, self.noise.tensor(tuple(released.shape[1:]), round_, m))
-        return Payload("logits" if self.sums else "embeddings", {"embedding": released})
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        self._leaves = self.bank.leaves()
+        raw = self.bank.forward(self.bank.inputs(self.data, records), self._leaves)
+        self._outputs = [self.mechanism.noiseless(output) for output in raw]
+        kind = "logits" if self.sums else "embeddings"
+        return {m: Payload(kind, {"embedding": self._released(round_, m)}) for m in members}
+
+    def _released(self, round_: int, m: int) -> Tensor:
+        output = self._outputs[m].detach()
+        if not self.mechanism.noise_std:
+            return output
+        return self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         labels = self.data.labels_of(records).expand(len(self.replicas), -1)
@@ -68,30 +72,24 @@ class Split(Engine):
             leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
             loss = self._loss(leaves, [e.detach() for e in received], labels)
             gradient = torch.autograd.grad(loss, list(leaves.values()))
-            rates = {"rate": self.settings.server_rate, "momentum": self.settings.momentum}
-            step = dict(zip(leaves, gradient, strict=True))
-            descend(self.top_parameters, step, velocity=self._velocity[self.data.devices], **rates)  # eq. (14)
+            descend(
+                self.top_parameters,
+                dict(zip(leaves, gradient, strict=True)),
+                rate=self.settings.server_rate,
+                momentum=self.settings.momentum,
+                velocity=self._velocity,
+            )  # eq. (14)
         gradients = torch.autograd.grad(self._loss(self.top_parameters, received, labels), received)  # eq. (16)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), gradients, strict=True)}
 
-    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
-        leaves, output = self._pending.pop(m)
-        gradient = torch.autograd.grad(output, list(leaves.values()), grad_outputs=reply["gradient"])
-        descend(
-            self.bottom_parameters[m],
-            dict(zip(leaves, gradient, strict=True)),
-            rate=self.settings.device_rate,
-            momentum=self.settings.momentum,
-            velocity=self._velocity[m],
-        )  # eq. (17)
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        gradients = [replies[m]["gradient"] for m in sorted(replies)]
+        steps = self.bank.backward(self._outputs, self._leaves, gradients)
+        self.bank.descend(steps, rate=self.settings.device_rate, momentum=self.settings.momentum)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        outputs = [
-            model.apply(first_replicas(parameters, replicas), block.flatten(1))
-            for model, parameters, block in zip(self.bottoms, self.bottom_parameters, blocks, strict=True)
-        ]
-        return self._logits(first_replicas(self.top_parameters, replicas), outputs)
+        return self._logits(first_replicas(self.top_parameters, replicas), self.bank.predict(blocks, replicas))
 
     def _logits(self, parameters: Parameters, embeddings: Sequence[Tensor]) -> Tensor:
         if self.sums:

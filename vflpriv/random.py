@@ -58,7 +58,7 @@ class Stream:
         return cls(words.to(device))
 
     def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Four 32-bit words a block, (R, blocks) each: blocks `first` … of the sequence at `path`, at most three numbers.
+        """Four 32-bit words a block, (R, blocks) each: blocks `first` … of the sequence at `path`, up to three numbers.
 
         Where a number is an int64 tensor of K numbers, K sequences are drawn at once: (R, K, blocks).
         """

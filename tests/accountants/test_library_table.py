@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from tests.accountants.exposures import event, expose
+from vflpriv.accountants._merging import SEEN
 from vflpriv.accountants.gdp import CENTRAL_LIMIT, GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.ledger import Sampling
 from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.tradeoff import epsilon_of
 from vflpriv.units import Unit
 
 DELTA = 1e-5
@@ -63,6 +67,20 @@ def test_plain_gaussians_are_exact(accountant):
     assert accountant.budget(expose(event(Gaussian(20.0), 1.0, 1000)), DELTA).upper == pytest.approx(7.5113, abs=1e-4)
     replaced = expose(event(Gaussian(1.0), 2.0), unit=Unit.RECORD)
     assert accountant.budget(replaced, DELTA).upper == pytest.approx(9.997, abs=1e-3)
+
+
+@pytest.mark.parametrize("unit", [Unit.ADD_REMOVE, Unit.RECORD])
+def test_sampling_that_can_be_seen_amplifies_less(unit):
+    """A row that is there or not is not hidden by a sum: delta(eps) = q delta_1(eps), here for one release."""
+    secret = event(Gaussian(1.0), 2.0, 1, 0.01)
+    seen = replace(secret, sampling=Sampling(SEEN, 0.01))
+    budget = PrvAccountant().budget(expose(seen, unit=unit), DELTA)
+    assert budget.upper == pytest.approx(epsilon_of(2.0, DELTA / 0.01), rel=1e-3)
+    assert budget.lower <= epsilon_of(2.0, DELTA / 0.01) <= budget.upper
+    for accountant in (PrvAccountant(), RdpAccountant()):
+        hidden, shown = (accountant.budget(expose(e, unit=unit), DELTA).upper for e in (secret, seen))
+        assert hidden < shown < accountant.budget(expose(replace(seen, sampling=None), unit=unit), DELTA).upper
+    assert "secret" in GdpAccountant().supports(expose(seen, unit=unit))
 
 
 def test_thousand_different_gaussians_are_one():

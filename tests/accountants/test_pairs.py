@@ -30,7 +30,13 @@ from vflpriv.units import Unit
 
 SAMPLED = [SampledGaussianPair(1.25, 0.01), SampledGaussianPair(0.5, 0.2), SampledReplacementPair(2.0, 0.05)]
 PURE = [LaplacePair(0.7), RandomizedResponsePair(1.3), Diluted(RandomizedResponsePair(1.3), 0.1)]
-PAIRS = [GaussianPair(0.6), *SAMPLED, *(pair.reversed() for pair in SAMPLED[:2]), *PURE]
+PAIRS = [
+    GaussianPair(0.6),
+    Diluted(GaussianPair(0.6), 0.2),
+    *SAMPLED,
+    *(pair.reversed() for pair in SAMPLED[:2]),
+    *PURE,
+]
 
 
 def densities(pair):
