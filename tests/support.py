@@ -22,6 +22,8 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "split-concat": ("split", {"aggregation": "concat"}),
     "split-sum": ("split", {"aggregation": "sum"}),
     "split-client": ("split", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
+    "split-alibi": ("split", {"aggregation": "sum", "label_protection": "alibi", "label_noise": 0.5}),
+    "split-rr": ("split", {"aggregation": "sum", "label_protection": "rr", "label_noise": 3.0}),
     "split-embedding": ("split", {"protection": "embedding", "noise_std": 0.1}),
 }
 
@@ -57,6 +59,9 @@ def make_system(
     engine = find("engine", name)
     data = data or toy_data()
     common = {"rounds": rounds, "batch_size": batch_size, "embedding": 4, "top_hidden": (6,)}
+    if name == "dpzv":
+        # A wider step than the default: float32 differences divided by it are then good to five digits.
+        common["smoothing"] = 0.05
     settings = engine.settings_type.model_validate({**common, **base, **changes})
     schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=seed)
     return System(

@@ -58,7 +58,7 @@ def test_after_first_counts_only_visible_rounds_behind_the_records_first():
     ledger, _, schedule = dpzv()
     found = ledger.exposure(Adversary.parse("device(2)"), Unit.LABEL, reading=Reading.RIGOROUS)
     first = schedule.first_rounds()[found.worst]
-    mine = np.flatnonzero(schedule.active == 2)
+    mine = np.flatnonzero(schedule.active[:, 2])
     later = next(e.count for e in found.events if e.sensitivity == 20.0)
     assert later == np.count_nonzero(mine > first)
 

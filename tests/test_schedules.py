@@ -51,7 +51,7 @@ def test_a_shuffled_epoch_passes_over_every_record_once_for_each_device():
     s = draw()
     per_epoch = -(-53 // 8)
     for m in range(3):
-        mine = np.flatnonzero(s.active == m)
+        mine = np.flatnonzero(s.active[:, m])
         for epoch in range(len(mine) // per_epoch):
             ids = np.concatenate([s.batch(t) for t in mine[epoch * per_epoch : (epoch + 1) * per_epoch]])
             assert sorted(ids) == list(range(53))
@@ -76,8 +76,30 @@ def test_poisson_batches_have_the_binomial_size_and_fixed_ones_the_given_one():
 
 def test_clocks_ring_at_their_rates():
     s = draw(activation=Activation.CLOCKS, rounds=6000, rates=(1.0, 2.0, 3.0))
-    shares = np.bincount(s.active, minlength=3) / 6000
+    shares = s.active.mean(0)
     assert np.abs(shares - np.array([1, 2, 3]) / 6).max() < 0.03
+
+
+def test_several_devices_take_part_together():
+    s = draw(activation=Activation.SEVERAL, together=2, rounds=4000, rates=(1.0, 1.0, 4.0))
+    assert (s.active.sum(1) == 2).all()
+    assert s.active.mean(0)[2] > s.active.mean(0)[0]
+    assert s.turns is None
+    assert draw().turns == [t % 3 for t in range(120)]
+
+
+def test_staleness_is_the_age_of_what_a_round_reads():
+    s = draw(rounds=30)
+    sent: dict[tuple[int, int], int] = {}
+    expected: list[int] = []
+    for t in range(30):
+        (active,) = s.members(t)
+        for i in s.batch(t):
+            expected += [t - sent[i, m] if (i, m) in sent else -1 for m in range(3) if m != active]
+        for i in s.batch(t):
+            sent[i, active] = t
+    assert dict(s.staleness()) == {age: expected.count(age) for age in set(expected)}
+    assert not draw(activation=Activation.ALL).staleness()
 
 
 def test_the_seed_decides():
@@ -97,6 +119,7 @@ def test_full_batches_hold_everybody_every_time():
     ("changes", "message"),
     [
         ({"batch_size": 54}, "batch_size = 54: expected at most the 53 records there are"),
+        ({"activation": Activation.SEVERAL, "together": 4}, "together = 4: expected 1 to 3 devices"),
         ({"activation": Activation.CLOCKS, "rates": (1.0,)}, "expected 3 positive numbers"),
         ({"activation": Activation.CLOCKS, "rates": (1.0, -1.0, 1.0)}, "expected 3 positive numbers"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,7 +18,9 @@ from vflpriv.errors import InputError
 from vflpriv.ledger import Ledger
 from vflpriv.parties import SERVER, Party, device
 from vflpriv.random import Stream
+from vflpriv.releases import Release
 from vflpriv.schedules import Activation, Batching, Schedule
+from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels, protected
 from vflpriv.training._mechanisms import Mechanism
 from vflpriv.wire import Message, Wire
 
@@ -39,6 +41,17 @@ class EngineSettings(BaseModel):
     device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
     server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
+    label_protection: Literal["none", "alibi", "rr"] = Field(
+        "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
+    )
+    label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
+
+    @property
+    def label_mechanism(self) -> LabelMechanism | None:
+        """The mechanism that noises the labels, if any."""
+        if self.label_protection == "alibi":
+            return Alibi(std=self.label_noise)
+        return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
 
 
 @dataclass(frozen=True)
@@ -94,6 +107,11 @@ class Engine(ABC):
         self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
         self.settings, self.schedule, self.canary = settings, schedule, canary
         self.seed, self.replicas = seed, tuple(replicas)
+        if settings.label_mechanism is not None:
+            every = torch.arange(self.data.records, device=self.torch_device)
+            labels = self.data.labels_of(every).expand(len(self.replicas), -1)
+            noised = settings.label_mechanism.apply(labels, self.data.classes, self.stream("labels"))
+            self.data = self.data.with_labels(noised)
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.setup()
 
@@ -101,8 +119,16 @@ class Engine(ABC):
 
     @staticmethod
     @abstractmethod
-    def ledger(settings: Any, schedule: Schedule) -> Ledger:
-        """All releases of a run with these settings."""
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        """What a run with these settings lets out, as if labels were used as they are."""
+
+    @classmethod
+    def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
+        """All releases of a run, label protection included."""
+        releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
+        if mechanism is not None:
+            releases = protected(releases, mechanism, schedule.rounds)
+        return Ledger(schedule=schedule, releases=releases)
 
     @staticmethod
     @abstractmethod

@@ -79,16 +79,16 @@ class Directions:
     """The directions of all parties and rounds: a pure function of (seed, replica, party, round).
 
     `lean` draws a parameter's part whenever it is needed. Otherwise a few rounds' normals are drawn at once; the
-    numbers are the same.
+    numbers are the same. `turns` is the one active device of each round, None if there are several.
     """
 
-    def __init__(self, stream: Stream, models: Sequence[Model], turns: Sequence[int], *, lean: bool) -> None:
+    def __init__(self, stream: Stream, models: Sequence[Model], turns: Sequence[int] | None, *, lean: bool) -> None:
         self._stream, self._lean = stream, lean
         self._layouts = [_Layout(model) for model in models]
-        self._turns = turns
+        self._turns = turns or ()
         longest = max(layout.length for layout in self._layouts)
         room = _PREFETCH // max(1, longest * len(stream.keys))
-        self._chunk = max(1, min(_PREFETCH_ROUNDS, room))
+        self._chunk = max(1, min(_PREFETCH_ROUNDS, room)) if turns else 1
         self._held: dict[bool, tuple[int, Tensor]] = {}
 
     def at(self, round_: int, party: int) -> Direction:

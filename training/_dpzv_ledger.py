@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from vflpriv.claims import Claim
-from vflpriv.ledger import Ledger
 from vflpriv.releases import Release, StateLeak
 from vflpriv.schedules import Schedule
 from vflpriv.tradeoff import mu_of
@@ -17,7 +16,7 @@ from vflpriv.training._mechanisms import Mechanism, NoNoise, ScalarMean
 from vflpriv.training._zo_server import server_mechanism
 from vflpriv.units import Unit
 
-__all__ = ["claims", "ledger", "mechanisms", "published_noise"]
+__all__ = ["claims", "mechanisms", "published_noise", "releases"]
 
 _EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
 _FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
@@ -41,7 +40,7 @@ def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
     )
 
 
-def ledger(settings: DpzvSettings, schedule: Schedule) -> Ledger:
+def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
     """Scalars down, embeddings up, and what becomes of the server's model."""
     every = np.ones(schedule.rounds, dtype=np.bool_)
     scalar = _scalar(settings, schedule)
@@ -59,7 +58,7 @@ def ledger(settings: DpzvSettings, schedule: Schedule) -> Ledger:
         rounds=every,
         seen_by=frozenset({"server", "eavesdropper", "outsider"}),
     )
-    return Ledger(schedule=schedule, releases=(down, up, *_server_releases(settings, schedule)))
+    return (down, up, *_server_releases(settings, schedule))
 
 
 def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:

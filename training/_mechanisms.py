@@ -27,6 +27,8 @@ class Mechanism(ABC):
     """
 
     noise_std: float
+    additive: ClassVar[bool] = False
+    """Whether the value is a sum over records to which an absent one adds nothing."""
     scalar: ClassVar[bool] = False
     """Whether a record contributes one number, so that inputs are (R, B); otherwise (R, B, width)."""
 
@@ -85,6 +87,7 @@ class Mechanism(ABC):
             rounds=rounds,
             seen_by=seen_by,
             reaches_all=reaches_all,
+            additive=self.additive,
             leak=leak,
         )
 
@@ -115,6 +118,7 @@ class ScalarMean(Mechanism):
     """
 
     scalar = True
+    additive = True
     clip: float
     batch_size: int
     two_sided: bool = True
@@ -149,6 +153,7 @@ class VectorMean(Mechanism):
     The bounds are those of `ScalarMean`, by the triangle inequality.
     """
 
+    additive = True
     clip: float
     batch_size: int
 

@@ -37,7 +37,7 @@ class Dpzv(Engine):
     settings: DpzvSettings
 
     mechanisms = staticmethod(_dpzv_ledger.mechanisms)
-    ledger = staticmethod(_dpzv_ledger.ledger)
+    releases = staticmethod(_dpzv_ledger.releases)
     claims = staticmethod(_dpzv_ledger.claims)
     published_noise = staticmethod(_dpzv_ledger.published_noise)
 
@@ -57,8 +57,9 @@ class Dpzv(Engine):
         # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
         shape = (self.data.records, len(self.replicas), devices * s.embedding)
         self.table = torch.zeros(shape, device=self.torch_device)
-        turns = self.schedule.active.tolist()
-        self.directions = Directions(self.stream("directions"), [*self.bottoms, self.top], turns, lean=s.lean)
+        self.directions = Directions(
+            self.stream("directions"), [*self.bottoms, self.top], self.schedule.turns, lean=s.lean
+        )
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
         self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
         mechanism = self.mechanisms(s, self.schedule)["zo-scalar"]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from vflpriv.registry import register
-from vflpriv.training import _split_ledger
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
 from vflpriv.training._models import Mlp, Parameters, descend, first_replicas, initialise
 from vflpriv.training._noise import NoiseSource
-from vflpriv.training._split_ledger import SplitSettings
+from vflpriv.training._split_ledger import SplitSettings, releases
+from vflpriv.training._uplinks import client_claims, uplink_mechanisms
 
 __all__ = ["Split"]
 
@@ -32,9 +32,9 @@ class Split(Engine):
     asynchronous = False
     settings: SplitSettings
 
-    mechanisms = staticmethod(_split_ledger.mechanisms)
-    ledger = staticmethod(_split_ledger.ledger)
-    claims = staticmethod(_split_ledger.claims)
+    mechanisms = staticmethod(uplink_mechanisms)
+    releases = staticmethod(releases)
+    claims = staticmethod(client_claims)
 
     def setup(self) -> None:
         s, devices, classes = self.settings, self.data.devices, self.data.classes

@@ -37,6 +37,8 @@ class VerticalData:
     test_blocks: tuple[Tensor, ...]
     test_labels: Tensor
     overrides: Overrides | None = None
+    replica_labels: Tensor | None = None
+    """(R, N) labels that take the place of all others, where each replica noised them for itself."""
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.labels) == 0:
@@ -84,6 +86,7 @@ class VerticalData:
             test_blocks=move(self.test_blocks),
             test_labels=self.test_labels.to(device),
             overrides=overrides,
+            replica_labels=None if self.replica_labels is None else self.replica_labels.to(device),
         )
 
     def override(
@@ -104,6 +107,10 @@ class VerticalData:
         slots[list(records)] = torch.arange(len(records), device=slots.device)
         return replace(self, overrides=Overrides(slots=slots, labels=labels, blocks=dict(blocks or {})))
 
+    def with_labels(self, labels: Tensor) -> VerticalData:
+        """The same data in which every replica has its own labels, (R, N), of all records."""
+        return replace(self, replica_labels=labels)
+
     def features(self, m: int, records: Tensor) -> Tensor:
         """Device m's rows: (B, …) shared by all replicas, or (R, B, …) where an override makes them differ."""
         base = self.blocks[m].index_select(0, records)
@@ -113,6 +120,8 @@ class VerticalData:
 
     def labels_of(self, records: Tensor) -> Tensor:
         """The labels: (B,) shared by all replicas, or (R, B) where an override makes them differ."""
+        if self.replica_labels is not None:
+            return self.replica_labels.index_select(1, records)
         base = self.labels.index_select(0, records)
         if self.overrides is None or self.overrides.labels is None:
             return base

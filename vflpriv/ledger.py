@@ -27,7 +27,10 @@ class Reading(StrEnum):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Secret batches that amplify: each record is in a round with probability `rate`, independently."""
+    """Secret batches that amplify: each record is in a round with probability `rate`, independently.
+
+    `poisson` hides whether a record took part (a noised sum); `poisson-seen` does not (rows of their own).
+    """
 
     scheme: str
     rate: float
@@ -147,12 +150,17 @@ class Ledger:
         counts = np.zeros(self.schedule.records, dtype=np.int64)
         cost = np.zeros(self.schedule.records)
         for release, rounds in protected:
-            taken = self.schedule.counts(rounds)
+            taken = self._participations(release, rounds)
             counts = np.maximum(counts, taken)
             cost += taken * _strength(release.noise, release.sensitivity[unit]) ** 2
             if self._leaks(release, unit, reading) and release.leak is not None:
                 cost += self._after_first(rounds) * _strength(release.noise, release.leak.sensitivity[unit]) ** 2
         return counts, int(np.argmax(cost))
+
+    def _participations(self, release: Release, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
+        if release.once:
+            return np.ones(self.schedule.records, dtype=np.int64)
+        return self.schedule.counts(rounds)
 
     def _after_first(self, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
         """For each record, how many of these rounds come after the first one it takes part in."""
@@ -181,9 +189,10 @@ class Ledger:
             first = int(self.schedule.first_rounds()[worst])
             at_first = int(first < self.schedule.rounds and rounds[first])
             return [event(own, at_first), event(release.leak.sensitivity[unit], later)]
-        if secret and self.schedule.batching is Batching.POISSON:
-            return [event(own, int(rounds.sum()), Sampling("poisson", self.schedule.rate))]
-        return [event(own, int(self.schedule.counts(rounds)[worst]))]
+        if secret and self.schedule.batching is Batching.POISSON and not release.once:
+            scheme = "poisson" if release.additive else "poisson-seen"
+            return [event(own, int(rounds.sum()), Sampling(scheme, self.schedule.rate))]
+        return [event(own, int(self._participations(release, rounds)[worst]))]
 
     def _batch_notes(self, adversary: Adversary, secret: bool) -> list[str]:
         if self._exact_batches:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,11 @@ PARTITIONS = {
     "rows": "bands of image rows, from top to bottom",
     "slices": "equal slices of the flat record; the columns of a table",
     "patches": "a grid of patches, as square as the number of devices allows",
+    "views": "whole views: attributes of a table, sets of features, pictures of one object",
+    "first-views": "one view a device; the views behind the last device are not used",
+    "segments": "segments of a text with the same number of its tokens",
 }
+_VIEWS = ("views", "first-views")
 
 
 def grid(devices: int) -> tuple[int, int]:
@@ -29,49 +35,91 @@ def grid(devices: int) -> tuple[int, int]:
     return rows, devices // rows
 
 
-def split(images: NDArray[Any], *, how: str, devices: int, keep_shape: bool = False) -> tuple[NDArray[np.float32], ...]:
-    """One float32 block a device, of (N, H, W) or (N, H, W, C) images or (N, F) flat records.
+def split(
+    records: NDArray[Any], *, how: str, devices: int, keep_shape: bool = False, views: Sequence[int] | None = None
+) -> tuple[NDArray[Any], ...]:
+    """One block a device, of (N, H, W) or (N, H, W, C) images, (N, F) flat records or (N, V, H, W) pictures.
 
-    Every feature goes to exactly one device. What does not divide is spread as evenly as possible, the larger parts
-    first, as `numpy.array_split` does. Blocks are (N, features) or, with `keep_shape`, pieces of images, (N, h, w) or
-    (N, h, w, C).
+    Every feature goes to exactly one device (`first-views` leaves some out). What does not divide is spread as evenly
+    as possible, the larger parts first, as `numpy.array_split` does. `views` says how many entries of the second axis
+    each view has. Blocks are float32, token ids (int64) stay what they are; (N, features) or, with `keep_shape`,
+    pieces of images, (N, h, w) or (N, h, w, C).
 
     >>> [block.shape for block in split(np.zeros((5, 8, 8)), how="rows", devices=3)]
     [(5, 24), (5, 24), (5, 16)]
     >>> [block.shape for block in split(np.zeros((5, 8, 8)), how="patches", devices=2, keep_shape=True)]
     [(5, 8, 4), (5, 8, 4)]
+    >>> [block.shape for block in split(np.zeros((5, 9)), how="views", devices=2, views=(4, 1, 4))]
+    [(5, 5), (5, 4)]
     """
-    _check(images, how, devices, keep_shape)
+    _check(records, how, devices, keep_shape, views)
     if how == "slices":
-        parts = np.array_split(images.reshape(len(images), -1), devices, axis=1)
+        parts = np.array_split(records.reshape(len(records), -1), devices, axis=1)
     elif how == "rows":
-        parts = np.array_split(images, devices, axis=1)
+        parts = np.array_split(records, devices, axis=1)
+    elif how == "segments":
+        parts = _segments(records, devices)
+    elif views is not None and how in _VIEWS:
+        parts = _by_view(records, views, devices, spread=how == "views")
     else:
         rows, columns = grid(devices)
-        bands = np.array_split(images, rows, axis=1)
+        bands = np.array_split(records, rows, axis=1)
         parts = [patch for band in bands for patch in np.array_split(band, columns, axis=2)]
+    kind = np.int64 if records.dtype == np.int64 else np.float32
     # A copy on purpose: a block that is a view would keep the other devices' features alive and share their memory.
-    return tuple(
-        np.array(part if keep_shape else part.reshape(len(part), -1), dtype=np.float32, order="C") for part in parts
-    )
+    return tuple(np.array(part if keep_shape else part.reshape(len(part), -1), dtype=kind, order="C") for part in parts)
 
 
-def _check(images: NDArray[Any], how: str, devices: int, keep_shape: bool) -> None:
+def _by_view(records: NDArray[Any], views: Sequence[int], devices: int, *, spread: bool) -> list[NDArray[Any]]:
+    edges = list(accumulate(views, initial=0))
+    held = np.array_split(np.arange(len(views)), devices) if spread else np.arange(devices)[:, None]
+    return [records[:, edges[mine[0]] : edges[mine[-1] + 1]] for mine in held]
+
+
+def _segments(ids: NDArray[np.int64], devices: int) -> list[NDArray[Any]]:
+    """Each record's own tokens in as many runs of the same length (to one), each filled up with padding (0)."""
+    lengths, width = (ids != 0).sum(axis=1, keepdims=True), -(-ids.shape[1] // devices)
+    edges = np.arange(devices + 1) * lengths // devices
+    parts = []
+    for m in range(devices):
+        at = edges[:, m : m + 1] + np.arange(width)
+        token = np.take_along_axis(ids, np.minimum(at, ids.shape[1] - 1), axis=1)
+        parts.append(np.where(at < edges[:, m + 1 : m + 2], token, 0))
+    return parts
+
+
+def _check(records: NDArray[Any], how: str, devices: int, keep_shape: bool, views: Sequence[int] | None) -> None:
     if how not in PARTITIONS:
         raise InputError("data.partition", how, f"one of {', '.join(PARTITIONS)}")
-    if images.ndim not in (2, 3, 4) or images.size == 0:
-        raise InputError("data", images.shape, "records of shape (N, F), (N, H, W) or (N, H, W, C), none of them 0")
+    if records.ndim not in (2, 3, 4) or records.size == 0:
+        raise InputError("data", records.shape, "records of shape (N, F), (N, H, W) or (N, H, W, C), none of them 0")
     if devices < 1:
         raise InputError("data.devices", devices, "at least one device")
-    if images.ndim == 2 and how != "slices":
-        raise InputError("data.partition", how, "slices, since these records are not images")
-    if images.ndim > 2 and how == "slices" and keep_shape:
-        raise InputError("data.partition", how, "rows or patches, since a slice of the flat image has no image shape")
+    _check_kind(records, how, keep_shape, views)
     if how == "patches":
-        (rows, columns), (height, width) = grid(devices), images.shape[1:3]
+        (rows, columns), (height, width) = grid(devices), records.shape[1:3]
         if rows > height or columns > width:
             raise InputError("data.devices", devices, f"a grid that fits {height}x{width} pixels, not {rows}x{columns}")
         return
-    available = images.shape[1] if how == "rows" else math.prod(images.shape[1:])
+    available = records.shape[1] if how in ("rows", "segments") else math.prod(records.shape[1:])
+    if how in _VIEWS and views is not None:
+        available = len(views)
     if devices > available:
         raise InputError("data.devices", devices, f"at most {available} for partition {how!r}")
+
+
+def _check_kind(records: NDArray[Any], how: str, keep_shape: bool, views: Sequence[int] | None) -> None:
+    """Whether records like these can be cut this way at all."""
+    text = records.ndim == 2 and records.dtype == np.int64
+    if how == "segments" and not text:
+        raise InputError("data.partition", how, "another one, since these records are not token ids")
+    if how in _VIEWS and views is None:
+        raise InputError("data.partition", how, "another one, since these records have no views")
+    if views is not None and sum(views) != records.shape[1]:
+        raise InputError("data.views", sum(views), f"{records.shape[1]}, the size of the records' second axis")
+    if records.ndim == 2 and how in ("rows", "patches"):
+        raise InputError("data.partition", how, "slices, since these records are not images")
+    if views is not None and records.ndim > 2 and how in ("rows", "patches"):
+        raise InputError("data.partition", how, "views or slices, since these records are several pictures each")
+    if records.ndim > 2 and how == "slices" and keep_shape:
+        raise InputError("data.partition", how, "rows or patches, since a slice of the flat image has no image shape")

@@ -83,6 +83,10 @@ class Release:
     rounds: NDArray[np.bool_]
     seen_by: frozenset[str]
     reaches_all: bool = False
+    additive: bool = False
+    """Whether it is a sum to which an absent record adds nothing, so that secret batches hide who was in them."""
+    once: bool = False
+    """Whether every record is released exactly once, whatever the batches."""
     leak: StateLeak | None = None
     notes: tuple[str, ...] = field(default=())
 

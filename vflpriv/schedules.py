@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,7 +40,11 @@ class Activation(StrEnum):
     """Which devices take part in a round."""
 
     CLOCKS = "clocks"
+    """Independent Poisson clocks: the next one to ring, alone."""
     ROUND_ROBIN = "round-robin"
+    """In turn, alone."""
+    SEVERAL = "several"
+    """The first few clocks to ring, together (t-synchronous)."""
     ALL = "all"
 
 
@@ -51,8 +56,8 @@ class Schedule:
     records: int
     batch_size: int
     devices: int
-    active: Ints
-    """The device of each round, or -1 when all devices take part."""
+    active: NDArray[np.bool_]
+    """(rounds, devices): who takes part."""
     order: Ints
     start: Ints
     size: Ints
@@ -69,13 +74,17 @@ class Schedule:
         devices: int,
         seed: int,
         rates: Sequence[float] | None = None,
+        together: int = 1,
     ) -> Schedule:
         """Draw a schedule from the `activation` and `batches` streams of `seed`."""
         if batching is not Batching.FULL and batch_size > records:
             raise InputError("batch_size", batch_size, f"at most the {records} records there are")
-        active = _activate(activation, rounds, devices, rates, seed)
+        active = _activate(activation, rounds, devices, rates, together, seed)
+        # Devices that are active alone pass over the data each on their own; together they share a batch.
+        alone = activation in (Activation.CLOCKS, Activation.ROUND_ROBIN)
+        turns = active.argmax(1) if alone else np.full(rounds, -1)
         draw = _DRAW[batching]
-        order, start, size = draw(active, records, batch_size, devices, host_generator(seed, "batches"))
+        order, start, size = draw(turns, records, batch_size, devices, host_generator(seed, "batches"))
         batch = records if batching is Batching.FULL else batch_size
         return cls(
             batching=batching,
@@ -103,12 +112,16 @@ class Schedule:
 
     def members(self, round_: int) -> tuple[int, ...]:
         """The devices that take part in one round."""
-        one = int(self.active[round_])
-        return tuple(range(self.devices)) if one < 0 else (one,)
+        return tuple(int(m) for m in np.flatnonzero(self.active[round_]))
+
+    @property
+    def turns(self) -> list[int] | None:
+        """The one device of each round, or None if several take part in a round."""
+        return [int(m) for m in self.active.argmax(1)] if (self.active.sum(1) == 1).all() else None
 
     def visible(self, devices: Sequence[int]) -> NDArray[np.bool_]:
         """The rounds in which at least one of these devices takes part."""
-        return np.isin(self.active, [-1, *devices])
+        return np.asarray(self.active[:, list(devices)].any(axis=1))
 
     def counts(self, rounds: NDArray[np.bool_]) -> Ints:
         """How often each record is in the batch, over the rounds marked true."""
@@ -117,6 +130,21 @@ class Schedule:
             return np.full(self.records, len(chosen), dtype=np.int64)
         ids = [self.batch(int(t)) for t in chosen]
         return np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+
+    def staleness(self) -> Counter[int]:
+        """How many rounds old the embeddings are that a round reads of devices that are not active in it.
+
+        Counts every record of every round against every other device; -1 stands for never sent.
+        """
+        last = np.full((self.records, self.devices), -1, dtype=np.int64)
+        ages: Counter[int] = Counter()
+        for t in range(self.rounds):
+            ids, members = self.batch(t), self.active[t]
+            seen = last[np.ix_(ids, ~members)]
+            values, numbers = np.unique(np.where(seen < 0, -1, t - seen), return_counts=True)
+            ages.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+            last[np.ix_(ids, members)] = t
+        return ages
 
     def first_rounds(self) -> Ints:
         """The first round each record takes part in, whoever is active; `rounds` for one that never does."""
@@ -129,17 +157,22 @@ class Schedule:
         return first
 
 
-def _activate(activation: Activation, rounds: int, devices: int, rates: Sequence[float] | None, seed: int) -> Ints:
+def _activate(
+    activation: Activation, rounds: int, devices: int, rates: Sequence[float] | None, together: int, seed: int
+) -> NDArray[np.bool_]:
     if activation is Activation.ALL:
-        return np.full(rounds, -1, dtype=np.int64)
+        return np.ones((rounds, devices), dtype=np.bool_)
     if activation is Activation.ROUND_ROBIN:
-        return np.arange(rounds, dtype=np.int64) % devices
+        return np.arange(devices) == (np.arange(rounds) % devices)[:, None]
+    if activation is Activation.SEVERAL and not 1 <= together <= devices:
+        raise InputError("together", together, f"1 to {devices} devices")
     weights = np.ones(devices) if rates is None else np.asarray(rates, dtype=np.float64)
     if len(weights) != devices or not np.all(weights > 0):
         raise InputError("rates", list(weights), f"{devices} positive numbers, one for each device")
     # Independent Poisson clocks: the next to ring is device m with probability rate_m / sum of rates.
-    generator = host_generator(seed, "activation")
-    return generator.choice(devices, size=rounds, p=weights / weights.sum()).astype(np.int64)
+    waits = host_generator(seed, "activation").exponential(size=(rounds, devices)) / weights
+    count = together if activation is Activation.SEVERAL else 1
+    return np.asarray(waits.argsort(axis=1).argsort(axis=1) < count)
 
 
 def _draw_shuffle(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:

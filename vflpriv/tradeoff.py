@@ -46,6 +46,8 @@ def epsilon_of(mu: float, delta: float) -> float:
         return math.inf
     # Dropping the (negative) second term bounds the root from above.
     high = mu * mu / 2 - mu * float(ndtri(delta)) + 1e-9
+    while delta_of(mu, high) > delta:
+        high *= 1 + 1e-9
     return float(brentq(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-13, rtol=1e-13))
 
 

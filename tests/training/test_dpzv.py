@@ -48,7 +48,7 @@ def test_every_round_is_algorithm_1(update):
         return {n: w[n] + step * u[n] for n in w}
 
     for t in range(s.rounds):
-        m, ids = int(system.schedule.active[t]), system.schedule.batch(t)
+        m, ids = system.schedule.members(t)[0], system.schedule.batch(t)
         u = {n: v[0].clone() for n, v in engine.directions.at(t, m).items()}
         u0 = {n: v[0].clone() for n, v in engine.directions.at(t, data.devices).items()}
         assert sum(float(v.square().sum()) for v in u.values()) == pytest.approx(sum(v.numel() for v in u.values()))
@@ -99,7 +99,7 @@ def test_embeddings_of_the_other_devices_are_stale_and_zero_until_sent():
     system = make_system("dpzv-joint", rounds=1)
     engine, _ = run(system)
     ids = system.schedule.batch(0)
-    active = int(system.schedule.active[0])
+    active = system.schedule.members(0)[0]
     width = system.settings.embedding
     table = engine.table[:, 0].unflatten(1, (system.data.devices, width))
     untouched = [m for m in range(system.data.devices) if m != active]
@@ -123,7 +123,7 @@ def test_noise_is_added_once_a_round_with_its_std_and_from_its_own_stream():
     correlations = torch.corrcoef(noise.T) - torch.eye(40)
     assert correlations.abs().max() < 0.6, "rounds are independent"
     engine = noisy.train(range(64))
-    direction = engine.directions.at(0, int(noisy.schedule.active[0]))["weight0"].flatten(1)
+    direction = engine.directions.at(0, noisy.schedule.members(0)[0])["weight0"].flatten(1)
     together = torch.corrcoef(torch.cat([noise[:, :1], direction], dim=1).T)[0, 1:]
     assert together.abs().max() < 0.6, "the noise of a round is not the direction's"
 
@@ -140,7 +140,7 @@ def test_momentum_is_heavy_ball():
     wire, transcript = Wire(), Transcript()
     wire = Wire(transcript)
     for t in range(6):
-        m = int(system.schedule.active[t])
+        m = system.schedule.members(t)[0]
         before = engine.bottom_parameters[m]["weight0"].clone()
         u = engine.directions.at(t, m)["weight0"].clone()
         engine.round(t, wire)

@@ -1,0 +1,77 @@
+"""Label mechanisms: the right ε, the right keep probability, and nothing but noised labels behind them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.support import make_system
+from vflpriv.random import Stream
+from vflpriv.training._labels import Alibi, RandomizedLabels
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
+
+CPU = torch.device("cpu")
+
+
+def noised(mechanism, classes=10, records=40_000):
+    labels = (torch.arange(records) % classes).unsqueeze(0)
+    return labels, mechanism.apply(labels, classes, Stream.of(0, "labels", [0], CPU))
+
+
+@pytest.mark.parametrize(("std", "epsilon"), [(1.0, 2.83), (2.0, 1.41)])
+def test_alibi_costs_what_its_paper_says(std, epsilon):
+    assert Alibi(std=std).epsilon == pytest.approx(epsilon, abs=0.005)
+
+
+@pytest.mark.parametrize("budget", [0.5, 2.0, 5.0])
+def test_randomised_response_keeps_with_its_probability_and_spreads_the_rest(budget):
+    labels, found = noised(RandomizedLabels(budget=budget))
+    kept = (labels == found).float().mean()
+    assert float(kept) == pytest.approx(math.exp(budget) / (math.exp(budget) + 9), abs=0.01)
+    wrong = ((found - labels) % 10)[labels != found]
+    shares = torch.bincount(wrong, minlength=10)[1:] / len(wrong)
+    assert float((shares - 1 / 9).abs().max()) < 0.02
+
+
+@pytest.mark.parametrize("mechanism", [Alibi(std=0.3), Alibi(std=1.0), Alibi(std=2.0), RandomizedLabels(budget=1.0)])
+def test_no_label_is_told_more_than_epsilon(mechanism):
+    """P[output = y | label = y] / P[output = y | label = z] ≤ e^ε for every y, z: post-processing of an ε-DP label."""
+    labels, found = noised(mechanism, classes=4, records=200_000)
+    rates = torch.stack([torch.bincount(found[labels == y], minlength=4) / 50_000 for y in range(4)])
+    worst = float((rates.amax(0) / rates.amin(0).clamp(min=1e-9)).max())
+    assert math.log(worst) <= mechanism.epsilon + 0.1
+
+
+def test_less_noise_keeps_more_labels():
+    kept = [float((labels == found).float().mean()) for labels, found in map(noised, map(_alibi, (0.2, 1.0, 2.0, 9.0)))]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] > 0.95
+    assert kept[-1] < 0.25
+
+
+def _alibi(std):
+    return Alibi(std=std)
+
+
+@pytest.mark.parametrize(("variant", "epsilon"), [("split-alibi", 2 * math.sqrt(2) / 0.5), ("split-rr", 3.0)])
+def test_labels_are_protected_once_and_for_every_view(variant, epsilon):
+    ledger = make_system(variant).ledger
+    for view in ("device", "devices(all)", "eavesdropper", "outsider"):
+        exposure = ledger.exposure(Adversary.parse(view), Unit.LABEL)
+        (event,) = exposure.events
+        assert event.count == 1
+        assert exposure.unprotected == ()
+    assert ledger.exposure(Adversary.parse("device"), Unit.RECORD).unprotected, "features are another matter"
+
+
+def test_training_reads_only_noised_labels():
+    system = make_system("split-rr")
+    engine = system.train([0, 1])
+    every = torch.arange(system.data.records)
+    seen = engine.data.labels_of(every)
+    assert seen.shape == (2, system.data.records)
+    assert not torch.equal(seen[0], seen[1])
+    assert torch.equal(engine.data.labels_of(torch.tensor([3, 5]))[1], seen[1, [3, 5]])

@@ -1,0 +1,120 @@
+"""Label mechanisms: the labels are noised once, before training; all that follows is post-processing of them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflpriv.random import Stream
+from vflpriv.releases import Laplace, Noise, RandomizedResponse, Release
+from vflpriv.units import Unit
+
+__all__ = ["Alibi", "LabelMechanism", "RandomizedLabels", "protected"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelMechanism(ABC):
+    """Turns labels into noised labels, and describes that release."""
+
+    @abstractmethod
+    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        """(R, N) noised labels of (R, N) labels."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> Noise: ...
+
+    @property
+    @abstractmethod
+    def epsilon(self) -> float:
+        """What one label gives away, whoever looks."""
+
+    def describe(self, rounds: int, sensitivity: float) -> Release:
+        everyone = frozenset({"device", "devices", "eavesdropper", "outsider", "model"})
+        return Release(
+            kind="noised-labels",
+            what="every label once, noised before training; all later messages read only these",
+            noise=self.noise,
+            sensitivity=dict.fromkeys((Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE), sensitivity),
+            rounds=np.arange(rounds) == 0,
+            seen_by=everyone,
+            reaches_all=True,
+            once=True,
+        )
+
+    @abstractmethod
+    def release(self, rounds: int) -> Release:
+        """The ledger's entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi(LabelMechanism):
+    """Laplace noise of this std on every entry of the one-hot label, then the most probable label (ALIBI).
+
+    Two one-hot labels are at L1 distance 2 and the scale is std/√2: ε = 2√2/std. With a uniform prior the posterior of
+    class c is ∝ exp((|o_c| - |o_c - 1|)/scale), so that the most probable label maximises that difference.
+    """
+
+    std: float
+
+    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        replicas, records = labels.shape
+        uniform = stream.uniform(records * classes).reshape(replicas, records, classes)
+        centred = (uniform - 0.5).clamp(-0.4999999, 0.4999999)
+        laplace = -centred.sign() * torch.log1p(-2 * centred.abs()) * (self.std / math.sqrt(2))
+        observed = torch.nn.functional.one_hot(labels, classes) + laplace
+        return (observed.abs() - (observed - 1).abs()).argmax(-1)
+
+    @property
+    def noise(self) -> Noise:
+        return Laplace(self.std / math.sqrt(2))
+
+    @property
+    def epsilon(self) -> float:
+        return 2 * math.sqrt(2) / self.std
+
+    def release(self, rounds: int) -> Release:
+        return self.describe(rounds, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedLabels(LabelMechanism):
+    """Keeps a label with probability e^ε/(e^ε + C - 1), otherwise draws one of the others: ε-DP for each label."""
+
+    budget: float
+
+    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        replicas, records = labels.shape
+        keep = 1 / (1 + (classes - 1) * math.exp(-self.budget))
+        uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
+        shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
+        return torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
+
+    @property
+    def noise(self) -> Noise:
+        return RandomizedResponse(self.budget)
+
+    @property
+    def epsilon(self) -> float:
+        return self.budget
+
+    def release(self, rounds: int) -> Release:
+        return self.describe(rounds, 1.0)
+
+
+def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: int) -> tuple[Release, ...]:
+    """The releases of an engine that only ever reads noised labels: of a label they tell nothing beyond those."""
+    rest = []
+    for release in releases:
+        bounds = {unit: bound for unit, bound in release.sensitivity.items() if unit is not Unit.LABEL}
+        leak = release.leak
+        if leak is not None:
+            kept = {unit: bound for unit, bound in leak.sensitivity.items() if unit is not Unit.LABEL}
+            leak = replace(leak, sensitivity=kept)
+        rest.append(replace(release, sensitivity=bounds, leak=leak))
+    return (*rest, mechanism.release(rounds))
