@@ -26,6 +26,6 @@ class InputError(VflprivError, ValueError):
 
 
 def _short(value: object) -> str:
-    """One line of at most 80 characters, so that a large value does not hide what is wrong with it."""
+    """One line; of anything but text, which may be a path, at most 80 characters."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:76]} ..."
+    return text if len(text) <= 80 or isinstance(value, str) else f"{text[:76]} ..."
