@@ -16,14 +16,14 @@ from scipy.special import betaincinv, ndtr
 
 from vflpriv.formatting import clean, confidence, delta, epsilon, mu, percent, shorten
 from vflpriv.render_shared import headline
-from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow
+from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, SystemRow
 from vflpriv.tradeoff import curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["participation_svg", "tradeoff_svg"]
+__all__ = ["importance_svg", "participation_svg", "tradeoff_svg"]
 
 # matplotlib draws with these colours; the page may override each one through its CSS variable. Okabe-Ito hues,
 # darkened until each has a contrast of 3:1 on white.
@@ -104,6 +104,26 @@ def participation_svg(budget: BudgetRow, *, prefix: str = "") -> str:
         axes.spines[["top", "right"]].set_visible(False)
         spoken = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
         return _svg(figure, f"Participations seen by {budget.adversary}", spoken, prefix)
+
+
+def importance_svg(system: SystemRow, *, prefix: str = "") -> str:
+    """A bar for each device's weight in the model."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    weights = np.array(system.importance)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(3.4, 1.7))
+        axes = figure.add_axes((0.17, 0.29, 0.8, 0.64))
+        axes.bar(np.arange(len(weights)), weights, color=_COLOURS["claimed"])
+        axes.set(xlabel="device", ylabel="head norm")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        axes.spines[["top", "right"]].set_visible(False)
+        least, most = int(weights.argmin()), int(weights.argmax())
+        spoken = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
+        return _svg(figure, "Importance of each device", spoken, prefix)
 
 
 def _promises(axes: Axes, claim: ClaimRow) -> None:

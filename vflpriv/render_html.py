@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflpriv import formatting
-from vflpriv.plots import participation_svg, tradeoff_svg
+from vflpriv.plots import importance_svg, participation_svg, tradeoff_svg
 from vflpriv.render_shared import banner, best_attack, headline, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, Report, SystemRow
 from vflpriv.verdicts import Word
@@ -22,7 +22,7 @@ _EXITS = {
     0: "all claims hold",
     1: "a claim is violated",
     2: "bad usage or configuration",
-    3: "inconclusive",
+    3: "no claim is violated, but one is unsupported",
     4: "internal error",
 }
 _SHOWN_SETTINGS = 8
@@ -63,6 +63,7 @@ def _environment() -> Environment:
         "best_attack": best_attack,
         "facts_of": _facts,
         "histograms": _histograms,
+        "importance": _importance,
         "interval": formatting.interval,
         "share": formatting.share,
         "headline": headline,
@@ -95,6 +96,10 @@ def _facts(system: SystemRow) -> dict[str, list[tuple[str, str]]]:
 
 def _tradeoff(claim: ClaimRow, prefix: str) -> Markup:
     return Markup(tradeoff_svg(claim, prefix=prefix))
+
+
+def _importance(system: SystemRow, prefix: str) -> Markup:
+    return Markup(importance_svg(system, prefix=prefix))
 
 
 def _histograms(system: SystemRow, prefix: str) -> list[tuple[BudgetRow, Markup]]:

@@ -89,6 +89,9 @@ def _system(system: SystemRow) -> Iterator[str]:
         facts += f" Accuracy {f.percent(system.utility.accuracy)} ({f.interval(low, high)})."
     if system.traffic:
         facts += f" Traffic {f.size(system.traffic.up)} up, {f.size(system.traffic.down)} down."
+    if system.staleness:
+        facts += f" Stale embeddings: {f.count(system.staleness.median)} rounds old in the median, "
+        facts += f"{f.count(system.staleness.largest)} at most."
     yield facts
     for claim in system.claims:
         yield from _evidence(claim)

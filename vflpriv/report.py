@@ -20,6 +20,7 @@ __all__ = [
     "MeasurementRow",
     "Report",
     "SensitivityRow",
+    "Staleness",
     "SystemRow",
     "Traffic",
     "Utility",
@@ -158,6 +159,16 @@ class Traffic(Row):
     messages: dict[str, int]
 
 
+class Staleness(Row):
+    """How many rounds old the embeddings were that rounds read of devices not active in them."""
+
+    reads: int
+    never_sent: float
+    """Share of reads that met the zero row of a record never sent."""
+    median: int
+    largest: int
+
+
 class SystemRow(Row):
     """One audited system."""
 
@@ -173,6 +184,9 @@ class SystemRow(Row):
     attacks: tuple[AttackRow, ...]
     utility: Utility | None
     traffic: Traffic | None
+    staleness: Staleness | None = None
+    importance: tuple[float, ...] = ()
+    """Of each device, where the engine has a measure of it: the norm of its head."""
 
 
 class Report(Row):

@@ -36,11 +36,13 @@ from vflpriv.report import (
     MeasurementRow,
     Report,
     SensitivityRow,
+    Staleness,
     SystemRow,
     Traffic,
     Utility,
 )
 from vflpriv.run import Attempt, Audited
+from vflpriv.schedules import Schedule
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 from vflpriv.views import Adversary
@@ -134,6 +136,8 @@ def _system(
         attacks=tuple(_attack(a) for a in audited.attempts),
         utility=_utility(audited, config.confidence),
         traffic=_traffic(audited),
+        staleness=_staleness(system.schedule),
+        importance=audited.importance,
     )
 
 
@@ -320,6 +324,20 @@ def _utility(audited: Audited, confidence: float) -> Utility | None:
         accuracy_high=high,
         loss_before=float(audited.before.loss[0]),
         loss_after=float(audited.after.loss[0]),
+    )
+
+
+def _staleness(schedule: Schedule) -> Staleness | None:
+    """From the schedule alone; None where every device takes part in every round."""
+    ages = schedule.staleness()
+    if not ages:
+        return None
+    sent = sorted(age for age in ages.elements() if age >= 0)
+    return Staleness(
+        reads=ages.total(),
+        never_sent=ages[-1] / ages.total(),
+        median=sent[len(sent) // 2] if sent else 0,
+        largest=sent[-1] if sent else 0,
     )
 
 

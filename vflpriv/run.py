@@ -62,6 +62,7 @@ class Audited:
     before: Evaluation | None = None
     after: Evaluation | None = None
     traffic: Traffic | None = None
+    importance: tuple[float, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -170,7 +171,10 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
         for text in ("device(0)", "eavesdropper")
     ]
     attempts = [_attempt(a, view, system.data, config.confidence) for a in tried for view in views]
-    return replace(audited, before=before, after=after, traffic=wire.traffic, attempts=tuple(attempts))
+    measured = getattr(engine, "importance", None)
+    importance = () if measured is None else tuple(float(x) for x in measured()[0])
+    found = replace(audited, before=before, after=after, traffic=wire.traffic, importance=importance)
+    return replace(found, attempts=tuple(attempts))
 
 
 def _attempt(attack: Any, view: View, data: VerticalData, confidence: float) -> Attempt:

@@ -10,7 +10,7 @@ import pytest
 
 import vflpriv
 from vflpriv.render_html import render_html
-from vflpriv.report import Report
+from vflpriv.report import Report, Staleness
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 XMLNS = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
@@ -164,3 +164,14 @@ def test_contrast_is_enough(scheme: str) -> None:
     assert len(plots) >= 7
     assert all(contrast(line, colours["card"]) >= 3 for line in plots.values()), plots
     assert all(contrast("#ffffff", band) >= 4.5 for band in re.findall(r"\.banner[^{]*{[^}]*background: (#\w{6})", css))
+
+
+def test_staleness_and_importance_are_shown_where_there_are_any(report: Report) -> None:
+    first = report.systems[0]
+    stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
+    system = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
+    page = render_html(report.model_copy(update={"systems": (system,)}))
+    assert "<strong>3</strong> rounds old in the median, 17 at most" in page
+    assert "25.0 % of 1,000 reads met a record never sent" in page
+    assert "Device 1 weighs most, 2; device 2 least, 0.1." in page
+    assert "rounds old" not in render_html(report.model_copy(update={"systems": (first,)}))
