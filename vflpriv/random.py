@@ -25,6 +25,7 @@ _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
+_PIECE = 1 << 15
 
 
 def _wrap(value: int) -> int:
@@ -76,13 +77,26 @@ class Stream:
         return torch.stack([_unit(w) for w in words], dim=-1).flatten(-2)[..., :count]
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
-        """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
-        a, b, c, d = (_unit(w) for w in self.words(-(-count // 4), *path, first=first))
+        """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four.
+
+        A long draw is made piece by piece: the integers behind it need several times the memory of the normals.
+        """
+        blocks, piece = -(-count // 4), max(1, _PIECE // len(self.keys))
+        if blocks <= piece or any(isinstance(number, Tensor) for number in path):
+            return self._normal(blocks, *path, first=first)[..., :count]
+        drawn = torch.empty(len(self.keys), 4 * blocks, device=self.keys.device)
+        for start in range(0, blocks, piece):
+            part = self._normal(min(piece, blocks - start), *path, first=first + start)
+            drawn[:, 4 * start : 4 * start + part.shape[1]] = part
+        return drawn[:, :count]
+
+    def _normal(self, blocks: int, *path: int | Tensor, first: int) -> Tensor:
+        a, b, c, d = (_unit(w) for w in self.words(blocks, *path, first=first))
         parts = []
         for radius, turn in ((a, b), (c, d)):
             length, angle = radius.log_().mul_(-2.0).sqrt_(), turn.mul_(2 * math.pi)
             parts += [length * angle.cos(), length * angle.sin()]
-        return torch.stack(parts, dim=-1).flatten(-2)[..., :count]
+        return torch.stack(parts, dim=-1).flatten(-2)
 
 
 def _unit(words: Tensor) -> Tensor:

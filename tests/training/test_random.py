@@ -49,6 +49,13 @@ def test_a_later_block_is_the_tail_of_the_sequence():
     assert torch.equal(stream.normal(12, 1, 2)[:, 8:], stream.normal(4, 1, 2, first=2))
 
 
+def test_a_long_draw_is_the_same_in_pieces(monkeypatch):
+    stream = Stream.of(3, "directions", [0, 1], CPU)
+    whole = stream.normal(1003, 1, 2)
+    monkeypatch.setattr("vflpriv.random._PIECE", 64)
+    assert torch.equal(stream.normal(1003, 1, 2), whole)
+
+
 def test_streams_and_seeds_differ():
     draws = [
         Stream.of(seed, name, [replica], CPU).normal(64)

@@ -1,0 +1,104 @@
+"""Peak memory of one device step: zeroth-order with regenerated directions against back-propagation.
+
+Every tensor that a step allocates is followed until it is freed. What counts is the peak beside the parameters and
+the batch, and the ratio (parameters + peak) / parameters: 1 is a step that needs nothing.
+
+    python benchmarks/memory.py [--width 1024] [--layers 12] [--batch 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from vflpriv.random import Stream
+from vflpriv.training._directions import Directions, Shifted, move_along
+from vflpriv.training._models import Mlp, descend, initialise, size_of
+
+__all__: list[str] = []
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all storages that were allocated under it and are still alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage()._cdata for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)}
+        for tensor in tree_flatten(result)[0]:
+            if isinstance(tensor, Tensor):
+                self._follow(tensor, given)
+        return result
+
+    def _follow(self, tensor: Tensor, given: set[int]) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._known or key in given:
+            return
+        size = storage.nbytes()
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._freed, key, size)
+
+    def _freed(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+
+def peak_of(step: Callable[[], object]) -> int:
+    """The most bytes that were alive at once during a step."""
+    with LiveBytes() as tracker:
+        step()
+    return tracker.peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=64)
+    options = parser.parse_args()
+    model = Mlp([options.width] * (options.layers + 1), activate=True)
+    stream = Stream.of(0, "directions", [0], torch.device("cpu"))
+    parameters = initialise(model, Stream.of(0, "init", [0], torch.device("cpu")), 0)
+    features = torch.randn(options.batch, options.width, generator=torch.Generator().manual_seed(0))
+    own = 4 * size_of(model)
+
+    def zeroth_order(lean: bool) -> None:
+        direction = Directions(stream, [model], None, lean=lean).at(0, 0)
+        pair = [model.apply(Shifted(parameters, direction, step), features) for step in (1e-3, -1e-3)]
+        scalar = (pair[0] - pair[1]).mean((1, 2))
+        move_along(parameters, direction, scalar, rate=1e-3, momentum=0.0, velocity={})
+
+    def first_order() -> None:
+        leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        output = model.apply(leaves, features)
+        gradient = torch.autograd.grad(output, list(leaves.values()), torch.ones_like(output))
+        descend(parameters, dict(zip(leaves, gradient, strict=True)), rate=1e-3, momentum=0.0, velocity={})
+
+    print(f"device model: {options.layers} layers of width {options.width}, {own / 2**20:.1f} MiB; batch {options.batch}")
+    print(f"{'step':<34}{'peak beside the model':>24}{'ratio':>8}")
+    with torch.no_grad():
+        rows = {
+            "dpzv, directions regenerated": peak_of(lambda: zeroth_order(True)),
+            "dpzv, directions held": peak_of(lambda: zeroth_order(False)),
+        }
+    rows["back-propagation (vafl, split)"] = peak_of(first_order)
+    for name, peak in rows.items():
+        print(f"{name:<34}{peak / 2**20:>20.1f} MiB{(own + peak) / own:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
