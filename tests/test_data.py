@@ -66,6 +66,22 @@ def test_blocks_that_are_images_can_be_overridden() -> None:
     assert torch.equal(seen[3, 1], images[0])
 
 
+def test_token_ids_stay_whole_numbers() -> None:
+    ids = torch.tensor([[5, 7, 0], [9, 0, 0]])
+    data = VerticalData(
+        name="text",
+        classes=2,
+        blocks=(ids,),
+        labels=torch.tensor([0, 1]),
+        test_blocks=(ids,),
+        test_labels=torch.tensor([0, 1]),
+    ).checked()
+    assert data.features(0, torch.tensor([1])).dtype == torch.int64
+    seen = data.override([1], blocks={0: torch.tensor([[[3, 3, 3]], [[4, 4, 4]]])}).features(0, torch.tensor([0, 1]))
+    assert seen.dtype == torch.int64
+    assert seen.tolist() == [[[5, 7, 0], [3, 3, 3]], [[5, 7, 0], [4, 4, 4]]]
+
+
 @given(
     records=st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True),
     batch=st.lists(st.integers(0, 5), min_size=1, max_size=8),

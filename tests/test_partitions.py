@@ -22,7 +22,10 @@ images = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)) | st
 )
 
 
-@given(shape=images, how=st.sampled_from(sorted(PARTITIONS)), devices=st.integers(1, 12), keep=st.booleans())
+IMAGES = ("rows", "slices", "patches")
+
+
+@given(shape=images, how=st.sampled_from(IMAGES), devices=st.integers(1, 12), keep=st.booleans())
 def test_every_value_is_held_by_exactly_one_device(shape: tuple[int, ...], how: str, devices: int, keep: bool) -> None:
     data = numbered(*shape)
     try:
@@ -102,6 +105,81 @@ def test_a_block_shares_no_memory_with_its_source() -> None:
     for block in split(data, how="slices", devices=1):
         assert not np.shares_memory(block, data)
         assert block.flags.c_contiguous
+
+
+@given(views=st.lists(st.integers(1, 5), min_size=1, max_size=7), devices=st.integers(1, 8))
+def test_a_view_is_never_cut(views: list[int], devices: int) -> None:
+    data = numbered(3, sum(views))
+    if devices > len(views):
+        for how in ("views", "first-views"):
+            with pytest.raises(InputError, match=f"at most {len(views)} for partition '{how}'"):
+                split(data, how=how, devices=devices, views=views)
+        return
+    blocks = split(data, how="views", devices=devices, views=views)
+    assert np.array_equal(np.concatenate(blocks, axis=1), data)
+    edges = set(np.cumsum(views).tolist())
+    assert set(np.cumsum([block.shape[1] for block in blocks]).tolist()) <= edges
+    first = split(data, how="first-views", devices=devices, views=views)
+    assert [block.shape[1] for block in first] == views[:devices]
+    assert np.array_equal(np.concatenate(first, axis=1), data[:, : sum(views[:devices])])
+
+
+def test_views_that_are_pictures_go_whole_to_a_device() -> None:
+    data = numbered(2, 12, 4, 5)
+    blocks = split(data, how="views", devices=5, keep_shape=True, views=(1,) * 12)
+    assert [block.shape for block in blocks] == [(2, 3, 4, 5)] * 2 + [(2, 2, 4, 5)] * 3
+    assert np.array_equal(np.concatenate(blocks, axis=1), data)
+    assert [b.shape for b in split(data, how="first-views", devices=2, views=(1,) * 12)] == [(2, 20)] * 2
+    assert [b.shape for b in split(data, how="slices", devices=2, views=(1,) * 12)] == [(2, 120)] * 2
+
+
+@given(
+    lengths=st.lists(st.integers(0, 11), min_size=1, max_size=5), width=st.integers(11, 13), devices=st.integers(1, 11)
+)
+def test_segments_share_each_texts_tokens_evenly(lengths: list[int], width: int, devices: int) -> None:
+    ids = np.where(np.arange(width) < np.array(lengths)[:, None], np.arange(1, width + 1), 0)
+    blocks = split(ids, how="segments", devices=devices)
+    assert all(block.dtype == np.int64 and block.shape[1] == -(-width // devices) for block in blocks)
+    for record, length in enumerate(lengths):
+        runs = [block[record][block[record] != 0].tolist() for block in blocks]
+        assert [token for run in runs for token in run] == list(range(1, length + 1))
+        sizes = [len(run) for run in runs]
+        assert max(sizes) - min(sizes) <= 1
+        for block, run in zip(blocks, runs, strict=True):
+            assert block[record].tolist() == run + [0] * (block.shape[1] - len(run))
+
+
+def test_only_token_ids_stay_whole_numbers() -> None:
+    ids = np.arange(1, 13).reshape(2, 6)
+    assert {block.dtype for block in split(ids, how="slices", devices=2)} == {np.dtype(np.int64)}
+    for other in (ids.astype(np.uint8), ids.astype(np.float64)):
+        assert {block.dtype for block in split(other, how="slices", devices=2)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "views", "message"),
+    [
+        (np.zeros((3, 8)), "segments", None, "since these records are not token ids"),
+        (np.zeros((3, 8, 8), np.int64), "segments", None, "since these records are not token ids"),
+        (np.zeros((3, 8)), "views", None, "since these records have no views"),
+        (np.zeros((3, 8)), "first-views", None, "since these records have no views"),
+        (np.zeros((3, 8)), "views", (4, 5), "data.views = 9: expected 8"),
+        (np.zeros((3, 8)), "rows", (4, 4), "since these records are not images"),
+        (np.zeros((3, 8, 4, 4)), "patches", (4, 4), "since these records are several pictures each"),
+        (np.zeros((3, 8), np.int64), "patches", None, "since these records are not images"),
+    ],
+)
+def test_records_that_cannot_be_cut_this_way(
+    data: NDArray[np.float64], how: str, views: tuple[int, ...] | None, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        split(data, how=how, devices=2, views=views)
+    assert message in str(caught.value)
+
+
+def test_every_partition_is_described() -> None:
+    assert set(PARTITIONS) == {*IMAGES, "views", "first-views", "segments"}
+    assert all(PARTITIONS.values())
 
 
 @pytest.mark.parametrize(

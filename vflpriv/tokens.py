@@ -28,9 +28,8 @@ VOCABULARY = 1 << 14
 
 Tokenizer = Callable[[str], Sequence[int]]
 
-_MARKUP = re.compile(r"<[^<>]{1,80}>")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,80}>")
 _WORDS = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
-_PIECES = re.compile(r"[^\W_]+|[^\w\s]|_")
 _LONGEST = 100
 
 
@@ -48,6 +47,18 @@ def hashed(text: str) -> list[int]:
     (3, [])
     """
     return [_bucket(word) for word in _WORDS.findall(_MARKUP.sub(" ", text.lower()))]
+
+
+@lru_cache(maxsize=1 << 12)
+def _spaced(character: str) -> str:
+    """A character as BERT's tokenizer sees it: punctuation is a word, accents and what cannot be seen are dropped."""
+    kind = unicodedata.category(character)
+    if character in "\t\n\r" or kind == "Zs":
+        return " "
+    if kind == "Mn" or kind.startswith("C"):
+        return ""
+    punctuation = kind.startswith("P") or (character.isascii() and not character.isalnum())
+    return f" {character} " if punctuation else character
 
 
 class WordPiece:
@@ -76,8 +87,7 @@ class WordPiece:
 
     def __call__(self, text: str) -> list[int]:
         plain = unicodedata.normalize("NFD", _MARKUP.sub(" ", text).lower())
-        plain = "".join(c for c in plain if unicodedata.category(c) != "Mn")
-        return [number for word in _PIECES.findall(plain) for number in self._pieces(word)]
+        return [number for word in "".join(map(_spaced, plain)).split() for number in self._pieces(word)]
 
     def _pieces(self, word: str) -> list[int]:
         if word not in self._known:
