@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -85,9 +84,9 @@ def test_sampling_that_can_be_seen_amplifies_less(unit):
 
 def test_thousand_different_gaussians_are_one():
     exposure = expose(*(event(Gaussian(float(std))) for std in np.linspace(20, 60, 1000)))
-    start = time.perf_counter()
-    assert PrvAccountant().budget(exposure, DELTA).upper == pytest.approx(3.94153, abs=1e-5)
-    assert time.perf_counter() - start < 1
+    budget = PrvAccountant().budget(exposure, DELTA)
+    assert budget.upper == pytest.approx(3.94153, abs=1e-5)
+    assert budget.mu is not None, "composed in closed form, no grid"
 
 
 def exact_coins(epsilon: float, count: int, delta: float) -> float:

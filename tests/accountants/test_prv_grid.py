@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -22,9 +21,7 @@ MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
 
 def test_a_mesh_that_would_not_fit_falls_back_to_rdp_and_says_so():
     exposure = expose(event(Gaussian(20.0), 1.0, 10**12, 1e-4))
-    start = time.perf_counter()
     budget = PrvAccountant().budget(exposure, 1e-5)
-    assert time.perf_counter() - start < 10
     assert budget.upper == RdpAccountant().budget(exposure, 1e-5).upper < math.inf
     assert budget.lower == 0
     assert "Rényi" in budget.method
@@ -60,10 +57,14 @@ def test_the_grid_is_checked_before_it_is_allocated(monkeypatch):
     ],
     ids=["dp-sgd", "label", "catastrophe", "mix", "coins"],
 )
-def test_budgets_are_tight_and_quick(exposure):
-    start = time.perf_counter()
+def test_budgets_are_tight_with_bounded_work(exposure, monkeypatch):
+    """Work is counted in points transformed: the same on every machine, which seconds are not."""
+    points = []
+    convolve = _composition._convolve
+    counting = lambda parts, n: points.append(n * len(parts)) or convolve(parts, n)  # noqa: E731
+    monkeypatch.setattr(_composition, "_convolve", counting)
     budget = PrvAccountant().budget(exposure, 1e-6)
-    assert time.perf_counter() - start < 5
+    assert sum(points) <= _composition.MAX_WORK
     assert budget.lower >= 0.99 * budget.upper
     assert "privacy-loss distribution" in budget.method
 
