@@ -12,6 +12,11 @@ __all__ = ["LabelDirect"]
 
 _WHY_NOT = {
     "zo-scalar": "the server sends one scalar for the whole batch",
+    "losses": "the server sends losses of the whole batch",
+    "loss-difference": "the server sends one loss difference for the whole batch",
+    "loss-differences": "the server sends loss differences, not gradients",
+    "admm-variables": "the server sends dual variables, not gradients",
+    "summed-logits": "the server sends summed logits to devices that hold the labels",
     "embedding-gradient": "gradients of embeddings have no entry for each class",
 }
 

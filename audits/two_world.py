@@ -67,9 +67,10 @@ def likelihood_ratio(view: View, ledger: Ledger) -> Tensor:
     state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form.
     """
     stds = {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
+    # What carries no noise needs no statistics: it is in the ledger as unprotected.
     total = torch.zeros(())
     for message in view.messages:
-        for name, either in message.worlds.items():
+        for name, either in message.worlds.items() if message.kind in stds else ():
             value = message.tensors[name]
             gap = (value - either[:, 1]).square() - (value - either[:, 0]).square()
             total = total.to(gap.device) + gap.reshape(len(gap), -1).sum(1) / (2 * stds[message.kind] ** 2)

@@ -88,7 +88,8 @@ def main() -> None:
         gradient = torch.autograd.grad(output, list(leaves.values()), torch.ones_like(output))
         descend(parameters, dict(zip(leaves, gradient, strict=True)), rate=1e-3, momentum=0.0, velocity={})
 
-    print(f"device model: {options.layers} layers of width {options.width}, {own / 2**20:.1f} MiB; batch {options.batch}")
+    model_size = f"{options.layers} layers of width {options.width}, {own / 2**20:.1f} MiB"
+    print(f"device model: {model_size}; batch {options.batch}")
     print(f"{'step':<34}{'peak beside the model':>24}{'ratio':>8}")
     with torch.no_grad():
         rows = {

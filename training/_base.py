@@ -41,10 +41,17 @@ class EngineSettings(BaseModel):
     device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
     server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
+    server_momentum: float | None = Field(None, ge=0, lt=1, description="of the server's; as the devices' if not given")
+    weight_decay: float = Field(0.0, ge=0, description="ℓ2 weight decay of every first-order update")
     label_protection: Literal["none", "alibi", "rr"] = Field(
         "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
     )
     label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
+
+    @property
+    def top_momentum(self) -> float:
+        """The momentum of the server's update."""
+        return self.momentum if self.server_momentum is None else self.server_momentum
 
     @property
     def label_mechanism(self) -> LabelMechanism | None:
@@ -91,6 +98,7 @@ class Engine(ABC):
     source: ClassVar[str]
     settings_type: ClassVar[type[EngineSettings]]
     asynchronous: ClassVar[bool]
+    label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
 
     def __init__(
         self,
@@ -128,7 +136,7 @@ class Engine(ABC):
         releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
         if mechanism is not None:
             releases = protected(releases, mechanism, schedule.rounds)
-        return Ledger(schedule=schedule, releases=releases)
+        return Ledger(schedule=schedule, releases=releases, label_holders=cls.label_holders)
 
     @staticmethod
     @abstractmethod
@@ -152,6 +160,7 @@ class Engine(ABC):
             batching=settings.schedule,
             activation=settings.activation if cls.asynchronous else Activation.ALL,
             rates=settings.rates if cls.asynchronous else None,
+            together=getattr(settings, "together", None) or devices,
             records=records,
             batch_size=settings.batch_size,
             rounds=settings.rounds,
@@ -178,6 +187,18 @@ class Engine(ABC):
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         """What the active devices send; engines that compute them all at once override this one."""
         return {m: self.uplink(round_, m, records) for m in members}
+
+    def questions(self, round_: int) -> Mapping[int, Tensor]:
+        """The devices that the server asks for more before it answers, and the records it asks for."""
+        return {}
+
+    def answer(self, round_: int, m: int, records: Tensor) -> Payload:
+        """What device m sends when it is asked."""
+        raise TypeError(f"Expected {type(self).__name__} to define answer() beside questions().")
+
+    def receive(self, m: int, records: Tensor, answer: Mapping[str, Tensor]) -> None:
+        """What the server does with an answer."""
+        raise TypeError(f"Expected {type(self).__name__} to define receive() beside questions().")
 
     @abstractmethod
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
@@ -216,6 +237,9 @@ class Engine(ABC):
         members = self.schedule.members(round_)
         sent = self.uplinks(round_, members, records)
         uplinks = {m: _send(wire, round_, device(m), SERVER, payload, records) for m, payload in sent.items()}
+        for m, asked in self.questions(round_).items():
+            _send(wire, round_, SERVER, device(m), Payload("refresh-request", {}), asked)
+            self.receive(m, asked, _send(wire, round_, device(m), SERVER, self.answer(round_, m, asked), asked))
         answers = self.serve(round_, records, uplinks)
         replies = {m: _send(wire, round_, SERVER, device(m), payload, records) for m, payload in answers.items()}
         self.updates(round_, records, replies)

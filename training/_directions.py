@@ -1,9 +1,10 @@
-"""Random directions on the √d-sphere over all of a party's parameters at once, regenerated from their seed."""
+"""Random directions over all of a party's parameters at once, regenerated from their seed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +12,10 @@ from torch import Tensor
 from vflpriv.random import Stream
 from vflpriv.training._models import Model, descend, size_of
 
-__all__ = ["Direction", "Directions", "Shifted", "move_along"]
+__all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
+
+Law = Literal["root-sphere", "sphere", "gaussian"]
+"""Uniform on the sphere of radius √d, uniform on the unit sphere, or standard normal."""
 
 _PREFETCH = 1 << 18
 _PREFETCH_ROUNDS = 64
@@ -32,16 +36,22 @@ class _Layout:
 
 
 class Direction(Mapping[str, Tensor]):
-    """u = √d · g/‖g‖, g standard normal over all d parameters of the party. Indexing gives one parameter's part.
+    """u = √d · g/‖g‖, g/‖g‖ or g, g standard normal over all d parameters of the party. Indexing gives one part.
+
+    `factor` is φ(d) of vfl-cascaded eq. (2), for which E[φ(d) u uᵀ] is the identity: d on the unit sphere, else 1.
 
     With `flat` the normals are held; without it each part is drawn anew when it is asked for (MeZO), so that a step
     needs the memory of one parameter, not of the model.
     """
 
-    def __init__(self, layout: _Layout, stream: Stream, path: tuple[int, int], flat: Tensor | None) -> None:
+    def __init__(self, layout: _Layout, stream: Stream, path: tuple[int, int], flat: Tensor | None, law: Law) -> None:
         self._layout, self._stream, self._path, self._flat = layout, stream, path, flat
-        square = sum(self._normal(name).square().sum(1) for name in layout.shapes)
-        self._scale = math.sqrt(layout.size) * torch.rsqrt(torch.as_tensor(square))
+        self.factor = float(layout.size) if law == "sphere" else 1.0
+        self._scale: Tensor | None = None
+        if law != "gaussian":
+            norms = [torch.linalg.vector_norm(self._normal(name), dim=1) for name in layout.shapes]
+            radius = 1.0 if law == "sphere" else math.sqrt(layout.size)
+            self._scale = radius * torch.rsqrt(torch.stack(norms).square().sum(0))
 
     def _normal(self, name: str) -> Tensor:
         count, first = math.prod(self._layout.shapes[name]), self._layout.first[name]
@@ -50,7 +60,16 @@ class Direction(Mapping[str, Tensor]):
         return self._stream.normal(count, *self._path, first=first)
 
     def __getitem__(self, name: str) -> Tensor:
-        return (self._normal(name) * self._scale.unsqueeze(1)).reshape(-1, *self._layout.shapes[name])
+        part = self._normal(name)
+        if self._scale is not None:
+            scale = self._scale.unsqueeze(1)
+            part = part * scale if self.held else part.mul_(scale)
+        return part.reshape(-1, *self._layout.shapes[name])
+
+    @property
+    def held(self) -> bool:
+        """Whether the normals are kept; if not, what indexing gives is nobody else's and may be overwritten."""
+        return self._flat is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layout.shapes)
@@ -66,7 +85,10 @@ class Shifted(Mapping[str, Tensor]):
         self._parameters, self._direction, self._step = parameters, direction, step
 
     def __getitem__(self, name: str) -> Tensor:
-        return torch.add(self._parameters[name], self._direction[name], alpha=self._step)
+        own, part = self._parameters[name], self._direction[name]
+        if self._direction.held:
+            return torch.add(own, part, alpha=self._step)
+        return part.mul_(self._step).add_(own)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
@@ -82,8 +104,16 @@ class Directions:
     numbers are the same. `turns` is the one active device of each round, None if there are several.
     """
 
-    def __init__(self, stream: Stream, models: Sequence[Model], turns: Sequence[int] | None, *, lean: bool) -> None:
-        self._stream, self._lean = stream, lean
+    def __init__(
+        self,
+        stream: Stream,
+        models: Sequence[Model],
+        turns: Sequence[int] | None,
+        *,
+        lean: bool = False,
+        law: Law = "root-sphere",
+    ) -> None:
+        self._stream, self._lean, self._law = stream, lean, law
         self._layouts = [_Layout(model) for model in models]
         self._turns = turns or ()
         longest = max(layout.length for layout in self._layouts)
@@ -95,7 +125,7 @@ class Directions:
         """The direction of one party in one round; the server is the party behind the last device."""
         layout = self._layouts[party]
         flat = None if self._lean else self._flat(round_, party)
-        return Direction(layout, self._stream, (round_, party), flat)
+        return Direction(layout, self._stream, (round_, party), flat, self._law)
 
     def _flat(self, round_: int, party: int) -> Tensor:
         if self._chunk == 1:
@@ -123,5 +153,6 @@ def move_along(
     """w -= rate · scalar · u in place, with heavy-ball momentum if asked for; `scalar` is (R,)."""
     for name, value in parameters.items():
         part = direction[name]
-        step = {name: part * scalar.reshape(-1, *(1 for _ in part.shape[1:]))}
+        each = scalar.reshape(-1, *(1 for _ in part.shape[1:]))
+        step = {name: part * each if direction.held else part.mul_(each)}
         descend({name: value}, step, rate=rate, momentum=momentum, velocity=velocity)

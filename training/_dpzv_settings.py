@@ -6,18 +6,16 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from vflpriv.schedules import Activation
-from vflpriv.training._base import EngineSettings
+from vflpriv.training._async import AsyncSettings
+from vflpriv.training._zo_settings import ZoSettings
 from vflpriv.views import Adversary
 
 __all__ = ["DpzvSettings"]
 
 
-class DpzvSettings(EngineSettings):
+class DpzvSettings(AsyncSettings, ZoSettings):
     """Settings of DPZV; C = 10 and λ = 1e-3 are the paper's."""
 
-    activation: Activation = Field(Activation.CLOCKS, description="independent Poisson clocks, or round-robin")
-    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
     smoothing: float = Field(1e-3, gt=0, description="λ, the step of the finite difference")
     clip: float = Field(10.0, gt=0, description="C, the bound of each record's finite difference")
     clip_rule: Literal["two-sided", "paper"] = Field(

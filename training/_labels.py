@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,10 +112,12 @@ def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: 
     """The releases of an engine that only ever reads noised labels: of a label they tell nothing beyond those."""
     rest = []
     for release in releases:
-        bounds = {unit: bound for unit, bound in release.sensitivity.items() if unit is not Unit.LABEL}
         leak = release.leak
         if leak is not None:
-            kept = {unit: bound for unit, bound in leak.sensitivity.items() if unit is not Unit.LABEL}
-            leak = replace(leak, sensitivity=kept)
-        rest.append(replace(release, sensitivity=bounds, leak=leak))
+            leak = replace(leak, sensitivity=_without_labels(leak.sensitivity))
+        rest.append(replace(release, sensitivity=_without_labels(release.sensitivity), leak=leak))
     return (*rest, mechanism.release(rounds))
+
+
+def _without_labels(bounds: Mapping[Unit, float]) -> dict[Unit, float]:
+    return {unit: bound for unit, bound in bounds.items() if unit != Unit.LABEL}

@@ -54,13 +54,23 @@ def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def descend(
-    parameters: Parameters, gradient: Parameters, *, rate: float, momentum: float, velocity: dict[str, Tensor]
+    parameters: Parameters,
+    gradient: Parameters,
+    *,
+    rate: float,
+    momentum: float,
+    velocity: dict[str, Tensor],
+    weight_decay: float = 0.0,
 ) -> None:
-    """w -= rate · gradient in place, with heavy-ball momentum if asked for."""
+    """w -= rate · gradient in place, with heavy-ball momentum and ℓ2 weight decay if asked for."""
     for name, value in parameters.items():
         step = gradient[name]
-        if momentum:
-            step = velocity[name] = step + momentum * velocity[name] if name in velocity else step
+        if momentum and name in velocity:
+            step = velocity[name].mul_(momentum).add_(step)
+        elif momentum:
+            step = velocity[name] = step.clone()
+        if weight_decay:
+            step = (step.add_ if momentum else step.add)(value, alpha=weight_decay)
         value.sub_(step, alpha=rate)
 
 

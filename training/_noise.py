@@ -30,7 +30,7 @@ class NoiseSource:
 
     def tensor(self, shape: tuple[int, ...], round_: int, party: int) -> Tensor:
         """(R, *shape) normals for what one party lets out in this round."""
-        return self._draw(math.prod(shape), round_, 1 + party).reshape(-1, *shape)
+        return self._draw(math.prod(shape), round_, 1 + party).reshape(len(self._stream.keys), *shape)
 
     def _draw(self, count: int, *path: int) -> Tensor:
         keys = self._stream.keys

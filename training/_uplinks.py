@@ -43,7 +43,7 @@ def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[s
     if settings.protection == "client":
         return {"embeddings": ClientClip(noise_std=settings.noise_std, clip=settings.clip)}
     if settings.protection == "embedding":
-        size = schedule.batch_size
+        size = max(schedule.batch_size, int(schedule.size.max(initial=0)))  # a Poisson batch can be larger than B
         return {"embeddings": EmbeddingClip(noise_std=settings.noise_std, clip=settings.clip, batch_size=size)}
     return {"embeddings": NoNoise(depends_on=FEATURE_UNITS)}
 

@@ -1,8 +1,8 @@
-"""How a zeroth-order engine's server learns: as published (sgd, zo), or with a guarantee (joint, dp-sgd, dp-zo)."""
+"""How a zeroth-order engine's server learns: as published (sgd, zo, zo-one-sided), or with a guarantee (the others)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -15,20 +15,33 @@ from vflpriv.training._mechanisms import Mechanism, ScalarMean, VectorMean
 from vflpriv.training._models import Model, Parameters, descend
 from vflpriv.training._noise import NoiseSource
 
-__all__ = ["SERVER_UPDATES", "Losses", "ServerSettings", "ServerStep", "server_mechanism"]
+__all__ = [
+    "SERVER_UPDATES",
+    "Losses",
+    "ServerSettings",
+    "ServerStep",
+    "ServerUpdate",
+    "StepSettings",
+    "server_mechanism",
+]
 
 
-class ServerSettings(Protocol):
+class StepSettings(Protocol):
     """The settings a server update reads."""
 
     @property
-    def server_update(self) -> str: ...
-    @property
     def smoothing(self) -> float: ...
     @property
-    def server_rate(self) -> float: ...
+    def top_momentum(self) -> float: ...
     @property
-    def momentum(self) -> float: ...
+    def weight_decay(self) -> float: ...
+
+
+class ServerSettings(StepSettings, Protocol):
+    """The settings of a server update that may add noise of its own."""
+
+    @property
+    def server_update(self) -> str: ...
     @property
     def server_clip(self) -> float: ...
     @property
@@ -64,23 +77,25 @@ class Losses:
 class ServerStep:
     """All the server has in hand in one round."""
 
-    settings: ServerSettings
+    settings: StepSettings
+    rate: float
     model: Model
     parameters: dict[str, Tensor]
     velocity: dict[str, Tensor]
     rows: Tensor
-    """(R, B, all embeddings): the table's rows of the batch, stale for the other devices."""
-    columns: slice
-    mean: Tensor
+    """(R, B, all embeddings): fresh for the active devices, stale for the others."""
     labels: Tensor
     batch_size: int
     round: int
     party: int
-    directions: Directions
-    noise: NoiseSource
+    directions: Directions | None = None
+    noise: NoiseSource | None = None
+    mechanism: Mechanism | None = None
+    """What clips and noises the server's own step, where something does."""
 
     @cached_property
     def direction(self) -> Direction:
+        assert self.directions is not None
         return self.directions.at(self.round, self.party)
 
     @property
@@ -89,25 +104,40 @@ class ServerStep:
         step = self.settings.smoothing
         return Shifted(self.parameters, self.direction, step), Shifted(self.parameters, self.direction, -step)
 
-    def inputs(self, embedding: Tensor) -> Tensor:
-        """The table's rows with the active device's columns replaced."""
-        return torch.cat((self.rows[..., : self.columns.start], embedding, self.rows[..., self.columns.stop :]), dim=-1)
+    def replaced(self, columns: slice, embedding: Tensor) -> Tensor:
+        """The rows with one device's columns replaced."""
+        return torch.cat((self.rows[..., : columns.start], embedding, self.rows[..., columns.stop :]), dim=-1)
 
-    def losses(self, parameters: Parameters, embedding: Tensor) -> Losses:
-        return Losses(torch.log_softmax(self.model.apply(parameters, self.inputs(embedding)), dim=-1))
+    def losses(self, parameters: Parameters, rows: Tensor) -> Losses:
+        return Losses(torch.log_softmax(self.model.apply(parameters, rows), dim=-1))
+
+    @cached_property
+    def plain(self) -> Tensor:
+        """(R, B) losses at w0 of the rows as they are."""
+        return self.losses(self.parameters, self.rows).of(self.labels)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """(R,) sum over the batch, divided by the nominal B."""
+        return values.sum(1) / self.batch_size
 
     def own_differences(self) -> Tensor:
         """(R, B) the server's own finite differences, divided by 2λ as in dpzv-journal eq. (3)."""
-        plus, minus = (self.losses(p, self.mean).of(self.labels) for p in self.pair)
+        plus, minus = (self.losses(p, self.rows).of(self.labels) for p in self.pair)
         return (plus - minus) / (2 * self.settings.smoothing)
+
+    def noised(self, values: Tensor, normals: Callable[[NoiseSource], Tensor]) -> Tensor:
+        """What the server's own mechanism makes of one value a record."""
+        assert self.mechanism is not None
+        assert self.noise is not None
+        return self.mechanism.release(self.mechanism.noiseless(values), normals(self.noise))
 
     def along(self, scalar: Tensor) -> None:
         move_along(
             self.parameters,
             self.direction,
             scalar,
-            rate=self.settings.server_rate,
-            momentum=self.settings.momentum,
+            rate=self.rate,
+            momentum=self.settings.top_momentum,
             velocity=self.velocity,
         )
 
@@ -115,29 +145,30 @@ class ServerStep:
         descend(
             self.parameters,
             gradient,
-            rate=self.settings.server_rate,
-            momentum=self.settings.momentum,
+            rate=self.rate,
+            momentum=self.settings.top_momentum,
             velocity=self.velocity,
+            weight_decay=self.settings.weight_decay,
         )
 
 
 class ServerUpdate:
-    """A rule: which w0 the device's two evaluations use, and how w0 moves afterwards."""
+    """A rule: which w0 the device's two evaluations use, and how w0 moves afterwards; `delta` is what was released."""
 
     def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
         return step.parameters, step.parameters
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         raise TypeError(f"Expected {type(self).__name__} to define apply().")
 
 
 class Sgd(ServerUpdate):
     """Plain first-order step on the labels (published, option ii): w0 then carries them into every later release."""
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_() for name, value in step.parameters.items()}
-            loss = step.losses(leaves, step.mean).of(step.labels).sum() / step.batch_size
+            loss = step.losses(leaves, step.rows).of(step.labels).sum() / step.batch_size
             gradient = torch.autograd.grad(loss, list(leaves.values()))
         step.against(dict(zip(leaves, gradient, strict=True)))
 
@@ -145,8 +176,17 @@ class Sgd(ServerUpdate):
 class Zo(ServerUpdate):
     """Plain zeroth-order step on the labels (published, option i): the same leak."""
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
-        step.along(step.own_differences().sum(1) / step.batch_size)
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        step.along(step.mean(step.own_differences()))
+
+
+class ZoOneSided(ServerUpdate):
+    """w0 -= η φ(d)/μ [f(w0 + μu0) - f(w0)] u0 (vfl-cascaded eq. 2 for the server; Algorithm 2, lines 9 and 10)."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        mu = step.settings.smoothing
+        ahead = step.losses(Shifted(step.parameters, step.direction, mu), step.rows).of(step.labels)
+        step.along(step.mean(ahead - step.plain) * (step.direction.factor / mu))
 
 
 class Joint(ServerUpdate):
@@ -158,37 +198,32 @@ class Joint(ServerUpdate):
     def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
         return step.pair
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        assert delta is not None
         step.along(delta)
 
 
 class DpZo(ServerUpdate):
     """The zeroth-order step with a clip and noise of its own."""
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
-        mechanism = server_mechanism(step.settings, step.batch_size)
-        assert mechanism is not None
-        step.along(mechanism.release(mechanism.noiseless(step.own_differences()), step.noise.scalar(step.round)))
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        step.along(step.noised(step.own_differences(), lambda noise: noise.scalar(step.round)))
 
 
 class DpSgd(ServerUpdate):
     """The first-order step with per-record clipping and noise."""
 
-    def apply(self, step: ServerStep, delta: Tensor) -> None:
-        mechanism = server_mechanism(step.settings, step.batch_size)
-        assert mechanism is not None
-
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         gradients = self._per_record(step)
         flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
-        normals = step.noise.tensor((flat.shape[-1],), step.round, step.party)
-        released = mechanism.release(mechanism.noiseless(flat), normals)
+        released = step.noised(flat, lambda noise: noise.tensor((flat.shape[-1],), step.round, step.party))
         parts = released.split([value[0, 0].numel() for value in gradients.values()], dim=-1)
         step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
 
     @staticmethod
     def _per_record(step: ServerStep) -> dict[str, Tensor]:
         """(R, B, *shape) gradients: each record gets a copy of the parameters, as if it were a replica of its own."""
-        rows, count = step.inputs(step.mean), step.labels.shape[1]
+        rows, count = step.rows, step.labels.shape[1]
         with torch.enable_grad():
             leaves = {n: v.repeat_interleave(count, 0).requires_grad_() for n, v in step.parameters.items()}
             logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
@@ -200,6 +235,7 @@ class DpSgd(ServerUpdate):
 SERVER_UPDATES: Mapping[str, ServerUpdate] = {
     "sgd": Sgd(),
     "zo": Zo(),
+    "zo-one-sided": ZoOneSided(),
     "joint": Joint(),
     "dp-sgd": DpSgd(),
     "dp-zo": DpZo(),

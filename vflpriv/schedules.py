@@ -163,7 +163,7 @@ def _activate(
     if activation is Activation.ALL:
         return np.ones((rounds, devices), dtype=np.bool_)
     if activation is Activation.ROUND_ROBIN:
-        return np.arange(devices) == (np.arange(rounds) % devices)[:, None]
+        return np.asarray(np.arange(devices) == (np.arange(rounds) % devices)[:, None])
     if activation is Activation.SEVERAL and not 1 <= together <= devices:
         raise InputError("together", together, f"1 to {devices} devices")
     weights = np.ones(devices) if rates is None else np.asarray(rates, dtype=np.float64)

@@ -8,7 +8,18 @@ import numpy as np
 
 __all__ = ["STREAMS", "derive", "host_generator"]
 
-STREAMS = ("init", "batches", "activation", "directions", "noise", "server-noise", "labels", "canary", "search")
+STREAMS = (
+    "init",
+    "batches",
+    "activation",
+    "directions",
+    "noise",
+    "server-noise",
+    "labels",
+    "dropout",
+    "canary",
+    "search",
+)
 
 
 def derive(seed: int, stream: str, *path: int) -> int:

@@ -69,7 +69,7 @@ def test_overrides_reach_any_field(tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (('name = "dpzv"', 'name = "dpvz"'), "engine = 'dpvz': expected one of dpzv, split"),
+        (('name = "dpzv"', 'name = "dpvz"'), "engine = 'dpvz': expected one of "),
         (("batch_size = 32", "batch_size = 1438"), "system.dpzv.engine.batch_size = 1438: expected at most the 1437"),
         (("batch_size = 32", 'batch_size = "many"'), "system.dpzv.engine.batch_size = 'many': expected a whole number"),
         (("batch_size = 32", 'batch_size = "32"'), "system.dpzv.engine.batch_size = '32': expected a whole number"),

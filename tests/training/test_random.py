@@ -82,3 +82,10 @@ def test_normals_pass_kolmogorov_smirnov_and_a_tenth_too_wide_fails(source):
 def test_unknown_streams_are_refused():
     with pytest.raises(ValueError, match="one of init"):
         derive(0, "nois")
+
+
+def test_noise_for_an_empty_batch_is_empty():
+    from vflpriv.training._noise import NoiseSource
+
+    source = NoiseSource(Stream.of(0, "noise", [0, 1], CPU), secure=False)
+    assert source.tensor((0, 4), 3, 1).shape == (2, 0, 4)

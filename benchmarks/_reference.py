@@ -1,0 +1,194 @@
+"""Straightforward VFL training, the way published code is built: a module and an optimiser a client, in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+__all__ = ["REFERENCES", "Reference"]
+
+DECAY = 1e-3
+
+
+class Reference:
+    """Clients with an MLP each (ReLU behind both layers) and an optimiser each; a variant overrides `round`."""
+
+    def __init__(self, features: Sequence[int], *, hidden: int, embedding: int, classes: int, rate: float) -> None:
+        torch.manual_seed(0)
+        self.classes, self.embedding = classes, embedding
+        self.clients = [
+            nn.Sequential(nn.Linear(n, hidden), nn.ReLU(), nn.Linear(hidden, embedding), nn.ReLU()) for n in features
+        ]
+        self.optimisers = [self._sgd(client, rate, 0.9) for client in self.clients]
+        self.build(rate)
+
+    @staticmethod
+    def _sgd(module: nn.Module, rate: float, momentum: float = 0.0) -> torch.optim.Optimizer:
+        return torch.optim.SGD(module.parameters(), lr=rate, momentum=momentum, weight_decay=DECAY)
+
+    def build(self, rate: float) -> None:
+        """The server's part."""
+        self.server = nn.Linear(self.embedding * len(self.clients), self.classes, bias=False)
+        self.server_optimiser = self._sgd(self.server, rate)
+
+    def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
+        output: Tensor = self.server(torch.cat(list(embeddings), dim=1))
+        return output
+
+    def predict(self, blocks: Sequence[Tensor]) -> Tensor:
+        with torch.no_grad():
+            return self.logits([client(x) for client, x in zip(self.clients, blocks, strict=True)])
+
+    def server_step(self, embeddings: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
+        """Update the server, then the gradients of the embeddings under the new server."""
+        self.server_optimiser.zero_grad()
+        cross_entropy(self.logits([e.detach() for e in embeddings]), labels).backward()
+        self.server_optimiser.step()
+        leaves = [e.detach().requires_grad_() for e in embeddings]
+        cross_entropy(self.logits(leaves), labels).backward()
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    def round(self, blocks: Sequence[Tensor], labels: Tensor, ids: Tensor) -> None:
+        embeddings = [client(x) for client, x in zip(self.clients, blocks, strict=True)]
+        gradients = self.server_step(embeddings, labels)
+        for optimiser, embedding, gradient in zip(self.optimisers, embeddings, gradients, strict=True):
+            optimiser.zero_grad()
+            embedding.backward(gradient)
+            optimiser.step()
+
+
+class Vafl(Reference):
+    """Embeddings combined with learnable weights under one linear layer."""
+
+    def build(self, rate: float) -> None:
+        self.server = nn.Linear(self.embedding, self.classes, bias=False)
+        self.weights = nn.Parameter(torch.full((len(self.clients),), 1 / len(self.clients)))
+        parameters = [*self.server.parameters(), self.weights]
+        self.server_optimiser = torch.optim.SGD(parameters, lr=rate, weight_decay=DECAY)
+
+    def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
+        output: Tensor = self.server(sum(w * e for w, e in zip(self.weights, embeddings, strict=True)))
+        return output
+
+
+class FedBcd(Reference):
+    """Five local steps with the same gradient."""
+
+    steps = 5
+
+    def round(self, blocks: Sequence[Tensor], labels: Tensor, ids: Tensor) -> None:
+        with torch.no_grad():
+            embeddings = [client(x) for client, x in zip(self.clients, blocks, strict=True)]
+        gradients = self.server_step(embeddings, labels)
+        for client, optimiser, x, gradient in zip(self.clients, self.optimisers, blocks, gradients, strict=True):
+            for _ in range(self.steps):
+                optimiser.zero_grad()
+                client(x).backward(gradient)
+                optimiser.step()
+
+
+class Fdml(Reference):
+    """Every client has a head of its own and knows the labels; the server only sums."""
+
+    def build(self, rate: float) -> None:
+        heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
+        self.clients = [nn.Sequential(*client, head) for client, head in zip(self.clients, heads, strict=True)]
+        self.optimisers = [self._sgd(client, rate, 0.9) for client in self.clients]
+
+    def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(embeddings)).sum(0)
+
+    def round(self, blocks: Sequence[Tensor], labels: Tensor, ids: Tensor) -> None:
+        outputs = [client(x) for client, x in zip(self.clients, blocks, strict=True)]
+        total = self.logits([o.detach() for o in outputs])
+        for optimiser, output in zip(self.optimisers, outputs, strict=True):
+            optimiser.zero_grad()
+            cross_entropy(total - output.detach() + output, labels).backward()
+            optimiser.step()
+
+
+class Vimadmm(Reference):
+    """ADMM with linear heads at the server; z by scipy's L-BFGS-B, one record after the other."""
+
+    steps, penalty, split = 20, 1.0, True
+
+    def build(self, rate: float) -> None:
+        self.heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
+        self.head_optimisers = [self._sgd(head, rate, 0.0 if self.split else 0.9) for head in self.heads]
+        self.duals: dict[int, np.ndarray] = {}
+
+    def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
+        outputs = [head(e) for head, e in zip(self.heads, embeddings, strict=True)]
+        return torch.stack(outputs).sum(0)
+
+    def _auxiliary(self, total: np.ndarray, label: int, dual: np.ndarray) -> np.ndarray:
+        def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
+            exponentials = np.exp(z - z.max())
+            softmax = exponentials / exponentials.sum()
+            gap = total - z
+            value = -np.log(softmax[label]) - dual @ z + self.penalty / 2 * gap @ gap
+            gradient = softmax - np.eye(self.classes)[label] - dual - self.penalty * gap
+            return float(value), gradient
+
+        found: np.ndarray = minimize(objective, total, jac=True, method="L-BFGS-B").x
+        return found
+
+    def _server(self, total: Tensor, labels: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """z and λ of the batch, record by record (eqs. 5 and 6)."""
+        zs, duals = [], []
+        for row, label, record in zip(total.double().numpy(), labels.tolist(), ids.tolist(), strict=True):
+            dual = self.duals.get(record, np.zeros(self.classes))
+            z = self._auxiliary(row, label, dual)
+            self.duals[record] = dual + self.penalty * (row - z)
+            zs.append(z)
+            duals.append(self.duals[record])
+        return torch.tensor(np.array(zs)).float(), torch.tensor(np.array(duals)).float()
+
+    def _objective(self, own: Tensor, dual: Tensor, residual: Tensor) -> Tensor:
+        return (dual * own).sum(1).mean() + self.penalty / 2 * (residual - own).square().sum(1).mean()
+
+    def round(self, blocks: Sequence[Tensor], labels: Tensor, ids: Tensor) -> None:
+        with torch.no_grad():
+            embeddings = [client(x) for client, x in zip(self.clients, blocks, strict=True)]
+            shares = [head(e) for head, e in zip(self.heads, embeddings, strict=True)]
+            total = torch.stack(shares).sum(0)
+        z, dual = self._server(total, labels, ids)
+        for k, (head, optimiser) in enumerate(zip(self.heads, self.head_optimisers, strict=True) if self.split else ()):
+            optimiser.zero_grad()
+            self._objective(head(embeddings[k]), dual, z - (total - shares[k])).backward()
+            optimiser.step()
+        with torch.no_grad():
+            shares = [head(e) for head, e in zip(self.heads, embeddings, strict=True)]
+            total = torch.stack(shares).sum(0)
+        for k, x in enumerate(blocks):
+            self._local(k, x, dual, z - (total - shares[k]))
+
+    def _local(self, k: int, x: Tensor, dual: Tensor, residual: Tensor) -> None:
+        optimisers = [self.optimisers[k]] if self.split else [self.head_optimisers[k], self.optimisers[k]]
+        for _ in range(self.steps):
+            for optimiser in optimisers:
+                self.optimisers[k].zero_grad()
+                self.head_optimisers[k].zero_grad()
+                self._objective(self.heads[k](self.clients[k](x)), dual, residual).backward()
+                optimiser.step()
+
+
+class VimadmmJ(Vimadmm):
+    """The heads live at the clients: each local step moves the head, then the model."""
+
+    split = False
+
+
+REFERENCES: dict[str, Callable[..., Reference]] = {
+    "split": Reference,
+    "vafl-tsync": Vafl,
+    "fedbcd": FedBcd,
+    "fdml": Fdml,
+    "vimadmm": Vimadmm,
+    "vimadmm-j": VimadmmJ,
+}

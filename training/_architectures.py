@@ -1,0 +1,164 @@
+"""The papers' networks as torch modules: a batch of flat records in, (records, outputs) out, no state.
+
+Nothing keeps running statistics, since a replica's function must be its parameters alone: ResNet has group
+normalisation where the original has batch normalisation. Nothing draws random numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ConvNet", "Lstm", "ResNet18", "ResNet18Rest", "Stem", "head"]
+
+_CHANNELS_A_GROUP = 16
+_LARGE = 64
+
+
+def head(inputs: int, outputs: int, *, activate: bool) -> nn.Sequential:
+    """The last linear layer, with ReLU behind it where devices send activations."""
+    return nn.Sequential(nn.Linear(inputs, outputs), *([nn.ReLU()] if activate else []))
+
+
+def _halved(size: int) -> int:
+    return max(1, size // 2)
+
+
+class ConvNet(nn.Module):
+    """3x3 convolutions with ReLU, each followed by a 2x2 mean wherever two pixels are left, and a linear layer.
+
+    With `average` the last maps are averaged, as in the CNN of vimadmm.txt §VI-1; without it they are flattened. The
+    published code enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is done here.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], channels: Sequence[int], embedding: int, *, average: bool, activate: bool
+    ) -> None:
+        super().__init__()
+        (depth, height, width), self.shape, self.average = shape, shape, average
+        layers: list[nn.Module] = []
+        for count in channels:
+            layers += [nn.Conv2d(depth, count, 3, padding=1), nn.ReLU()]
+            layers += [nn.AvgPool2d((min(2, height), min(2, width)))]
+            depth, height, width = count, _halved(height), _halved(width)
+        self.body = nn.Sequential(*layers)
+        self.head = head(depth * (1 if average else height * width), embedding, activate=activate)
+
+    def forward(self, records: Tensor) -> Tensor:
+        maps = self.body(records.unflatten(1, self.shape))
+        return cast("Tensor", self.head(maps.mean((2, 3)) if self.average else maps.flatten(1)))
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    # Wu and He 2018, 16 channels a group: two values on their own, in maps of one pixel, would become plus and minus 1.
+    return nn.GroupNorm(math.gcd(channels, max(1, channels // _CHANNELS_A_GROUP)), channels)
+
+
+class _Block(nn.Module):
+    """Two 3x3 convolutions around which the input is added (He et al. 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+            _norm(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            _norm(outputs),
+        )
+        same = stride == 1 and inputs == outputs
+        self.shortcut: nn.Module = nn.Identity()
+        if not same:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), _norm(outputs))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.relu(self.body(maps) + self.shortcut(maps))
+
+
+def _trunk(width: int, *, pool: bool = False) -> nn.Sequential:
+    """What lies between the first convolution and the last layer: four stages of two blocks."""
+    widths, strides = (width, width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2)
+    blocks = []
+    for inputs, outputs, stride in zip(widths, widths[1:], strides, strict=False):
+        blocks += [_Block(inputs, outputs, stride), _Block(outputs, outputs, 1)]
+    first = [nn.MaxPool2d(3, stride=2, padding=1)] if pool else []
+    return nn.Sequential(_norm(width), nn.ReLU(), *first, *blocks)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 with group normalisation.
+
+    Pictures below 64 pixels a side start with a 3x3 convolution and no pooling, as is usual for CIFAR; larger ones with
+    the original's 7x7 convolution and 3x3 pooling, both with stride 2.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], embedding: int, *, width: int, activate: bool) -> None:
+        super().__init__()
+        self.shape, large = shape, min(shape[1:]) >= _LARGE
+        kernel, stride = (7, 2) if large else (3, 1)
+        self.stem = nn.Conv2d(shape[0], width, kernel, stride, padding=kernel // 2, bias=False)
+        self.trunk = _trunk(width, pool=large)
+        self.head = head(8 * width, embedding, activate=activate)
+
+    def forward(self, records: Tensor) -> Tensor:
+        maps = self.trunk(self.stem(records.unflatten(1, self.shape)))
+        return cast("Tensor", self.head(maps.mean((2, 3))))
+
+
+class Stem(nn.Module):
+    """A device's part of the split ResNet-18 (vfl-cascaded.txt §VI-A): the first convolution, 3x3, of its own tile."""
+
+    def __init__(self, shape: tuple[int, int, int], width: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.convolution = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
+
+    def forward(self, records: Tensor) -> Tensor:
+        return cast("Tensor", self.convolution(records.unflatten(1, self.shape))).flatten(1)
+
+
+class ResNet18Rest(nn.Module):
+    """The server's part of the split ResNet-18: puts the devices' tiles together and does the rest.
+
+    `tiles` are the (height, width) of the devices' tiles, row by row.
+    """
+
+    def __init__(self, tiles: Sequence[Sequence[tuple[int, int]]], classes: int, *, width: int) -> None:
+        super().__init__()
+        self.tiles, self.width = [list(row) for row in tiles], width
+        self.sizes = [width * height * across for row in tiles for height, across in row]
+        self.trunk = _trunk(width)
+        self.head = head(8 * width, classes, activate=False)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        parts = iter(embeddings.split(self.sizes, dim=1))
+        rows = [torch.cat([next(parts).unflatten(1, (self.width, *t)) for t in row], dim=3) for row in self.tiles]
+        return cast("Tensor", self.head(self.trunk(torch.cat(rows, dim=2)).mean((2, 3))))
+
+
+class Lstm(nn.Module):
+    """Word vectors, one LSTM layer over them, and a linear layer on its last state; padding (id 0) is passed over.
+
+    The cell is written out: torch's own LSTM has no batching rule for parameters with a replica axis.
+    """
+
+    def __init__(self, vocabulary: int, word: int, state: int, embedding: int, *, activate: bool) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, word)
+        self.inputs = nn.Linear(word, 4 * state)
+        self.states = nn.Linear(state, 4 * state, bias=False)
+        self.head = head(state, embedding, activate=activate)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        gates, present = self.inputs(self.words(ids)), (ids != 0).unsqueeze(-1)
+        hidden = cell = gates.new_zeros(len(ids), self.states.in_features)
+        for t in range(ids.shape[1]):
+            enter, forget, value, leave = (gates[:, t] + self.states(hidden)).chunk(4, dim=1)
+            new_cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(value)
+            new_hidden = torch.sigmoid(leave) * torch.tanh(new_cell)
+            cell, hidden = torch.where(present[:, t], new_cell, cell), torch.where(present[:, t], new_hidden, hidden)
+        return cast("Tensor", self.head(hidden))

@@ -1,0 +1,167 @@
+"""VAFL, asynchronous or t-synchronous: the server keeps every device's last embeddings (vafl.txt, Algorithms 1, 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from vflpriv.data import VerticalData
+from vflpriv.training import _vafl_ledger
+from vflpriv.training._bank import Bank
+from vflpriv.training._base import Engine, Payload
+from vflpriv.training._delays import Refreshes
+from vflpriv.training._fused import FusedMlp
+from vflpriv.training._models import Parameters, descend, first_replicas, initialise
+from vflpriv.training._neurons import NoisyMlp
+from vflpriv.training._noise import NoiseSource
+from vflpriv.training._uplinks import uplink_mechanisms
+from vflpriv.training._vafl_ledger import VaflBase
+
+__all__ = ["VaflEngine"]
+
+
+class VaflEngine(Engine):
+    """Devices send (noised) embeddings, are sent the gradient of these, and go down it by the chain rule.
+
+    Both gradients are taken at the server's model θ0 of the round, as eqs (2a) and (2b) have it. The embeddings of
+    devices that are not active are those they sent last, zero before their first; with `max_delay` too old ones are
+    asked for anew. All devices of a round work on the same batch, so that its mean gradient is the mean over them.
+    """
+
+    settings: VaflBase
+
+    mechanisms = staticmethod(uplink_mechanisms)
+    releases = staticmethod(_vafl_ledger.releases)
+    claims = staticmethod(_vafl_ledger.claims)
+
+    @classmethod
+    def state_bytes(cls, settings: VaflBase, data: VerticalData) -> int:
+        width = data.classes if settings.aggregation == "sum" else settings.embedding
+        return super().state_bytes(settings, data) + 4 * data.records * data.devices * width
+
+    def setup(self) -> None:
+        s, devices = self.settings, self.data.devices
+        self.sums = s.aggregation == "sum"
+        self.width = self.data.classes if self.sums else s.embedding
+        widths = [[block.flatten(1).shape[1], *s.hidden, self.width] for block in self.data.blocks]
+        init = self.stream("init")
+        self.bank = Bank([NoisyMlp(w, activate=not self.sums, noise=s.hidden_noise) for w in widths], init)
+        self._make_top(devices)
+        self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
+        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        self._neurons = self.stream("noise")
+        self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
+        # Where all devices send in every round nothing is ever stale, and no table is needed.
+        self.stale = not bool(self.schedule.active.all())
+        # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
+        shape = (self.data.records if self.stale else 0, len(self.replicas), devices * self.width)
+        self.table = torch.zeros(shape, device=self.torch_device)
+        self._velocity: dict[str, Tensor] = {}
+        self._part = self.bank
+        self._outputs: list[Tensor] = []
+        self._leaves: list[dict[str, Tensor]] = []
+
+    def _make_top(self, devices: int) -> None:
+        s, classes = self.settings, self.data.classes
+        weighted = s.aggregation == "weighted"
+        self.top = FusedMlp([self.width * (1 if weighted else devices), *s.top_hidden, classes], activate=False)
+        self.top_parameters = {} if self.sums else initialise(self.top, self.stream("init"), devices)
+        if weighted:
+            shape = (len(self.replicas), devices)
+            self.top_parameters["combination"] = torch.full(shape, 1 / devices, device=self.torch_device)
+
+    # Devices -------------------------------------------------------------------------------------------------------
+
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        self._part = self.bank.part(members)
+        self._leaves = self._part.leaves()
+        self._outputs = self._embed(self._part, round_, records, self._leaves)
+        outputs = self._part.split([output.detach() for output in self._outputs])
+        return {m: self._released(round_, m, output) for m, output in zip(members, outputs, strict=True)}
+
+    def _embed(self, part: Bank, round_: int, records: Tensor, parameters: Sequence[Parameters]) -> list[Tensor]:
+        """Clipped embeddings of each group, with fresh noise at hidden layers."""
+        if self.settings.hidden_noise:
+            groups = zip(parameters, part.groups, strict=True)
+            parameters = [{**own, **self._drawn(part, group, round_, len(records))} for own, group in groups]
+        return [self.mechanism.noiseless(out) for out in part.outputs(part.inputs(self.data, records), parameters)]
+
+    def _drawn(self, part: Bank, group: Sequence[int], round_: int, records: int) -> Parameters:
+        model = part.models[group[0]]
+        assert isinstance(model, NoisyMlp)
+        return model.neurons(self._neurons, records, round_, [part.members[k] for k in group])
+
+    def _released(self, round_: int, m: int, output: Tensor) -> Payload:
+        if self.mechanism.noise_std:
+            output = self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
+        return Payload("logits" if self.sums else "embeddings", {"embedding": output})
+
+    def questions(self, round_: int) -> Mapping[int, Tensor]:
+        return self._refreshes.at(round_)
+
+    @torch.no_grad()
+    def answer(self, round_: int, m: int, records: Tensor) -> Payload:
+        part = self.bank.part([m])
+        (output,) = self._embed(part, round_, records, part.stacked)
+        return self._released(round_, m, output)
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        s, part = self.settings, self._part
+        gradients = part.join([replies[m]["gradient"] for m in part.members])
+        steps = part.backward(self._outputs, self._leaves, gradients)
+        decay = s.regulariser + s.weight_decay
+        part.descend(steps, rate=s.device_rate, momentum=s.momentum, weight_decay=decay)  # eq. (4a)
+
+    # Server --------------------------------------------------------------------------------------------------------
+
+    def receive(self, m: int, records: Tensor, answer: Mapping[str, Tensor]) -> None:
+        columns = slice(m * self.width, (m + 1) * self.width)
+        self.table[:, :, columns].index_copy_(0, records, answer["embedding"].transpose(0, 1))
+
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        held = self._held(records, uplinks).requires_grad_()
+        leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
+        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
+        logits = self._logits(leaves, held).transpose(1, 2)
+        # The batch's mean loss, summed over replicas: they share nothing, so their gradients separate.
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / self.schedule.batch_size
+        by_held, *rest = torch.autograd.grad(loss, [held, *leaves.values()])
+        self._step(dict(zip(leaves, rest, strict=True)))
+        kind = "logit-gradient" if self.sums else "embedding-gradient"
+        # Of its own memory where most is not sent, so that a recorded message does not keep the rest.
+        own = {m: by_held[:, m].contiguous() if self.stale else by_held[:, m] for m in uplinks}
+        return {m: Payload(kind, {"gradient": gradient}) for m, gradient in own.items()}  # eq. (2b)
+
+    def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Tensor:
+        """(R, devices, B, width): what the server holds of this batch once it has noted what it was sent."""
+        if not self.stale:
+            return torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)], dim=1)
+        for m, sent in uplinks.items():
+            self.receive(m, records, sent)
+        rows = self.table.index_select(0, records)
+        return rows.reshape(*rows.shape[:2], -1, self.width).permute(1, 2, 0, 3)
+
+    def _step(self, gradient: Mapping[str, Tensor]) -> None:
+        """θ0 by eq. (2a), and the weights of the combination at their own rate."""
+        s = self.settings
+        own = {name: value for name, value in self.top_parameters.items() if name != "combination"}
+        decay, momentum = s.weight_decay, s.top_momentum
+        descend(own, gradient, rate=s.server_rate, momentum=momentum, velocity=self._velocity, weight_decay=decay)
+        if "combination" in gradient:
+            weights = {"combination": self.top_parameters["combination"]}
+            rate = s.combination_rate or s.server_rate
+            descend(weights, gradient, rate=rate, momentum=0.0, velocity=self._velocity)
+
+    def _logits(self, parameters: Parameters, held: Tensor) -> Tensor:
+        if self.sums:
+            return held.sum(1)
+        if "combination" not in parameters:
+            return self.top.apply(parameters, held.transpose(1, 2).flatten(2))
+        combined = torch.bmm(parameters["combination"].unsqueeze(1), held.flatten(2))
+        return self.top.apply(parameters, combined.reshape(len(held), -1, self.width))
+
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        held = torch.stack(self.bank.predict(blocks, replicas), dim=1)
+        return self._logits(first_replicas(self.top_parameters, replicas), held)

@@ -1,0 +1,99 @@
+"""What zeroth-order engines share: models, the server's table of last embeddings, server steps and device steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflpriv.data import VerticalData
+from vflpriv.training._bank import Bank
+from vflpriv.training._base import Engine
+from vflpriv.training._directions import Direction, Directions, move_along
+from vflpriv.training._mechanisms import Mechanism
+from vflpriv.training._models import Mlp, first_replicas, initialise
+from vflpriv.training._noise import NoiseSource
+from vflpriv.training._zo_server import ServerStep
+
+__all__ = ["ZoEngine"]
+
+
+class ZoEngine(Engine):
+    """One bottom model a device and a top model, trained from losses.
+
+    The server of an asynchronous engine keeps each device's last embedding of each record. Of the devices that are not
+    active it reads old ones; a record that a device never sent is a row of zeros.
+    """
+
+    server_noise: NoiseSource | None = None
+    server_mechanism: Mechanism | None = None
+    directions: Directions | None = None
+
+    @classmethod
+    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
+        table = 4 * data.records * data.devices * settings.embedding if cls.asynchronous else 0
+        return super().state_bytes(settings, data) + int(table)
+
+    def setup(self) -> None:
+        s, devices = self.settings, self.data.devices
+        inputs = [block.flatten(1).shape[1] for block in self.data.blocks]
+        self.top = Mlp([devices * s.embedding, *s.top_hidden, self.data.classes], activate=False)
+        init = self.stream("init")
+        self.bank = Bank([Mlp([n, *s.hidden, s.embedding], activate=True) for n in inputs], init)
+        self.bottom_parameters = self.bank.parameters
+        self.top_parameters = initialise(self.top, init, devices)
+        self._velocity: dict[int, dict[str, Tensor]] = {}
+        if self.asynchronous:
+            # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
+            shape = (self.data.records, len(self.replicas), devices * s.embedding)
+            self.table = torch.zeros(shape, device=self.torch_device)
+
+    def inputs(self, m: int, records: Tensor) -> Tensor:
+        """Device m's rows, flat: (B, …), or (R, B, …) where replicas differ."""
+        features = self.data.features(m, records)
+        return features.flatten(features.dim() - self.data.blocks[m].dim() + 1)
+
+    def columns(self, m: int) -> slice:
+        """Where device m's embeddings lie among all."""
+        width = self.settings.embedding
+        return slice(m * width, (m + 1) * width)
+
+    def refresh(self, m: int, records: Tensor, embedding: Tensor) -> Tensor:
+        """Put device m's embeddings into the table; (R, B, all embeddings) of the batch, the others' stale."""
+        self.table[:, :, self.columns(m)].index_copy_(0, records, embedding.transpose(0, 1))
+        return self.table.index_select(0, records).transpose(0, 1)
+
+    def server_step(self, round_: int, records: Tensor, rows: Tensor) -> ServerStep:
+        """What the server has in hand, given the rows of all embeddings."""
+        return ServerStep(
+            settings=self.settings,
+            rate=self.settings.server_rate * self.settings.fade(round_),
+            model=self.top,
+            parameters=self.top_parameters,
+            velocity=self._velocity.setdefault(self.data.devices, {}),
+            rows=rows,
+            labels=self.data.labels_of(records).expand(len(self.replicas), -1),
+            batch_size=self.schedule.batch_size,
+            round=round_,
+            party=self.data.devices,
+            directions=self.directions,
+            noise=self.server_noise,
+            mechanism=self.server_mechanism,
+        )
+
+    def move(self, round_: int, m: int, direction: Direction, scalar: Tensor) -> None:
+        """w_m -= rate · scalar · u; `scalar` is (R,)."""
+        move_along(
+            self.bottom_parameters[m],
+            direction,
+            scalar,
+            rate=self.settings.device_rate * self.settings.fade(round_),
+            momentum=self.settings.momentum,
+            velocity=self._velocity.setdefault(m, {}),
+        )
+
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        embeddings = torch.cat(self.bank.predict(blocks, replicas), dim=-1)
+        return self.top.apply(first_replicas(self.top_parameters, replicas), embeddings)

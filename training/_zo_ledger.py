@@ -1,0 +1,96 @@
+"""What ZOO-VFL, its relatives and CZOFO can be told, and what they let out.
+
+No claims are declared: vfl-cascaded.txt Theorem V.1 ("can defend against existing privacy inference attacks on VFL")
+speaks of attacks, not of an ε. Losses leave without noise: for labels ε is infinite unless the labels were noised.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from vflpriv.claims import Claim
+from vflpriv.releases import Release
+from vflpriv.schedules import Schedule
+from vflpriv.training._async import AsyncSettings
+from vflpriv.training._mechanisms import NoNoise
+from vflpriv.training._uplink_ledger import DEVICES, uplink_releases
+from vflpriv.training._uplinks import UplinkSettings
+from vflpriv.training._zo_settings import ZoSettings
+from vflpriv.units import Unit
+
+__all__ = ["CzofoSettings", "SynZooSettings", "ZooSettings", "czofo_releases", "no_claims", "zoo_releases"]
+
+_LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
+
+
+class SynZooSettings(UplinkSettings, ZoSettings):
+    """Settings of synchronous ZOO-VFL; μ = 1e-3 is the paper's."""
+
+    smoothing: float = Field(1e-3, gt=0, description="μ, the step of the finite difference")
+    direction: Literal["sphere", "gaussian"] = Field(
+        "sphere", description="uniform on the unit sphere with φ(d) = d, or N(0, I) with φ(d) = 1"
+    )
+
+
+class ZooSettings(AsyncSettings, SynZooSettings):
+    """Settings of ZOO-VFL and VFL-Cascaded."""
+
+
+class CzofoSettings(AsyncSettings, SynZooSettings):
+    """Settings of VFL-CZOFO; n = 5 is that of the DPZV paper."""
+
+    perturbations: int = Field(5, ge=1, description="n, perturbed embeddings a record and round")
+
+
+def no_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:
+    """None with an ε; see above."""
+    return ()
+
+
+def zoo_releases(settings: UplinkSettings, schedule: Schedule, *, down: str) -> tuple[Release, ...]:
+    """Two embeddings of each record up, the batch's mean losses (or their difference) down, and the trained models.
+
+    Each of the two is clipped and noised for itself, so that together they move by √2 times as much as one. Losses
+    read features through the uplinks alone, and models, the devices' own too, move by losses alone: where the uplinks
+    are noised, both are post-processing of them as far as features go.
+    """
+    noised = settings.noise_std > 0
+    pairs = tuple(
+        replace(
+            one,
+            sensitivity={unit: math.sqrt(2) * bound for unit, bound in one.sensitivity.items()},
+            seen_by=one.seen_by | {"model"} if noised else one.seen_by,
+            leak=None,
+        )
+        for one in uplink_releases(settings, schedule, kind="embedding-pair", sent=schedule.active)
+    )
+    units = _LABEL_UNITS if noised else frozenset(Unit)
+    return *pairs, *_losses_and_models(schedule, down, "mean losses of the batch", units, units)
+
+
+def czofo_releases(settings: CzofoSettings, schedule: Schedule) -> tuple[Release, ...]:
+    """Embeddings and their perturbations up, per-record loss differences down, and the trained models.
+
+    The perturbations are added to the embedding that leaves, noise included: they tell nothing more. Back-propagation
+    reads raw features, so a device's model carries a record without noise into the rows of all later batches.
+    """
+    ups = uplink_releases(settings, schedule, kind="embeddings", sent=schedule.active)
+    read = _LABEL_UNITS if settings.noise_std > 0 else frozenset(Unit)
+    what = "loss differences of each record"
+    return *ups, *_losses_and_models(schedule, "loss-differences", what, read, frozenset(Unit))
+
+
+def _losses_and_models(
+    schedule: Schedule, kind: str, what: str, read: frozenset[Unit], trained: frozenset[Unit]
+) -> tuple[Release, Release]:
+    every, last = np.ones(schedule.rounds, dtype=np.bool_), np.arange(schedule.rounds) == schedule.rounds - 1
+    down = NoNoise(depends_on=read).describe(kind=kind, what=f"{what}, server to device", rounds=every, seen_by=DEVICES)
+    model = NoNoise(depends_on=trained).describe(
+        kind="models", what="the trained models, moved by exact losses", rounds=last, seen_by=frozenset({"model"})
+    )
+    return down, model

@@ -1,0 +1,43 @@
+"""FedBCD: split learning whose devices take several steps with one, soon stale, gradient (vimadmm.txt §II, §VI)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+from torch import Tensor
+
+from vflpriv.registry import register
+from vflpriv.training._split_ledger import SplitSettings
+from vflpriv.training.split import Split
+
+__all__ = ["FedBcd", "FedBcdSettings"]
+
+
+class FedBcdSettings(SplitSettings):
+    """Settings of FedBCD."""
+
+    local_steps: int = Field(5, ge=1, description="τ, steps of a device with the same gradient of its outputs")
+
+
+@register("engine")
+class FedBcd(Split):
+    """Split learning, and τ - 1 more steps of every device a round.
+
+    Before each of them a device computes its outputs anew with the model it has by then, and goes back through them
+    with the gradient that it was sent for the first ones. Nothing else is sent: with τ = 1 this is split learning, and
+    what is let out in a round does not depend on τ.
+    """
+
+    name = "fedbcd"
+    summary = "split learning with several local steps on the same, stale gradient"
+    source = "vimadmm.txt §II, §VI (Liu et al. 2022)"
+    settings_type = FedBcdSettings
+    settings: FedBcdSettings
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        stale = self.bank.join([replies[m]["gradient"] for m in sorted(replies)])
+        self._step(stale)
+        for _ in range(self.settings.local_steps - 1):
+            self._forward()
+            self._step(stale)
