@@ -18,14 +18,25 @@ DECAY = 1e-3
 class Reference:
     """Clients with an MLP each (ReLU behind both layers) and an optimiser each; a variant overrides `round`."""
 
-    def __init__(self, features: Sequence[int], *, hidden: int, embedding: int, classes: int, rate: float) -> None:
+    def __init__(
+        self,
+        features: Sequence[int],
+        *,
+        hidden: int,
+        embedding: int,
+        classes: int,
+        device: float,
+        server: float,
+        penalty: float = 1.0,
+    ) -> None:
+        """`device` and `server` are the learning rates."""
         torch.manual_seed(0)
-        self.classes, self.embedding = classes, embedding
+        self.classes, self.embedding, self.penalty, self.device_rate = classes, embedding, penalty, device
         self.clients = [
             nn.Sequential(nn.Linear(n, hidden), nn.ReLU(), nn.Linear(hidden, embedding), nn.ReLU()) for n in features
         ]
-        self.optimisers = [self._sgd(client, rate, 0.9) for client in self.clients]
-        self.build(rate)
+        self.optimisers = [self._sgd(client, device, 0.9) for client in self.clients]
+        self.build(server)
 
     @staticmethod
     def _sgd(module: nn.Module, rate: float, momentum: float = 0.0) -> torch.optim.Optimizer:
@@ -98,7 +109,7 @@ class Fdml(Reference):
     def build(self, rate: float) -> None:
         heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
         self.clients = [nn.Sequential(*client, head) for client, head in zip(self.clients, heads, strict=True)]
-        self.optimisers = [self._sgd(client, rate, 0.9) for client in self.clients]
+        self.optimisers = [self._sgd(client, self.device_rate, 0.9) for client in self.clients]
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(embeddings)).sum(0)
@@ -115,11 +126,12 @@ class Fdml(Reference):
 class Vimadmm(Reference):
     """ADMM with linear heads at the server; z by scipy's L-BFGS-B, one record after the other."""
 
-    steps, penalty, split = 20, 1.0, True
+    steps, split = 20, True
 
     def build(self, rate: float) -> None:
         self.heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
-        self.head_optimisers = [self._sgd(head, rate, 0.0 if self.split else 0.9) for head in self.heads]
+        own = {"rate": rate} if self.split else {"rate": self.device_rate, "momentum": 0.9}
+        self.head_optimisers = [self._sgd(head, **own) for head in self.heads]
         self.duals: dict[int, np.ndarray] = {}
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:

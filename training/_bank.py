@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vflpriv.data import VerticalData
 from vflpriv.random import Stream
-from vflpriv.training._models import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training._blocks import start
+from vflpriv.training._models import Model, Parameters, descend, first_replicas
 
 __all__ = ["Bank"]
 
@@ -24,7 +25,7 @@ class Bank:
     def __init__(self, models: Sequence[Model], stream: Stream) -> None:
         self.members: Sequence[int] = range(len(models))
         self._velocity: list[dict[str, Tensor]] = []
-        self._adopt(models, [initialise(model, stream, m) for m, model in enumerate(models)], len(stream.keys))
+        self._adopt(models, [start(model, stream, m) for m, model in enumerate(models)], len(stream.keys))
 
     def _adopt(self, models: Sequence[Model], first: Sequence[Parameters], replicas: int) -> None:
         self.models, self.replicas = list(models), replicas

@@ -20,8 +20,10 @@ from vflpriv.parties import SERVER, Party, device
 from vflpriv.random import Stream
 from vflpriv.releases import Release
 from vflpriv.schedules import Activation, Batching, Schedule
+from vflpriv.training._factory import bottom
 from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels, protected
 from vflpriv.training._mechanisms import Mechanism
+from vflpriv.training._models import Mlp, Model
 from vflpriv.wire import Message, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
@@ -35,6 +37,9 @@ class EngineSettings(BaseModel):
     rounds: int = Field(ge=1, description="communication rounds T; asynchronous engines count every device's")
     batch_size: int = Field(ge=1, description="records in a round, B")
     schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
+    bottom: Literal["mlp", "linear", "cnn2", "cnn4", "resnet18", "lstm"] = Field(
+        "mlp", description="the devices' models; convolutions need blocks that are images, lstm needs token ids"
+    )
     hidden: tuple[int, ...] = Field((), description="widths of the bottom models' hidden layers")
     embedding: int = Field(16, ge=1, description="width of a device's embedding")
     top_hidden: tuple[int, ...] = Field((), description="widths of the top model's hidden layers")
@@ -218,6 +223,14 @@ class Engine(ABC):
         """(replicas, B, classes) logits of the first replicas with the current models."""
 
     # What all share ------------------------------------------------------------------------------------------------
+
+    def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
+        """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
+        s = self.settings
+        if s.bottom == "mlp":
+            return [mlp([block[0].numel(), *s.hidden, width], activate=activate) for block in self.data.blocks]
+        shapes = [tuple(block.shape[1:]) for block in self.data.blocks]
+        return [bottom(s.bottom, shape, width, hidden=s.hidden, activate=activate) for shape in shapes]
 
     def stream(self, name: str) -> Stream:
         """One of the run's named random streams, a sequence of its own for each replica."""

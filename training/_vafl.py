@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -45,9 +46,8 @@ class VaflEngine(Engine):
         s, devices = self.settings, self.data.devices
         self.sums = s.aggregation == "sum"
         self.width = self.data.classes if self.sums else s.embedding
-        widths = [[block.flatten(1).shape[1], *s.hidden, self.width] for block in self.data.blocks]
-        init = self.stream("init")
-        self.bank = Bank([NoisyMlp(w, activate=not self.sums, noise=s.hidden_noise) for w in widths], init)
+        noisy = partial(NoisyMlp, noise=s.hidden_noise)
+        self.bank = Bank(self.device_models(self.width, activate=not self.sums, mlp=noisy), self.stream("init"))
         self._make_top(devices)
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vflpriv.claims import Claim
 from vflpriv.releases import Release
@@ -36,6 +36,12 @@ class VaflBase(UplinkSettings):
     max_delay: int | None = Field(
         None, ge=1, description="D, rounds after which a stored embedding is asked for anew; unbounded if not given"
     )
+
+    @model_validator(mode="after")
+    def _neurons(self) -> Self:
+        if self.hidden_noise and self.bottom != "mlp":
+            raise ValueError("hidden_noise needs bottom = 'mlp': only its hidden layers are given noise")
+        return self
 
 
 class VaflSettings(VaflBase, AsyncSettings):

@@ -38,10 +38,9 @@ class ZoEngine(Engine):
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices
-        inputs = [block.flatten(1).shape[1] for block in self.data.blocks]
         self.top = Mlp([devices * s.embedding, *s.top_hidden, self.data.classes], activate=False)
         init = self.stream("init")
-        self.bank = Bank([Mlp([n, *s.hidden, s.embedding], activate=True) for n in inputs], init)
+        self.bank = Bank(self.device_models(s.embedding, activate=True), init)
         self.bottom_parameters = self.bank.parameters
         self.top_parameters = initialise(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}

@@ -41,8 +41,7 @@ class Split(Engine):
         s, devices, classes = self.settings, self.data.devices, self.data.classes
         self.sums = s.aggregation == "sum"
         output = classes if self.sums else s.embedding
-        inputs = [block.flatten(1).shape[1] for block in self.data.blocks]
-        bottoms = [FusedMlp([n, *s.hidden, output], activate=not self.sums) for n in inputs]
+        bottoms = self.device_models(output, activate=not self.sums, mlp=FusedMlp)
         self.top = FusedMlp([devices * output, *s.top_hidden, classes], activate=False)
         init = self.stream("init")
         self.bank = Bank(bottoms, init)

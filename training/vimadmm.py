@@ -14,7 +14,7 @@ from vflpriv.training._admm import pull, residuals
 from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings, leaves_of
 from vflpriv.training._bank import Bank
 from vflpriv.training._heads import DropoutMlp, Linear, mask_name
-from vflpriv.training._models import Mlp, Parameters, descend, initialise
+from vflpriv.training._models import Parameters, descend, initialise
 
 __all__ = ["Vimadmm", "VimadmmSettings"]
 
@@ -51,8 +51,7 @@ class Vimadmm(AdmmEngine):
         each = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
         self.heads = {name: torch.cat([one[name] for one in each]) for name in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
-        bottoms = [Mlp([block[0].numel(), *s.hidden, s.embedding], activate=True) for block in data.blocks]
-        return Bank(bottoms, init)
+        return Bank(self.device_models(s.embedding, activate=True), init)
 
     def shares(self, received: Sequence[Tensor]) -> Tensor:
         return self._split(self.head.apply(self.heads, torch.cat(list(received))))

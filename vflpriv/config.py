@@ -29,8 +29,11 @@ class DataConfig(_Section):
 
     name: str = Field("digits", description="a data set that `vflpriv data` lists")
     devices: int = Field(4, ge=1, description="how many devices hold a block")
-    partition: str | None = Field(None, description="rows, slices or patches; the data set's own if not given")
+    partition: str | None = Field(
+        None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
+    )
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
+    keep_shape: bool = Field(False, description="blocks stay images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
 
 

@@ -69,7 +69,14 @@ class Audited:
 def load_data(config: Config) -> VerticalData:
     """The data set of a configuration."""
     d = config.data
-    data = datasets.load(d.name, devices=d.devices, partition=d.partition, folder=d.folder, train=d.train)
+    data = datasets.load(
+        d.name,
+        devices=d.devices,
+        partition=d.partition,
+        folder=d.folder,
+        train=d.train,
+        keep_shape=d.keep_shape,
+    )
     return data.checked()
 
 

@@ -1,0 +1,76 @@
+"""Engines with convolutional bottoms: the same loop, another model at the devices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.support import make_system
+from vflpriv.data import VerticalData
+from vflpriv.errors import InputError
+from vflpriv.wire import Transcript, Wire
+
+VARIANTS = ["split-concat", "fedbcd", "vafl-concat", "dpzv-joint", "cascaded", "czofo", "vimadmm"]
+
+
+def pictures(records: int = 60) -> VerticalData:
+    """Three devices with 4x6 pictures: a bright column tells the class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(records + 30) % 3
+    blocks = []
+    for _ in range(3):
+        block = 0.2 * torch.randn(records + 30, 4, 6, generator=generator)
+        block[torch.arange(records + 30), :, 2 * labels] += 1.0
+        blocks.append(block)
+    return VerticalData(
+        name="pictures",
+        classes=3,
+        blocks=tuple(b[:records] for b in blocks),
+        labels=labels[:records],
+        test_blocks=tuple(b[records:] for b in blocks),
+        test_labels=labels[records:],
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_replicas_of_convolutional_bottoms_are_independent(variant):
+    system = make_system(variant, data=pictures(), bottom="cnn2", hidden=(2, 3), rounds=4)
+    sent = {}
+    for replicas in ((3, 0), (0,)):
+        transcript = Transcript()
+        system.train(replicas).run(Wire(transcript))
+        sent[replicas] = transcript.messages
+    for together, alone in zip(sent[3, 0], sent[0,], strict=True):
+        for name, tensor in alone.tensors.items():
+            torch.testing.assert_close(together.tensors[name][1], tensor[0], rtol=2e-3, atol=2e-3)
+
+
+def test_a_convolutional_bottom_learns():
+    system = make_system(
+        "split-concat",
+        data=pictures(120),
+        bottom="cnn2",
+        hidden=(4, 8),
+        embedding=16,
+        top_hidden=(),
+        rounds=200,
+        batch_size=30,
+        device_rate=0.5,
+        server_rate=0.5,
+    )
+    engine = system.train([0])
+    before = engine.evaluate()
+    engine.run(Wire())
+    after = engine.evaluate()
+    assert float(after.loss) < 0.5 * float(before.loss)
+    assert float(after.accuracy) > 0.9
+
+
+def test_blocks_that_are_no_images_are_refused():
+    with pytest.raises(InputError, match="cnn2"):
+        make_system("split-concat", bottom="cnn2").train([0])
+
+
+def test_random_neurons_are_those_of_an_mlp():
+    with pytest.raises(ValueError, match="hidden_noise needs bottom = 'mlp'"):
+        make_system("vafl-noise", bottom="cnn2")
