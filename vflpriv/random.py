@@ -25,7 +25,7 @@ _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_PIECE = 1 << 15
+_PIECE = 1 << 14
 
 
 def _wrap(value: int) -> int:
