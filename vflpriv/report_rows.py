@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,6 @@ from vflpriv.audits._bounds import (
     epsilon_error_rate,
     epsilon_from_mu,
     holm_adjusted,
-    interval,
     mu_error_rate,
     mu_estimate,
     mu_rectangle,
@@ -23,33 +21,25 @@ from vflpriv.audits._bounds import (
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.two_world import Trials
 from vflpriv.audits.verdict import ClaimTest, judge
-from vflpriv.budgets import Accountant, Budget
+from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim
 from vflpriv.config import Config
 from vflpriv.ledger import Exposure, Reading
 from vflpriv.registry import find
 from vflpriv.report import (
-    AttackRow,
-    BudgetRow,
     ClaimRow,
     MeasurementRow,
     Report,
-    SensitivityRow,
-    Staleness,
     SystemRow,
-    Traffic,
-    Utility,
 )
-from vflpriv.run import Attempt, Audited
-from vflpriv.schedules import Schedule
-from vflpriv.units import Unit
+from vflpriv.report_budgets import account, budget_row, budget_rows
+from vflpriv.report_facts import attack_row, sensitivity_row, staleness_row, traffic_row, utility_row
+from vflpriv.run import Audited
 from vflpriv.verdicts import Word
-from vflpriv.views import Adversary
 
 __all__ = ["build_report"]
 
-_VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 _DEFAULT_DELTA = 1e-5
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
@@ -131,12 +121,12 @@ def _system(
         },
         rounds=system.schedule.rounds,
         claims=claims,
-        budgets=tuple(_budgets(audited, accountant, delta)),
-        sensitivity=tuple(_sensitivity(f) for f in audited.findings),
-        attacks=tuple(_attack(a) for a in audited.attempts),
-        utility=_utility(audited, config.confidence),
-        traffic=_traffic(audited),
-        staleness=_staleness(system.schedule),
+        budgets=tuple(budget_rows(system.ledger, accountant, delta)),
+        sensitivity=tuple(sensitivity_row(f) for f in audited.findings),
+        attacks=tuple(attack_row(a) for a in audited.attempts),
+        utility=utility_row(audited, config.confidence),
+        traffic=traffic_row(audited),
+        staleness=staleness_row(system.schedule),
         importance=audited.importance,
     )
 
@@ -152,7 +142,7 @@ def _claim(
 ) -> ClaimRow:
     ledger, alpha = audited.system.ledger, 1 - config.confidence
     exposures = {r: ledger.exposure(claim.adversary, claim.unit, reading=r) for r in Reading}
-    budgets = {r: _account(accountant, e, claim.delta) for r, e in exposures.items()}
+    budgets = {r: account(accountant, e, claim.delta) for r, e in exposures.items()}
     paper = exposures[Reading.PAPER]
     leaks = budgets[Reading.RIGOROUS].upper != budgets[Reading.PAPER].upper
     rejected = {id(t): adjusted[id(t)] <= alpha for t in tests}
@@ -177,8 +167,8 @@ def _claim(
         delta=claim.delta,
         epsilon=claim.epsilon,
         mu=claim.mu,
-        accounted=_budget(exposures[Reading.RIGOROUS], budgets[Reading.RIGOROUS]),
-        paper_reading=_budget(paper, budgets[Reading.PAPER]) if leaks else None,
+        accounted=budget_row(exposures[Reading.RIGOROUS], budgets[Reading.RIGOROUS]),
+        paper_reading=budget_row(paper, budgets[Reading.PAPER]) if leaks else None,
         measurements=tuple(
             _measurement(t, adjusted[id(t)], rejected[id(t)], config.confidence, gaussian, paper) for t in tests
         ),
@@ -235,114 +225,3 @@ def _measurement(
         refutes=rejected and lower > test.claim.mu,
         curve=tuple(test.trials.curve()),
     )
-
-
-def _budgets(audited: Audited, accountant: Accountant, delta: float) -> list[BudgetRow]:
-    """Every view and unit; both readings where state leaks."""
-    ledger, rows = audited.system.ledger, []
-    for view in _VIEWS:
-        for unit in Unit:
-            exposures = [ledger.exposure(Adversary.parse(view), unit, reading=r) for r in Reading]
-            budgets = [_account(accountant, e, delta) for e in exposures]
-            same = budgets[0].upper == budgets[1].upper
-            pairs = list(zip(exposures, budgets, strict=True))
-            rows += [_budget(e, b) for e, b in (pairs[:1] if same else pairs)]
-    return rows
-
-
-def _account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
-    """A budget in any case: nothing where the question does not arise, no bound where the accountant has none."""
-    reason = exposure.not_applicable or accountant.supports(exposure)
-    if reason is None:
-        return accountant.budget(exposure, delta)
-    upper = 0.0 if exposure.not_applicable else math.inf
-    return Budget(accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper)
-
-
-def _budget(exposure: Exposure, budget: Budget) -> BudgetRow:
-    counts = np.empty(0, np.int64) if exposure.counts is None or math.isinf(budget.upper) else exposure.counts
-    values, numbers = np.unique(counts, return_counts=True)
-    count = None if len(counts) == 0 or exposure.worst is None else int(counts[exposure.worst])
-    return BudgetRow(
-        adversary=str(exposure.adversary),
-        unit=exposure.unit.value,
-        reading=exposure.reading.value,
-        batches=exposure.batches,
-        accountant=budget.accountant,
-        method=budget.method,
-        delta=budget.delta,
-        mu=budget.mu,
-        epsilon_lower=budget.lower,
-        epsilon=budget.estimate,
-        epsilon_upper=budget.upper,
-        participations=count,
-        participation_histogram={int(v): int(n) for v, n in zip(values, numbers, strict=True)},
-        assumptions=budget.assumptions,
-        approximations=dict(budget.approximations),
-        unprotected=exposure.unprotected,
-        not_applicable=exposure.not_applicable,
-    )
-
-
-def _sensitivity(finding: Finding) -> SensitivityRow:
-    return SensitivityRow(
-        mechanism=finding.mechanism,
-        unit=finding.unit.value,
-        declared=finding.declared,
-        observed=finding.observed,
-        searched=finding.searched,
-        witness=finding.witness,
-        holds=finding.holds,
-    )
-
-
-def _attack(attempt: Attempt) -> AttackRow:
-    found = attempt.success
-    return AttackRow(
-        attack=attempt.attack,
-        adversary=str(attempt.adversary),
-        target=attempt.target,
-        success=found.rate if found else None,
-        low=found.low if found else None,
-        high=found.high if found else None,
-        chance=found.chance if found else None,
-        guesses=found.guesses if found else 0,
-        not_applicable=attempt.refusal,
-    )
-
-
-def _utility(audited: Audited, confidence: float) -> Utility | None:
-    if audited.before is None or audited.after is None:
-        return None
-    tests = len(audited.system.data.test_labels)
-    accuracy = float(audited.after.accuracy[0])
-    low, high = interval(round(accuracy * tests), tests, confidence)
-    return Utility(
-        tests=tests,
-        accuracy=accuracy,
-        accuracy_low=low,
-        accuracy_high=high,
-        loss_before=float(audited.before.loss[0]),
-        loss_after=float(audited.after.loss[0]),
-    )
-
-
-def _staleness(schedule: Schedule) -> Staleness | None:
-    """From the schedule alone; None where every device takes part in every round."""
-    ages = schedule.staleness()
-    if not ages:
-        return None
-    sent = sorted(age for age in ages.elements() if age >= 0)
-    return Staleness(
-        reads=ages.total(),
-        never_sent=ages[-1] / ages.total(),
-        median=sent[len(sent) // 2] if sent else 0,
-        largest=sent[-1] if sent else 0,
-    )
-
-
-def _traffic(audited: Audited) -> Traffic | None:
-    if audited.traffic is None:
-        return None
-    t = audited.traffic
-    return Traffic(up=t.up.total(), down=t.down.total(), ids=t.id_bytes, messages=dict(sorted(t.messages.items())))
