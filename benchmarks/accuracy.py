@@ -44,12 +44,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 FIRST = {"server_momentum": 0.0, "device_rate": 0.3, "server_rate": 0.3}
 ROWS = [
-    Row("split", "14 bands", 96.92, 97.0, 1590, FIRST),
+    Row("split", "14 bands", 96.92, 97.0, 2650, FIRST),
     Row("vafl-tsync", "14 bands", 96.86, 97.0, 1590, {**FIRST, "aggregation": "weighted", "combination_rate": 0.01}),
     Row("fdml", "14 bands", 97.06, 96.5, 1590, {"hidden": (120, 60), "device_rate": 0.1, "server_rate": 0.1}),
-    Row("fedbcd", "14 bands", 96.59, 96.0, 1060, {"server_momentum": 0.0, "device_rate": 0.05, "server_rate": 0.05}),
+    Row("fedbcd", "14 bands", 96.59, 96.0, 1590, {"server_momentum": 0.0, "device_rate": 0.05, "server_rate": 0.05}),
     Row("vimadmm", "14 bands", 97.13, 96.8, 53, {"server_momentum": 0.0, "device_rate": 0.3, "server_rate": 0.001}),
-    Row("vimadmm-j", "14 bands", 97.37, 96.8, 159, {"device_rate": 0.015, "penalty": 0.5}),
+    Row("vimadmm-j", "14 bands", 97.37, 96.8, 265, {"device_rate": 0.015, "penalty": 0.5}),
     Row("linear-admm", "14 bands", 91.65, 91.0, 177, {"momentum": 0.0, "weight_decay": 1e-4}),
     Row("cascaded", "4 slices", 96.4, 95.5, 28_140, {"device_rate": 0.005, "server_rate": 0.02}),
     Row("czofo", "4 slices", float("nan"), float("nan"), 7_504, {"device_rate": 0.02, "server_rate": 0.02}),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from vflpriv.training._fused import FusedMlp
 from vflpriv.training._models import Mlp, Parameters
 
 __all__ = ["DropoutMlp", "Headed", "Linear", "mask_name"]
@@ -52,7 +53,7 @@ class DropoutMlp(Mlp):
         return hidden
 
 
-class Headed(Mlp):
+class Headed(FusedMlp):
     """An MLP with ReLU behind every layer, the extractor f(x; θ), and a bias-free linear head W in one model."""
 
     def __init__(self, widths: Sequence[int], classes: int) -> None:

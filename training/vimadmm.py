@@ -13,6 +13,7 @@ from vflpriv.registry import register
 from vflpriv.training._admm import pull, residuals
 from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings, leaves_of
 from vflpriv.training._bank import Bank
+from vflpriv.training._fused import FusedMlp
 from vflpriv.training._heads import DropoutMlp, Linear, mask_name
 from vflpriv.training._models import Parameters, descend, initialise
 
@@ -51,7 +52,7 @@ class Vimadmm(AdmmEngine):
         each = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
         self.heads = {name: torch.cat([one[name] for one in each]) for name in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
-        return Bank(self.device_models(s.embedding, activate=True), init)
+        return Bank(self.device_models(s.embedding, activate=True, mlp=FusedMlp), init)
 
     def shares(self, received: Sequence[Tensor]) -> Tensor:
         return self._split(self.head.apply(self.heads, torch.cat(list(received))))
