@@ -1,7 +1,7 @@
 """Test accuracy on real MNIST beside the papers' tables, with the rounds and megabytes it took. One seed each.
 
-Learning rates were chosen by looking at test accuracy, as the papers' grid searches do: these are not held-out
-figures. Inputs are standardised where the published code does that (14 clients), in [0, 1] elsewhere.
+Learning rates and rounds were chosen by looking at test accuracy, without a validation split: these are not held-out
+figures, and somewhat optimistic. Inputs are standardised for 14 clients, as in the published code, else in [0, 1].
 
     python benchmarks/accuracy.py [--folder DIR] [--only split,cascaded]
 """
