@@ -10,9 +10,11 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-__all__ = ["REFERENCES", "Reference"]
+__all__ = ["COMBINATION", "REFERENCES", "Reference"]
 
 DECAY = 1e-3
+COMBINATION = 0.01
+"""The learning rate of the weights with which VAFL combines embeddings."""
 
 
 class Reference:
@@ -79,8 +81,10 @@ class Vafl(Reference):
     def build(self, rate: float) -> None:
         self.server = nn.Linear(self.embedding, self.classes, bias=False)
         self.weights = nn.Parameter(torch.full((len(self.clients),), 1 / len(self.clients)))
-        parameters = [*self.server.parameters(), self.weights]
-        self.server_optimiser = torch.optim.SGD(parameters, lr=rate, weight_decay=DECAY)
+        own = {"params": [self.weights], "lr": COMBINATION, "weight_decay": 0.0}
+        self.server_optimiser = torch.optim.SGD(
+            [{"params": self.server.parameters()}, own], lr=rate, weight_decay=DECAY
+        )
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
         output: Tensor = self.server(sum(w * e for w, e in zip(self.weights, embeddings, strict=True)))

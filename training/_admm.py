@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["auxiliary_and_duals", "newton_steps", "pull", "residuals"]
+__all__ = ["auxiliary_and_duals", "newton_steps", "pull", "pull_through", "residuals"]
 
 
 def auxiliary_and_duals(outputs: Tensor, labels: Tensor, duals: Tensor, *, penalty: float) -> tuple[Tensor, Tensor]:
@@ -59,3 +59,11 @@ def residuals(outputs: Tensor, auxiliary: Tensor) -> Tensor:
 def pull(outputs: Tensor, duals: Tensor, residual: Tensor, *, penalty: float) -> Tensor:
     """The gradient, by the outputs o, of Σ λᵀo + ρ/2 ‖s - o‖²: what heads and bottoms descend (eqs 7, 9, 22, 23)."""
     return torch.add(duals, outputs - residual, alpha=penalty)
+
+
+def pull_through(embedding: Tensor, head: Tensor, constant: Tensor, scale: float) -> Tensor:
+    """`pull` by o = hW for linear heads, over the batch size b, records last: (k, C, B).
+
+    It is constant + scale · o with scale = ρ/b and the constant (λ - ρs)/b, which a device's steps do not change.
+    """
+    return torch.baddbmm(constant, head.transpose(1, 2), embedding.transpose(1, 2), alpha=scale)

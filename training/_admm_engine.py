@@ -14,10 +14,11 @@ from torch import Tensor
 from vflpriv.data import VerticalData
 from vflpriv.releases import Release
 from vflpriv.schedules import Schedule
-from vflpriv.training._admm import auxiliary_and_duals, pull, residuals
+from vflpriv.training._admm import auxiliary_and_duals, residuals
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
-from vflpriv.training._models import Parameters, descend
+from vflpriv.training._local import Slope, local_steps
+from vflpriv.training._models import Parameters
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._split_ledger import gradient_releases
 from vflpriv.training._uplinks import UplinkSettings, client_claims, uplink_mechanisms
@@ -128,19 +129,26 @@ class AdmmEngine(Engine):
         for g, inputs in enumerate(self._inputs):
             self.descend_locally(round_, g, inputs, {name: joined[name][g] for name in names})
 
-    def step(self, group: int, leaves: Parameters, outputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        """One SGD step of eq. (9), (22) or (23): of these leaves of a group's parameters, which the outputs read."""
-        s = self.settings
-        gradient = pull(outputs.detach(), reply["duals"], reply["residuals"], penalty=s.penalty)
-        found = torch.autograd.grad(outputs, list(leaves.values()), gradient / self.schedule.batch_size)
-        stacked = {name: self.bank.stacked[group][name] for name in leaves}
-        descend(
-            stacked,
-            dict(zip(leaves, found, strict=True)),
+    def constant(self, reply: Mapping[str, Tensor]) -> tuple[Tensor, float]:
+        """What `pull_through` takes: (k, C, B), and how much an output weighs beside it."""
+        rho, batch = self.settings.penalty, self.schedule.batch_size
+        fixed = torch.sub(reply["duals"], reply["residuals"], alpha=rho) / batch
+        return fixed.transpose(1, 2).contiguous(), rho / batch
+
+    def descend_group(self, group: int, inputs: Tensor, slope: Slope, *, together: bool = False) -> None:
+        """τ SGD steps of a group's extractors on eq. (9) or (23), given the gradient by their outputs."""
+        s, model, stacked = self.settings, self.bank.models[self.bank.groups[group][0]], self.bank.stacked[group]
+        local_steps(
+            model,
+            {name: value for name, value in stacked.items() if name != "head"},
+            self.bank.velocity(s.momentum)[group],
+            inputs,
+            slope,
+            steps=s.local_steps,
             rate=s.device_rate,
             momentum=s.momentum,
-            velocity=self.bank.velocity(s.momentum)[group],
             weight_decay=s.weight_decay,
+            together=together,
         )
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:

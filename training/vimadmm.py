@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vflpriv.registry import register
-from vflpriv.training._admm import pull, residuals
+from vflpriv.training._admm import pull, pull_through, residuals
 from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings, leaves_of
 from vflpriv.training._bank import Bank
 from vflpriv.training._fused import FusedMlp
@@ -84,13 +84,32 @@ class Vimadmm(AdmmEngine):
         return {f"head.{name}": self._split(value)[m].clone() for name, value in self.heads.items()}
 
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        members = self.bank.groups[group]
-        bottom = self.bank.models[members[0]]
+        """τ steps on eq. (9)."""
+        if self.settings.heads == "mlp":
+            self._descend_under_mlps(round_, group, inputs, reply)
+            return
+        head, (constant, scale) = reply["head.weight0"], self.constant(reply)
+
+        def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
+            pulled = pull_through(embedding, head[rows], constant[rows], scale)
+            return torch.bmm(head[rows], pulled).transpose(1, 2)
+
+        self.descend_group(group, inputs, slope)
+
+    def _descend_under_mlps(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
+        s, members = self.settings, self.bank.groups[group]
         head = {name: reply[f"head.{name}"] for name in self.head.shapes}
-        for step in range(self.settings.local_steps):
-            leaves = leaves_of(self.bank.stacked[group])
+
+        def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
             masks = self._masks(round_, 1 + step, members, inputs.shape[-2])
-            self.step(group, leaves, self.head.apply({**head, **masks}, bottom.apply(leaves, inputs)), reply)  # eq. (9)
+            with torch.enable_grad():
+                leaf = embedding.detach().requires_grad_()
+                own = self.head.apply({**head, **masks}, leaf)
+            pulled = pull(own.detach(), reply["duals"], reply["residuals"], penalty=s.penalty)
+            return torch.autograd.grad(own, leaf, pulled / self.schedule.batch_size)[0]
+
+        # All at once: a step's masks are drawn for all devices.
+        self.descend_group(group, inputs, slope, together=True)
 
     def _masks(self, round_: int, step: int, members: Sequence[int], batch: int) -> Parameters:
         """Dropout masks (devices · R, B, width) of the MLP heads' hidden layers: 0, or 1/(1 - rate)."""

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from vflpriv.registry import register
-from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings, leaves_of
+from vflpriv.training._admm import pull_through
+from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings
 from vflpriv.training._bank import Bank
 from vflpriv.training._heads import Headed
+from vflpriv.training._models import descend
 
 __all__ = ["VimadmmJ"]
 
@@ -34,10 +36,20 @@ class VimadmmJ(AdmmEngine):
         return Bank(self.models, self.stream("init"))
 
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        model, stacked = self.models[self.bank.groups[group][0]], self.bank.stacked[group]
-        for _ in range(self.settings.local_steps):
-            extractor = leaves_of({name: stacked[name] for name in model.extractor})
-            embedding = model.embed(extractor, inputs)
-            head = leaves_of({"head": stacked["head"]})
-            self.step(group, head, torch.bmm(embedding.detach(), head["head"]), reply)  # eq. (22)
-            self.step(group, extractor, torch.bmm(embedding, stacked["head"]), reply)  # eq. (23)
+        s, heads = self.settings, self.bank.stacked[group]["head"]
+        velocity, (constant, scale) = self.bank.velocity(s.momentum)[group], self.constant(reply)
+
+        def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
+            head, fixed = heads[rows], constant[rows]
+            by_head = torch.bmm(pull_through(embedding, head, fixed, scale), embedding).transpose(1, 2)
+            descend(
+                {"head": head},
+                {"head": by_head},
+                rate=s.device_rate,
+                momentum=s.momentum,
+                velocity={name: value[rows] for name, value in velocity.items()},
+                weight_decay=s.weight_decay,
+            )  # eq. (22)
+            return torch.bmm(head, pull_through(embedding, head, fixed, scale)).transpose(1, 2)  # eq. (23)
+
+        self.descend_group(group, inputs, slope)
