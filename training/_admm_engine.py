@@ -32,12 +32,14 @@ class AdmmSettings(UplinkSettings):
     """What every ADMM engine can be told.
 
     Momentum, ρ and τ are those of vimadmm.txt, Appendix D. The rates are lower: the devices step at once, each against
-    the others' old outputs, and 14 of them overshoot at its 0.1. It gives β = 0.005.
+    the others' old outputs, and 14 of them overshoot at its 0.1. It gives β = 0.005. Every round has its own objective:
+    a velocity that is carried over overshoots it, and the duals with it.
     """
 
     device_rate: float = Field(0.03, gt=0, description="learning rate of the devices")
     server_rate: float = Field(0.001, gt=0, description="learning rate of the server's heads")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of the devices")
+    restart_momentum: bool = Field(True, description="every round's local steps begin at rest")
     server_momentum: float | None = Field(0.0, ge=0, lt=1, description="momentum of the server's heads")
     weight_decay: float = Field(0.001, ge=0, description="β, with the regulariser ½‖w‖² on every parameter")
     penalty: float = Field(1.0, ge=0.01, description="ρ, the weight of the quadratic penalty")
@@ -124,6 +126,8 @@ class AdmmEngine(Engine):
         return {}
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        if self.settings.restart_momentum:
+            self.bank.rest()
         names = replies[0]
         joined = {name: self.bank.join([replies[m][name] for m in sorted(replies)]) for name in names}
         for g, inputs in enumerate(self._inputs):

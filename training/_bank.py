@@ -117,6 +117,12 @@ class Bank:
             self._velocity = [{n: torch.zeros_like(v) for n, v in stacked.items()} for stacked in self.stacked]
         return self._velocity
 
+    def rest(self) -> None:
+        """Set the velocities to zero."""
+        for own in self._velocity:
+            for value in own.values():
+                value.zero_()
+
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
         """Outputs of the first replicas for whole blocks."""
         return [

@@ -31,7 +31,16 @@ class Reading:
         self.s, self.data, self.schedule = system.settings, system.data, system.schedule
         self.duals = torch.zeros(self.data.records, self.data.classes)
         self.thetas = [self._leaves(p) for p in engine.bank.parameters]
-        self.optimisers = [self._sgd(p.values()) for p in self.thetas]
+        self.optimisers = [self._optimisers(p) for p in self.thetas]
+
+    def _optimisers(self, theta):
+        """Of the head, where the device has one, and of the extractor."""
+        parts = [[v for n, v in theta.items() if (n == "head") == own] for own in (True, False)]
+        return [self._sgd(part) for part in parts if part]
+
+    def begin_round(self):
+        if self.s.restart_momentum:
+            self.optimisers = [self._optimisers(p) for p in self.thetas]
 
     def _leaves(self, parameters):
         return {name: value[0].clone().requires_grad_() for name, value in parameters.items()}
@@ -76,9 +85,10 @@ def close(found, expected):
     torch.testing.assert_close(found, expected.detach(), atol=2e-4, rtol=2e-3)
 
 
+@pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("variant", ["vimadmm", "vimadmm-mlp"])
-def test_every_round_is_algorithm_1(variant):
-    changes = {**PUBLISHED, "hidden": (7,), "rounds": 4}
+def test_every_round_is_algorithm_1(variant, restart):
+    changes = {**PUBLISHED, "hidden": (7,), "rounds": 4, "restart_momentum": restart}
     system = make_system(variant, **changes, **({"dropout": 0.0} if variant == "vimadmm-mlp" else {}))
     engine, transcript = system.train([0]), Transcript()
     wire, reading, s = Wire(transcript), Reading(system, engine), system.settings
@@ -93,6 +103,7 @@ def test_every_round_is_algorithm_1(variant):
 
     for t in range(s.rounds):
         ids = system.schedule.batch(t)
+        reading.begin_round()
         embeddings = [reading.embed(k, ids).detach() for k in devices]
         outputs = [apply(heads[k], embeddings[k]).detach() for k in devices]
         z, duals = reading.server(ids, outputs)
@@ -106,29 +117,30 @@ def test_every_round_is_algorithm_1(variant):
         answers = replies(transcript, t)
         for k in devices:
             residual = z - others(outputs, k)  # eq. (8)
+            (optimiser,) = reading.optimisers[k]
             close(answers[k]["duals"], duals)
             close(answers[k]["residuals"], residual)
             for name, value in heads[k].items():
                 close(answers[k][f"head.{name}"], value)
             for _ in range(s.local_steps):  # eq. (9)
-                reading.optimisers[k].zero_grad()
+                optimiser.zero_grad()
                 frozen = {n: v.detach() for n, v in heads[k].items()}
                 reading.objective(apply(frozen, reading.embed(k, ids)), duals, residual).backward()
-                reading.optimisers[k].step()
+                optimiser.step()
             for name, value in reading.thetas[k].items():
                 close(engine.bank.parameters[k][name][0], value)
 
 
-def test_every_round_is_algorithm_3():
-    system = make_system("vimadmm-j", hidden=(7,), rounds=4, **PUBLISHED)
+@pytest.mark.parametrize("restart", [True, False])
+def test_every_round_is_algorithm_3(restart):
+    system = make_system("vimadmm-j", hidden=(7,), rounds=4, restart_momentum=restart, **PUBLISHED)
     engine, transcript = system.train([0]), Transcript()
     wire, reading, s = Wire(transcript), Reading(system, engine), system.settings
     devices = range(system.data.devices)
     heads = [theta["head"] for theta in reading.thetas]
-    extractors = [[v for n, v in theta.items() if n != "head"] for theta in reading.thetas]
-    reading.optimisers = [(reading._sgd([heads[k]]), reading._sgd(extractors[k])) for k in devices]
     for t in range(s.rounds):
         ids = system.schedule.batch(t)
+        reading.begin_round()
         outputs = [(reading.embed(k, ids) @ heads[k]).detach() for k in devices]
         z, duals = reading.server(ids, outputs)
         engine.round(t, wire)
