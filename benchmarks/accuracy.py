@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rounds import standardised
 
 from vflpriv import datasets
 from vflpriv.data import VerticalData
@@ -69,7 +68,7 @@ def load(setting: str, folder: str | None) -> VerticalData:
     devices, how = setting.split()
     partition = "rows" if how == "bands" else how
     data = datasets.load("mnist", devices=int(devices), partition=partition, folder=folder)
-    return standardised(data) if devices == "14" else data
+    return data.standardised() if devices == "14" else data
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,17 +38,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "vimadmm-j": {"device_rate": 0.015, "server_rate": 0.001, "penalty": 0.5},
 }
 GOALS = {"split": 2, "vafl-tsync": 2, "fdml": 2, "fedbcd": 3, "vimadmm": 4, "vimadmm-j": 4}
-
-
-def standardised(data: VerticalData) -> VerticalData:
-    """Mean 0 and deviation 1 over all pixels, as the published code has it."""
-    pixels = torch.cat([block.flatten() for block in data.blocks])
-    mean, deviation = pixels.mean(), pixels.std()
-
-    def scale(blocks: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return tuple((block - mean) / deviation for block in blocks)
-
-    return replace(data, blocks=scale(data.blocks), test_blocks=scale(data.test_blocks))
 
 
 def ours(name: str, data: VerticalData, rounds: int) -> Engine:
@@ -123,7 +111,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(SETTINGS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    data = standardised(datasets.load("mnist", devices=14, partition="rows", folder=options.folder, train=54_000))
+    data = datasets.load("mnist", devices=14, partition="rows", folder=options.folder, train=54_000).standardised()
     heads = ("reference", "ours", "products", "ratio", "most", "goal", "accuracy", "ours")
     print(f"{'engine':<12}{'rounds':>7}" + "".join(f"{head:>10}" for head in heads))
     for name in options.only.split(","):

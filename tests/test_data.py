@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -160,3 +162,41 @@ def test_broken_data_is_refused(blocks: tuple[torch.Tensor, ...], labels: int, m
     with pytest.raises(InputError) as caught:
         broken(blocks, torch.zeros(labels, dtype=torch.int64)).checked()
     assert message in str(caught.value)
+
+
+def test_standardised_data_has_mean_0_and_deviation_1_over_all_training_features():
+    generator = torch.Generator().manual_seed(0)
+    blocks = (5 + 3 * torch.rand(40, 6, generator=generator), torch.rand(40, 2, 3, generator=generator))
+    test = tuple(block[:7] + 1 for block in blocks)
+    labels = torch.arange(40) % 2
+    data = VerticalData(
+        name="x", classes=2, blocks=blocks, labels=labels, test_blocks=test, test_labels=labels[:7]
+    ).standardised()
+    values = torch.cat([block.flatten() for block in data.blocks]).double()
+    assert abs(float(values.mean())) < 1e-6
+    assert abs(float(values.std(correction=0)) - 1) < 1e-6
+    before = torch.cat([block.flatten() for block in blocks])
+    torch.testing.assert_close(data.blocks[1] * before.std(correction=0) + before.mean(), blocks[1])
+    # The test records are moved as the training records are, not by their own mean.
+    shift = torch.full((7, 6), 1 / float(before.std(correction=0)))
+    torch.testing.assert_close(data.test_blocks[0] - data.blocks[0][:7], shift)
+
+
+def test_constant_features_become_zero_and_token_ids_are_refused():
+    block, labels = torch.full((4, 2), 3.0), torch.tensor([0, 1, 0, 1])
+    data = VerticalData(name="x", classes=2, blocks=(block,), labels=labels, test_blocks=(block,), test_labels=labels)
+    assert data.standardised().blocks[0].tolist() == [[0.0, 0.0]] * 4
+    with pytest.raises(
+        InputError, match=r"^data.standardise = True: expected false, since the features of x are token"
+    ):
+        replace(data, blocks=(block.long(),)).standardised()
+
+
+def test_token_ids_beyond_the_vocabulary_are_found():
+    ids, labels = torch.tensor([[1, 2], [3, 0]]), torch.tensor([0, 1])
+    data = VerticalData(
+        name="x", classes=2, blocks=(ids,), labels=labels, test_blocks=(ids,), test_labels=labels, vocabulary=4
+    )
+    assert data.checked() is data
+    with pytest.raises(InputError, match=r"^data.blocks\[0\] = 3: expected token ids 0 to 2"):
+        replace(data, vocabulary=3).checked()

@@ -16,10 +16,12 @@ import torch
 from PIL import Image
 
 from vflpriv import data_readers, data_trees
+from vflpriv.config import load_config
 from vflpriv.data_trees import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
 from vflpriv.datasets import DATASETS, load
 from vflpriv.errors import InputError
-from vflpriv.tokens import encode
+from vflpriv.run import load_data
+from vflpriv.tokens import VOCABULARY, encode
 
 Put = Callable[..., None]
 
@@ -63,6 +65,10 @@ def test_cifar_images_keep_their_pixels_and_their_labels(tmp_path: Path, put: Pu
     data = load("cifar10", devices=4, keep_shape=True, folder=tmp_path)
     assert (data.labels.tolist(), data.test_labels.tolist()) == (labels, [9, 8])
     assert [tuple(b.shape) for b in data.blocks] == [(10, 3, 16, 16)] * 4
+    assert data.grid == (2, 2)
+    halves = load("cifar10", devices=2, keep_shape=True, folder=tmp_path)
+    assert ([tuple(b.shape) for b in halves.blocks], halves.grid) == ([(10, 3, 32, 16)] * 2, (1, 2))
+    assert load("cifar10", devices=2, partition="rows", keep_shape=True, folder=tmp_path).grid == (2, 1)
     top, bottom = torch.cat(data.blocks[:2], dim=3), torch.cat(data.blocks[2:], dim=3)
     image = torch.cat([top, bottom], dim=2).permute(0, 2, 3, 1)  # channels first, as convolutions expect them
     np.testing.assert_allclose(image.numpy(), pixels[:10] / 255, rtol=1e-6)
@@ -111,6 +117,11 @@ def test_a_vocabulary_takes_the_place_of_hashing(tmp_path: Path, put: Put) -> No
     data = load("imdb", devices=1, folder=tmp_path, vocabulary=tmp_path)
     assert set(data.blocks[0].flatten().tolist()) == {0, 1, 2, 3, 4}
     assert ((data.blocks[0] == 3).any(1) == data.labels.bool()).all()
+    assert data.vocabulary == 5
+    assert load("imdb", devices=1, folder=tmp_path).vocabulary == VOCABULARY
+    raw = {"name": "imdb", "devices": 1, "partition": "segments", "folder": str(tmp_path), "vocabulary": str(tmp_path)}
+    config = load_config(None, {f"data.{field}": value for field, value in raw.items()})
+    assert torch.equal(load_data(config).blocks[0], data.blocks[0])
     with pytest.raises(InputError, match="none, since digits is not text"):
         load("digits", devices=2, vocabulary=tmp_path)
 

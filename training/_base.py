@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from vflpriv.canaries import Canary
@@ -19,51 +18,15 @@ from vflpriv.ledger import Ledger
 from vflpriv.parties import SERVER, Party, device
 from vflpriv.random import Stream
 from vflpriv.releases import Release
-from vflpriv.schedules import Activation, Batching, Schedule
-from vflpriv.training._factory import bottom
-from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels, protected
+from vflpriv.schedules import Activation, Schedule
+from vflpriv.training._labels import protected
 from vflpriv.training._mechanisms import Mechanism
 from vflpriv.training._models import Mlp, Model
+from vflpriv.training._parts import check_choice, check_models, device_models, embedding_width
+from vflpriv.training._settings import EngineSettings
 from vflpriv.wire import Message, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
-
-
-class EngineSettings(BaseModel):
-    """What every engine can be told."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    rounds: int = Field(ge=1, description="communication rounds T; asynchronous engines count every device's")
-    batch_size: int = Field(ge=1, description="records in a round, B")
-    schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
-    bottom: Literal["mlp", "linear", "cnn2", "cnn4", "resnet18", "lstm"] = Field(
-        "mlp", description="the devices' models; convolutions need blocks that are images, lstm needs token ids"
-    )
-    hidden: tuple[int, ...] = Field((), description="widths of the bottom models' hidden layers")
-    embedding: int = Field(16, ge=1, description="width of a device's embedding")
-    top_hidden: tuple[int, ...] = Field((), description="widths of the top model's hidden layers")
-    device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
-    server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
-    server_momentum: float | None = Field(None, ge=0, lt=1, description="of the server's; as the devices' if not given")
-    weight_decay: float = Field(0.0, ge=0, description="ℓ2 weight decay of every first-order update")
-    label_protection: Literal["none", "alibi", "rr"] = Field(
-        "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
-    )
-    label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
-
-    @property
-    def top_momentum(self) -> float:
-        """The momentum of the server's update."""
-        return self.momentum if self.server_momentum is None else self.server_momentum
-
-    @property
-    def label_mechanism(self) -> LabelMechanism | None:
-        """The mechanism that noises the labels, if any."""
-        if self.label_protection == "alibi":
-            return Alibi(std=self.label_noise)
-        return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
 
 
 @dataclass(frozen=True)
@@ -104,6 +67,8 @@ class Engine(ABC):
     settings_type: ClassVar[type[EngineSettings]]
     asynchronous: ClassVar[bool]
     label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
+    bottoms: ClassVar[tuple[str, ...] | None] = None
+    """The bottom models it can train; all if None."""
 
     def __init__(
         self,
@@ -120,6 +85,8 @@ class Engine(ABC):
         self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
         self.settings, self.schedule, self.canary = settings, schedule, canary
         self.seed, self.replicas = seed, tuple(replicas)
+        check_choice(settings, data, self.bottoms)
+        self.embedding = embedding_width(settings, data)
         if settings.label_mechanism is not None:
             every = torch.arange(self.data.records, device=self.torch_device)
             labels = self.data.labels_of(every).expand(len(self.replicas), -1)
@@ -159,6 +126,11 @@ class Engine(ABC):
         raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
 
     @classmethod
+    def check(cls, settings: Any, data: VerticalData) -> None:
+        """Whether these settings' models fit this data; if not, an error that names the setting."""
+        check_models(settings, data, cls.bottoms)
+
+    @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
         """Batches and active devices of all rounds."""
         return Schedule.draw(
@@ -176,7 +148,7 @@ class Engine(ABC):
     @classmethod
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
         """Roughly the memory of one replica, by which an audit decides how many advance together."""
-        widest: int = max(settings.embedding * data.devices, *(block[0].numel() for block in data.blocks))
+        widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
         return 32 * (widest * widest + int(settings.batch_size) * widest)
 
     # What a variant does -------------------------------------------------------------------------------------------
@@ -226,11 +198,7 @@ class Engine(ABC):
 
     def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
-        s = self.settings
-        if s.bottom == "mlp":
-            return [mlp([block[0].numel(), *s.hidden, width], activate=activate) for block in self.data.blocks]
-        shapes = [tuple(block.shape[1:]) for block in self.data.blocks]
-        return [bottom(s.bottom, shape, width, hidden=s.hidden, activate=activate) for shape in shapes]
+        return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
 
     def stream(self, name: str) -> Stream:
         """One of the run's named random streams, a sequence of its own for each replica."""

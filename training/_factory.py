@@ -19,7 +19,7 @@ from vflpriv.training._heads import DropoutMlp
 from vflpriv.training._models import Mlp, Model
 from vflpriv.training._transformer import Encoder, EncoderRest, EncoderShape, TokenEmbeddings, read_shape
 
-__all__ = ["BOTTOMS", "TOPS", "bottom", "start", "top"]
+__all__ = ["BOTTOMS", "TOPS", "bottom", "natural_width", "start", "top"]
 
 BOTTOMS = {
     "mlp": "linear layers with ReLU",
@@ -30,7 +30,7 @@ BOTTOMS = {
     "resnet18": "ResNet-18 with group normalisation",
     "lstm": "word vectors and an LSTM, for token ids",
     "transformer": "an encoder from a folder, its mean over tokens, and a linear layer",
-    "transformer-tokens": "the embedding layer of an encoder from a folder, a row a token; the rest is the top",
+    "transformer-embedding": "the embedding layer of an encoder from a folder, a row a token; the rest is the top",
 }
 TOPS = {
     "linear": "one linear layer",
@@ -78,6 +78,16 @@ def bottom(
     return _encoder(key, kind, inputs, embedding, folder=folder, layers=layers, frozen=frozen, activate=activate)
 
 
+def natural_width(kind: str, input_shape: tuple[int, ...], hidden: Sequence[int], folder: Path | None) -> int | None:
+    """The outputs of a bottom whose network goes on at the top, which no setting chooses; None for all others."""
+    if kind == "transformer-embedding":
+        return math.prod(input_shape) * _checkpoint(folder)[0].width
+    if kind == "resnet18-stem":
+        _, height, width = _image(kind, input_shape)
+        return (tuple(hidden) or _HIDDEN["resnet18"])[0] * height * width
+    return None
+
+
 def _convolutional(
     kind: str, image: tuple[int, int, int], sizes: tuple[int, ...], embedding: int, activate: bool
 ) -> Callable[[], nn.Module]:
@@ -89,7 +99,7 @@ def _convolutional(
     width = sizes[0]
     if kind == "resnet18":
         return lambda: ResNet18(image, embedding, width=width, activate=activate)
-    natural = width * image[1] * image[2]
+    natural = natural_width(kind, image, sizes, None)
     _expect(embedding == natural, "model.embedding", embedding, f"{natural}, {width} maps of {image[1]}x{image[2]}")
     return lambda: Stem(image, width)
 
@@ -107,8 +117,8 @@ def _encoder(
 ) -> Model:
     shape, place = _checkpoint(folder)
     _expect(tokens <= shape.positions, "model.input_shape", tokens, f"at most {shape.positions} tokens")
-    if kind == "transformer-tokens":
-        natural = tokens * shape.width
+    if kind == "transformer-embedding":
+        natural = natural_width(kind, (tokens,), (), place)
         _expect(embedding == natural, "model.embedding", embedding, f"{natural}, {tokens} rows of {shape.width}")
         _expect(not frozen, "model.frozen", frozen, "false, since nothing would be left to train")
         return BlockModel(key, lambda: TokenEmbeddings(shape), tokens, folder=place)

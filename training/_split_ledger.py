@@ -11,6 +11,7 @@ from pydantic import Field
 from vflpriv.releases import Release
 from vflpriv.schedules import Schedule
 from vflpriv.training._mechanisms import NoNoise
+from vflpriv.training._settings import TopSettings
 from vflpriv.training._uplink_ledger import DEVICES, uplink_releases
 from vflpriv.training._uplinks import UplinkSettings
 from vflpriv.units import Unit
@@ -20,7 +21,7 @@ __all__ = ["SplitSettings", "gradient_releases", "releases"]
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
-class SplitSettings(UplinkSettings):
+class SplitSettings(UplinkSettings, TopSettings):
     """Settings of split learning."""
 
     aggregation: Literal["concat", "sum"] = Field(

@@ -12,11 +12,13 @@ from vflpriv.data import VerticalData
 from vflpriv.training import _vafl_ledger
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
+from vflpriv.training._blocks import start
 from vflpriv.training._delays import Refreshes
 from vflpriv.training._fused import FusedMlp
-from vflpriv.training._models import Parameters, descend, first_replicas, initialise
+from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._neurons import NoisyMlp
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._parts import output_width, server_model
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._vafl_ledger import VaflBase
 
@@ -39,13 +41,12 @@ class VaflEngine(Engine):
 
     @classmethod
     def state_bytes(cls, settings: VaflBase, data: VerticalData) -> int:
-        width = data.classes if settings.aggregation == "sum" else settings.embedding
-        return super().state_bytes(settings, data) + 4 * data.records * data.devices * width
+        return super().state_bytes(settings, data) + 4 * data.records * data.devices * output_width(settings, data)
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices
         self.sums = s.aggregation == "sum"
-        self.width = self.data.classes if self.sums else s.embedding
+        self.width = output_width(s, self.data)
         noisy = partial(NoisyMlp, noise=s.hidden_noise)
         self.bank = Bank(self.device_models(self.width, activate=not self.sums, mlp=noisy), self.stream("init"))
         self._make_top(devices)
@@ -64,11 +65,9 @@ class VaflEngine(Engine):
         self._leaves: list[dict[str, Tensor]] = []
 
     def _make_top(self, devices: int) -> None:
-        s, classes = self.settings, self.data.classes
-        weighted = s.aggregation == "weighted"
-        self.top = FusedMlp([self.width * (1 if weighted else devices), *s.top_hidden, classes], activate=False)
-        self.top_parameters = {} if self.sums else initialise(self.top, self.stream("init"), devices)
-        if weighted:
+        self.top = server_model(self.settings, self.data, mlp=FusedMlp)
+        self.top_parameters = {} if self.sums else start(self.top, self.stream("init"), devices)
+        if self.settings.aggregation == "weighted":
             shape = (len(self.replicas), devices)
             self.top_parameters["combination"] = torch.full(shape, 1 / devices, device=self.torch_device)
 

@@ -11,10 +11,12 @@ from torch import Tensor
 from vflpriv.data import VerticalData
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine
+from vflpriv.training._blocks import start
 from vflpriv.training._directions import Direction, Directions, move_along
 from vflpriv.training._mechanisms import Mechanism
-from vflpriv.training._models import Mlp, first_replicas, initialise
+from vflpriv.training._models import first_replicas
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._parts import embedding_width, server_model
 from vflpriv.training._zo_server import ServerStep
 
 __all__ = ["ZoEngine"]
@@ -33,20 +35,20 @@ class ZoEngine(Engine):
 
     @classmethod
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        table = 4 * data.records * data.devices * settings.embedding if cls.asynchronous else 0
+        table = 4 * data.records * data.devices * embedding_width(settings, data) if cls.asynchronous else 0
         return super().state_bytes(settings, data) + int(table)
 
     def setup(self) -> None:
-        s, devices = self.settings, self.data.devices
-        self.top = Mlp([devices * s.embedding, *s.top_hidden, self.data.classes], activate=False)
+        devices = self.data.devices
+        self.top = server_model(self.settings, self.data)
         init = self.stream("init")
-        self.bank = Bank(self.device_models(s.embedding, activate=True), init)
+        self.bank = Bank(self.device_models(self.embedding, activate=True), init)
         self.bottom_parameters = self.bank.parameters
-        self.top_parameters = initialise(self.top, init, devices)
+        self.top_parameters = start(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
-            shape = (self.data.records, len(self.replicas), devices * s.embedding)
+            shape = (self.data.records, len(self.replicas), devices * self.embedding)
             self.table = torch.zeros(shape, device=self.torch_device)
 
     def inputs(self, m: int, records: Tensor) -> Tensor:
@@ -56,7 +58,7 @@ class ZoEngine(Engine):
 
     def columns(self, m: int) -> slice:
         """Where device m's embeddings lie among all."""
-        width = self.settings.embedding
+        width = self.embedding
         return slice(m * width, (m + 1) * width)
 
     def refresh(self, m: int, records: Tensor, embedding: Tensor) -> Tensor:

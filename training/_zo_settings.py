@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from vflpriv.training._base import EngineSettings
+from vflpriv.training._settings import TopSettings
 
 __all__ = ["ZoSettings"]
 
 
-class ZoSettings(EngineSettings):
+class ZoSettings(TopSettings):
     """Zeroth-order steps are noisy, and constant rates may diverge late in a training; rates can fall linearly."""
 
     final_rate: float = Field(

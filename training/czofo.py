@@ -60,9 +60,9 @@ class Czofo(ZoEngine):
 
     def embedding_directions(self, round_: int, m: int, batch: int) -> Tensor:
         """(R, n, B, E): for each record n directions over its embedding."""
-        s = self.settings
-        shape = (s.perturbations, batch, s.embedding)
-        normals = self._stream.normal(s.perturbations * batch * s.embedding, round_, m).unflatten(1, shape)
+        s, width = self.settings, self.embedding
+        shape = (s.perturbations, batch, width)
+        normals = self._stream.normal(s.perturbations * batch * width, round_, m).unflatten(1, shape)
         return normals if s.direction == "gaussian" else torch.nn.functional.normalize(normals, dim=-1)
 
     @torch.no_grad()
@@ -77,7 +77,7 @@ class Czofo(ZoEngine):
 
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         s = self.settings
-        factor = s.embedding if s.direction == "sphere" else 1
+        factor = self.embedding if s.direction == "sphere" else 1
         scale = factor / (s.perturbations * s.smoothing * self.schedule.batch_size)
         estimate = torch.einsum("rnb,rnbe->rbe", reply["differences"], self._directions) * scale
         gradient = torch.autograd.grad(self._output, list(self._leaves.values()), estimate)

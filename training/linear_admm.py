@@ -36,6 +36,7 @@ class LinearAdmm(AdmmEngine):
     source = "Hu et al. 2019; vimadmm.txt §VI-A1"
     settings_type = LinearAdmmSettings
     settings: LinearAdmmSettings
+    bottoms = ("mlp", "linear")
 
     def build(self) -> Bank:
         models = [Linear(block[0].numel(), self.data.classes) for block in self.data.blocks]

@@ -10,9 +10,11 @@ from torch import Tensor
 from vflpriv.registry import register
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
+from vflpriv.training._blocks import start
 from vflpriv.training._fused import FusedMlp
-from vflpriv.training._models import Parameters, descend, first_replicas, initialise
+from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._parts import server_model
 from vflpriv.training._split_ledger import SplitSettings, releases
 from vflpriv.training._uplinks import client_claims, uplink_mechanisms
 
@@ -38,14 +40,14 @@ class Split(Engine):
     claims = staticmethod(client_claims)
 
     def setup(self) -> None:
-        s, devices, classes = self.settings, self.data.devices, self.data.classes
+        s, devices = self.settings, self.data.devices
         self.sums = s.aggregation == "sum"
-        output = classes if self.sums else s.embedding
+        output = self.data.classes if self.sums else self.embedding
         bottoms = self.device_models(output, activate=not self.sums, mlp=FusedMlp)
-        self.top = FusedMlp([devices * output, *s.top_hidden, classes], activate=False)
+        self.top = server_model(s, self.data, mlp=FusedMlp)
         init = self.stream("init")
         self.bank = Bank(bottoms, init)
-        self.top_parameters = {} if self.sums else initialise(self.top, init, devices)
+        self.top_parameters = {} if self.sums else start(self.top, init, devices)
         self._velocity: dict[str, Tensor] = {}
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
@@ -79,7 +81,7 @@ class Split(Engine):
         rows.requires_grad_()
         (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, labels), [rows])  # eq. (16)
         # Every device's logits have the gradient of their sum.
-        parts = [gradient] * len(received) if self.sums else gradient.split(self.settings.embedding, dim=-1)
+        parts = [gradient] * len(received) if self.sums else gradient.split(self.embedding, dim=-1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
 

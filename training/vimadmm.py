@@ -47,12 +47,12 @@ class Vimadmm(AdmmEngine):
     def build(self) -> Bank:
         s, data, init = self.settings, self.data, self.stream("init")
         linear = s.heads == "linear"
-        widths = [s.embedding, *s.top_hidden, data.classes]
-        self.head: Linear | DropoutMlp = Linear(s.embedding, data.classes) if linear else DropoutMlp(widths)
+        widths = [self.embedding, *s.top_hidden, data.classes]
+        self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
         each = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
         self.heads = {name: torch.cat([one[name] for one in each]) for name in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
-        return Bank(self.device_models(s.embedding, activate=True, mlp=FusedMlp), init)
+        return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
     def shares(self, received: Sequence[Tensor]) -> Tensor:
         return self._split(self.head.apply(self.heads, torch.cat(list(received))))

@@ -29,6 +29,7 @@ class VimadmmJ(AdmmEngine):
     source = "vimadmm.txt Alg. 3"
     settings_type = AdmmSettings
     settings: AdmmSettings
+    bottoms = ("mlp",)
 
     def build(self) -> Bank:
         s, data = self.settings, self.data

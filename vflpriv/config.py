@@ -35,6 +35,10 @@ class DataConfig(_Section):
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
     keep_shape: bool = Field(False, description="blocks stay images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
+    standardise: bool = Field(False, description="mean 0 and deviation 1 over all features of the training records")
+    vocabulary: str | None = Field(
+        None, description="a folder with the vocab.txt of texts' token ids; ids are hashed if not given"
+    )
 
 
 class AuditConfig(_Section):

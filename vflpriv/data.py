@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,10 @@ class VerticalData:
     overrides: Overrides | None = None
     replica_labels: Tensor | None = None
     """(R, N) labels that take the place of all others, where each replica noised them for itself."""
+    vocabulary: int | None = None
+    """How many token ids there are, where blocks hold them."""
+    grid: tuple[int, int] | None = None
+    """(rows, columns) of the blocks, row by row, where they are tiles of one image."""
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.labels) == 0:
@@ -55,10 +60,30 @@ class VerticalData:
         for m, block in enumerate((*self.blocks, *self.test_blocks)):
             if not bool(torch.isfinite(block).all()):
                 raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
+            if self.vocabulary is not None and not 0 <= int(block.min()) <= int(block.max()) < self.vocabulary:
+                expected = f"token ids 0 to {self.vocabulary - 1}"
+                raise InputError(f"data.blocks[{m % self.devices}]", int(block.max()), expected)
         for labels in (self.labels, self.test_labels):
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
                 raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
         return self
+
+    def standardised(self) -> VerticalData:
+        """The same data, shifted and scaled as a whole: mean 0, deviation 1 over all features of the training records.
+
+        One shift and one scale for all features keep the relations between them, as images need it.
+        """
+        if not all(block.is_floating_point() for block in self.blocks):
+            raise InputError("data.standardise", True, f"false, since the features of {self.name} are token ids")
+        count = sum(block.numel() for block in self.blocks)
+        mean = sum(float(block.sum(dtype=torch.float64)) for block in self.blocks) / count
+        squares = sum(float((block - mean).square().sum(dtype=torch.float64)) for block in self.blocks)
+        deviation = math.sqrt(squares / count) or 1.0  # constant features become zero, not NaN
+
+        def scale(blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple((block - mean) / deviation for block in blocks)
+
+        return replace(self, blocks=scale(self.blocks), test_blocks=scale(self.test_blocks))
 
     @property
     def records(self) -> int:

@@ -18,8 +18,8 @@ from vflpriv import data_readers, data_trees
 from vflpriv.data_files import Dataset, Raw, data_folder, locate, verified
 from vflpriv.errors import InputError
 from vflpriv.formats import parse_idx
-from vflpriv.partitions import split
-from vflpriv.tokens import WordPiece, encode, hashed
+from vflpriv.partitions import grid, split
+from vflpriv.tokens import VOCABULARY, WordPiece, encode, hashed
 
 if TYPE_CHECKING:
     from vflpriv.data import VerticalData
@@ -65,8 +65,10 @@ def load(
     if train is not None and not 1 <= train <= count:
         raise InputError("data.train", train, f"1 to {count} training records of {name}")
     features, test = raw.features[:train], raw.test_features
+    words = None
     if dataset.tokens is not None:
-        tokenizer = hashed if vocabulary is None else WordPiece.of(Path(vocabulary))
+        pieces = None if vocabulary is None else WordPiece.of(Path(vocabulary))
+        tokenizer, words = (hashed, VOCABULARY) if pieces is None else (pieces, len(pieces.ids))
         features, test = (encode(texts, dataset.tokens, tokenizer) for texts in (features, test))
     elif dataset.scale is None:
         features, test = _standardised(features, test, raw.indicators)
@@ -85,6 +87,8 @@ def load(
         labels=torch.from_numpy(raw.labels[:train].astype(np.int64)),
         test_blocks=blocks(test),
         test_labels=torch.from_numpy(raw.test_labels.astype(np.int64)),
+        vocabulary=words,
+        grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
     )
 
 

@@ -76,8 +76,9 @@ def load_data(config: Config) -> VerticalData:
         folder=d.folder,
         train=d.train,
         keep_shape=d.keep_shape,
-    )
-    return data.checked()
+        vocabulary=d.vocabulary,
+    ).checked()
+    return data.standardised() if d.standardise else data
 
 
 def build_system(config: Config, place: int, data: VerticalData) -> System:
@@ -91,6 +92,7 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
     engine: type[Engine] = find("engine", name)
     settings: Any = parse_settings(engine.settings_type, raw, where)
     try:
+        engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from vflpriv.canaries import CanaryKind
 from vflpriv.config import load_config
@@ -86,6 +87,13 @@ def test_overrides_reach_any_field(tmp_path):
         (('name = "digits"', 'name = "mnist"\nfolder = "nowhere"'), "vflpriv data fetch mnist"),
         (('name = "digits"', 'name = "digits"\ndevices = 0'), "data.devices = 0: expected a number >= 1"),
         (('name = "digits"', 'name = "digits"\ntrain = 0'), "data.train = 0: expected a number >= 1"),
+        (('name = "digits"', 'name = "digits"\nstandardise = 1'), "data.standardise = 1: expected true or false"),
+        (
+            ('name = "digits"', 'name = "digits"\nvocabulary = "v"'),
+            "data.vocabulary = 'v': expected none, since digits",
+        ),
+        (("rounds = 40", 'rounds = 40\nbottom = "lstm"'), "engine.bottom = 'lstm': expected another one, since no"),
+        (("rounds = 40", 'rounds = 40\ntop = "resnet18"'), "system.dpzv.engine.top = 'resnet18': expected mlp, or bot"),
         (("trials = 8", "trials = -1"), "trials"),
         (("seed = 3", "seed = 3\nconfidence = 1.5"), "confidence = 1.5: expected a number < 1"),
         (("seed = 3", 'seed = 3\ndevice = "tpu9"'), "device = 'tpu9': expected auto, cpu, cuda or mps"),
@@ -107,6 +115,15 @@ def test_calibration_that_cannot_work_says_which_message_is_to_blame(tmp_path):
     text = GOOD.replace("rounds = 40", 'rounds = 40\nnoise = "calibrated"\nprotect = "eavesdropper"')
     with pytest.raises(InputError, match="embedding-pair"):
         build(write(tmp_path, text))
+
+
+def test_data_can_be_standardised(tmp_path):
+    config = load_config(write(tmp_path, GOOD), {"data.standardise": True})
+    values = torch.cat([block.flatten() for block in load_data(config).blocks])
+    assert float(values.mean()) == pytest.approx(0, abs=1e-5)
+    assert float(values.std()) == pytest.approx(1, abs=1e-3)
+    plain = torch.cat([block.flatten() for block in load_data(load_config(write(tmp_path, GOOD))).blocks])
+    assert float(plain.min()) == 0
 
 
 def test_systems_need_distinct_keys(tmp_path):

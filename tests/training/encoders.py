@@ -41,7 +41,7 @@ DISTIL = {
 }
 
 
-def their_names(*, distil: bool, old: bool) -> dict[str, tuple[str, tuple[int, ...]]]:
+def their_names(*, distil: bool, old: bool, positions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Our name of each parameter: its name in a checkpoint of this kind, and its shape."""
     square = (WIDTH, WIDTH)
     sizes = {"query": square, "key": square, "value": square, "out": square}
@@ -51,7 +51,7 @@ def their_names(*, distil: bool, old: bool) -> dict[str, tuple[str, tuple[int, .
     )
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "words.weight": (f"{base}embeddings.word_embeddings.weight", (WORDS, WIDTH)),
-        "positions.weight": (f"{base}embeddings.position_embeddings.weight", (9, WIDTH)),
+        "positions.weight": (f"{base}embeddings.position_embeddings.weight", (positions, WIDTH)),
         "norm.weight": (f"{base}embeddings.LayerNorm.{'gamma' if old else 'weight'}", (WIDTH,)),
         "norm.bias": (f"{base}embeddings.LayerNorm.{'beta' if old else 'bias'}", (WIDTH,)),
     }
@@ -65,13 +65,13 @@ def their_names(*, distil: bool, old: bool) -> dict[str, tuple[str, tuple[int, .
     return found
 
 
-def checkpoint(folder: Path, *, distil: bool = False, old: bool = False) -> dict[str, Tensor]:
+def checkpoint(folder: Path, *, distil: bool = False, old: bool = False, positions: int = 9) -> dict[str, Tensor]:
     """A tiny encoder in the format of its kind: BERT's names (`old` ones too) or DistilBERT's. Returns the weights."""
-    names = their_names(distil=distil, old=old)
+    names = their_names(distil=distil, old=old, positions=positions)
     values = {ours: 0.5 * numbers(*shape, seed=i) for i, (ours, (_, shape)) in enumerate(names.items())}
     stored = {names[ours][0]: value for ours, value in values.items()} | {"pooler.dense.weight": torch.zeros(1)}
     save_file(stored, folder / "model.safetensors")
-    sizes: dict[str, Any] = {"vocab_size": WORDS, "max_position_embeddings": 9}
+    sizes: dict[str, Any] = {"vocab_size": WORDS, "max_position_embeddings": positions}
     if distil:
         sizes |= {"model_type": "distilbert", "dim": WIDTH, "hidden_dim": INNER, "n_heads": HEADS, "n_layers": LAYERS}
     else:

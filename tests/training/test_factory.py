@@ -55,7 +55,7 @@ def cases() -> dict[str, Callable[[Path], Case]]:
         "transformer-0": encoder("transformer", 7),
         "transformer-2": encoder("transformer", 7, layers=2),
         "transformer-frozen": encoder("transformer", 7, layers=1, frozen=True),
-        "transformer-tokens": encoder("transformer-tokens", TOKENS * WIDTH),
+        "transformer-embedding": encoder("transformer-embedding", TOKENS * WIDTH),
         "top-linear": lambda _: (top("linear", 20, 3), numbers(5, 20)),
         "top-mlp": lambda _: (top("mlp", 20, 3, hidden=(6, 4)), numbers(5, 20)),
         "top-dropout": lambda _: (top("mlp", 20, 3, hidden=(6, 4), dropout=0.25), numbers(5, 20)),

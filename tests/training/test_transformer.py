@@ -56,7 +56,7 @@ def reference_layer(weights: dict[str, Tensor], i: int, epsilon: float) -> nn.Tr
 
 def test_a_split_encoder_is_the_whole_one(tmp_path: Path) -> None:
     checkpoint(tmp_path)
-    tokens = bottom("transformer-tokens", (TOKENS,), TOKENS * WIDTH, folder=tmp_path)
+    tokens = bottom("transformer-embedding", (TOKENS,), TOKENS * WIDTH, folder=tmp_path)
     rest = top("transformer", TOKENS * WIDTH, 4, folder=tmp_path)
     whole = bottom("transformer", (TOKENS,), 4, folder=tmp_path, layers=LAYERS, activate=False)
     parameters = start(whole, replicas(2), 0)
@@ -116,8 +116,11 @@ def test_encoders_check_their_sizes(tmp_path: Path) -> None:
     for arguments, message in (
         ({"kind": "transformer", "input_shape": (10,), "embedding": 7}, "at most 9 tokens"),
         ({"kind": "transformer", "input_shape": (6,), "embedding": 7, "layers": 3}, "0 to 2"),
-        ({"kind": "transformer-tokens", "input_shape": (6,), "embedding": 7}, "expected 48, 6 rows of 8"),
-        ({"kind": "transformer-tokens", "input_shape": (6,), "embedding": 48, "frozen": True}, "nothing would be left"),
+        ({"kind": "transformer-embedding", "input_shape": (6,), "embedding": 7}, "expected 48, 6 rows of 8"),
+        (
+            {"kind": "transformer-embedding", "input_shape": (6,), "embedding": 48, "frozen": True},
+            "nothing would be left",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             bottom(**arguments, folder=tmp_path)  # type: ignore[arg-type]

@@ -1,0 +1,77 @@
+"""What every engine can be told, and what those can whose server has a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from vflpriv.schedules import Batching
+from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels
+
+__all__ = ["EngineSettings", "TopSettings"]
+
+
+class EngineSettings(BaseModel):
+    """What every engine can be told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    rounds: int = Field(ge=1, description="communication rounds T; asynchronous engines count every device's")
+    batch_size: int = Field(ge=1, description="records in a round, B")
+    schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
+    bottom: Literal[
+        "mlp",
+        "linear",
+        "cnn2",
+        "cnn4",
+        "resnet18-stem",
+        "resnet18",
+        "lstm",
+        "transformer",
+        "transformer-embedding",
+    ] = Field(
+        "mlp",
+        description="the devices' models; convolutions need blocks that are images, lstm and transformers token ids",
+    )
+    hidden: tuple[int, ...] = Field((), description="widths of the bottom models' hidden layers")
+    embedding: int = Field(
+        16, ge=1, description="width of a device's embedding; resnet18-stem and transformer-embedding have their own"
+    )
+    encoder: str | None = Field(
+        None, description="folder with the config.json and model.safetensors of the transformer that parts are taken of"
+    )
+    encoder_layers: int = Field(0, ge=0, description="layers of the transformer behind its embedding layer, at devices")
+    encoder_frozen: bool = Field(False, description="whether the transformer's own weights stay as they are")
+    top_hidden: tuple[int, ...] = Field((), description="widths of the top model's hidden layers")
+    device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
+    server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
+    server_momentum: float | None = Field(None, ge=0, lt=1, description="of the server's; as the devices' if not given")
+    weight_decay: float = Field(0.0, ge=0, description="ℓ2 weight decay of every first-order update")
+    label_protection: Literal["none", "alibi", "rr"] = Field(
+        "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
+    )
+    label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
+
+    @property
+    def top_momentum(self) -> float:
+        """The momentum of the server's update."""
+        return self.momentum if self.server_momentum is None else self.server_momentum
+
+    @property
+    def label_mechanism(self) -> LabelMechanism | None:
+        """The mechanism that noises the labels, if any."""
+        if self.label_protection == "alibi":
+            return Alibi(std=self.label_noise)
+        return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
+
+
+class TopSettings(EngineSettings):
+    """What engines can be told whose server has a model."""
+
+    top: Literal["mlp", "resnet18", "transformer"] = Field(
+        "mlp",
+        description="the server's model: linear layers with ReLU, the rest of ResNet-18 behind bottom = resnet18-stem, "
+        "or the rest of the encoder behind bottom = transformer-embedding",
+    )
