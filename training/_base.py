@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.canaries import Canary
-from vflpriv.claims import Claim
+from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Ledger
@@ -114,6 +114,11 @@ class Engine(ABC):
     @abstractmethod
     def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
         """What the engine's paper promises for these settings."""
+
+    @staticmethod
+    def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
+        """What its paper promises of attacks, without an ε."""
+        return ()
 
     @staticmethod
     @abstractmethod

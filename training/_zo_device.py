@@ -10,7 +10,7 @@ from vflpriv.training._directions import Direction, Directions, Shifted
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
-from vflpriv.training._zo_ledger import SynZooSettings, no_claims
+from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims
 
 __all__ = ["OneSidedEngine"]
 
@@ -25,6 +25,7 @@ class OneSidedEngine(ZoEngine):
     settings: SynZooSettings
     mechanisms = staticmethod(uplink_mechanisms)
     claims = staticmethod(no_claims)
+    success_claims = staticmethod(loss_claims)
 
     def setup(self) -> None:
         super().setup()

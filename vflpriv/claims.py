@@ -8,7 +8,7 @@ from vflpriv.tradeoff import epsilon_of, mu_of
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "SuccessClaim"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +64,25 @@ class Claim:
             delta=delta,
             mu=mu_of(epsilon, delta),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessClaim:
+    """A guarantee without an ε: who says that an attack is right no more often than at this rate, and where.
+
+    The rate is that of data with so many `classes`; of other data it says nothing.
+    """
+
+    key: str
+    source: str
+    where: str
+    statement: str
+    unit: Unit
+    adversary: Adversary
+    attack: str
+    rate: float
+    classes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1:
+            raise ValueError(f"Expected 0 <= rate={self.rate} <= 1.")

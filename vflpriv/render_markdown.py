@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv import formatting as f
 from vflpriv.render_shared import banner, headline, why_infinite
-from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.verdicts import Word
 
 __all__ = ["LIMIT", "escape", "render_markdown"]
@@ -43,6 +43,9 @@ def _blocks(report: Report) -> Iterator[str]:
     claims = [(system, claim) for system in report.systems for claim in system.claims]
     if claims:
         yield _claims(claims)
+    about_attacks = [(system, claim) for system in report.systems for claim in system.success_claims]
+    if about_attacks:
+        yield _success_claims(about_attacks)
     for system in report.systems:
         yield from _system(system)
     if report.not_tested:
@@ -77,6 +80,24 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
     )
 
 
+def _success_claims(claims: Sequence[tuple[SystemRow, SuccessClaimRow]]) -> str:
+    header = ("Verdict", "System", "Claim about an attack", "Seen by", "Attack", "Claimed ≤", "Measured", "Interval")
+    rows = (
+        (
+            f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
+            escape(system.title),
+            escape(f"{claim.source}, {claim.where}"),
+            escape(claim.adversary),
+            escape(claim.attack),
+            f.percent(claim.rate),
+            f.percent(claim.success) if claim.success is not None else "not measured",
+            f.interval(claim.low, claim.high),
+        )
+        for system, claim in claims
+    )
+    return _table(header, ":::::---", rows)
+
+
 def _bound(budget: BudgetRow) -> str:
     return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
 
@@ -93,7 +114,7 @@ def _system(system: SystemRow) -> Iterator[str]:
         facts += f" Stale embeddings: {f.count(system.staleness.median)} rounds old in the median, "
         facts += f"{f.count(system.staleness.largest)} at most."
     yield facts
-    for claim in system.claims:
+    for claim in system.all_claims:
         yield from _evidence(claim)
     if system.budgets:
         # One block, so that a cut never leaves it open.
@@ -106,10 +127,10 @@ def _system(system: SystemRow) -> Iterator[str]:
         yield _sensitivity(system)
 
 
-def _evidence(claim: ClaimRow) -> Iterator[str]:
+def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
     yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
     yield f"**{claim.verdict}**: {escape(claim.reason)}"
-    if claim.measurements:
+    if isinstance(claim, ClaimRow) and claim.measurements:
         header = ["Canary", "Trials a world", "False positives", "False negatives", "μ ≥", "ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
         yield _table(header, ":--------:", (_measurement(row) for row in claim.measurements))

@@ -37,7 +37,7 @@ def worst_word(report: Report) -> Word | None:
 
 def banner(report: Report) -> str:
     """The verdict as a sentence. What was not refuted is never called verified."""
-    total = sum(len(system.claims) for system in report.systems)
+    total = len(report.verdicts)
     word = worst_word(report)
     if word is None:
         return "No claim to check"

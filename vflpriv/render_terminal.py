@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vflpriv import formatting as f
 from vflpriv.render_shared import banner, headline, why_infinite, worst_word
-from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
@@ -40,10 +40,16 @@ def print_report(report: Report, console: Console) -> None:
         writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
     elif claims:
         writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
+    about_attacks = [(system, claim) for system in report.systems for claim in system.success_claims]
+    if about_attacks:
+        rows = (_success_claim(system, claim) for system, claim in about_attacks)
+        writer.table("Claims about attacks", _SUCCESS_CLAIMS, rows, leading=1)
     for system in report.systems:
         _system(writer, system)
     reasons = [
-        (_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}") for s, c in claims
+        (_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}")
+        for s in report.systems
+        for c in s.all_claims
     ]
     writer.list(reasons)
     word = worst_word(report)
@@ -101,6 +107,7 @@ def _verdict(word: Word) -> Text:
 
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
 _CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
+_SUCCESS_CLAIMS = "system/claim;seen by/unit;attack;>claimed/success ≤;>measured/success;>interval;verdict"
 _MEASURED = ">trials;>FPR;>FNR;>μ ≥;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;?>p;>p/Holm;refutes"
 
 
@@ -124,6 +131,18 @@ def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
     if claim.verdict is Word.NOT_APPLICABLE:
         verdict = Text(f"{f.ICONS[claim.verdict]} not\n  applicable", style=_STYLES[claim.verdict])
     return names, seen, f"{claimed}\n{mu}", f"{paper}\n{rigorous}", f"\n{measured}", verdict
+
+
+def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...]:
+    return (
+        f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
+        f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
+        f.shorten(claim.attack, 40),
+        f.percent(claim.rate),
+        f.percent(claim.success),
+        f.interval(claim.low, claim.high),
+        _verdict(claim.verdict),
+    )
 
 
 def _bound(budget: BudgetRow) -> str:

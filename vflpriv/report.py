@@ -21,6 +21,7 @@ __all__ = [
     "Report",
     "SensitivityRow",
     "Staleness",
+    "SuccessClaimRow",
     "SystemRow",
     "Traffic",
     "Utility",
@@ -139,6 +140,31 @@ class AttackRow(Row):
     not_applicable: str | None
 
 
+class SuccessClaimRow(Row):
+    """A published guarantee about an attack's success, what was measured of it, and the verdict."""
+
+    key: str
+    source: str
+    where: str
+    statement: str
+    unit: str
+    adversary: str
+    attack: str
+    rate: float
+    """The claimed one."""
+    success: float | None
+    """The measured one; None where the attack was not run."""
+    low: float | None
+    high: float | None
+    chance: float | None
+    guesses: int
+    p_adjusted: float
+    """Holm over all tests of the report."""
+    verdict: Word
+    reason: str
+    reproduce: str
+
+
 class Utility(Row):
     """How well the model of one training does; the interval is over the test records."""
 
@@ -185,8 +211,14 @@ class SystemRow(Row):
     utility: Utility | None
     traffic: Traffic | None
     staleness: Staleness | None = None
+    success_claims: tuple[SuccessClaimRow, ...] = ()
     importance: tuple[float, ...] = ()
     """Of each device, where the engine has a measure of it: the norm of its head."""
+
+    @property
+    def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:
+        """Those with an ε, then those about attacks."""
+        return [*self.claims, *self.success_claims]
 
 
 class Report(Row):
@@ -201,14 +233,19 @@ class Report(Row):
     config: dict[str, Any]
     exit_code: int
 
+    @property
+    def verdicts(self) -> list[Word]:
+        """Of all claims, those about attacks included."""
+        return [c.verdict for s in self.systems for c in s.all_claims]
+
     def count(self, word: Word) -> int:
         """How many claims have this verdict."""
-        return sum(c.verdict is word for s in self.systems for c in s.claims)
+        return self.verdicts.count(word)
 
     @property
     def headline(self) -> str:
         """The verdict in one line."""
-        total = sum(len(s.claims) for s in self.systems)
+        total = len(self.verdicts)
         if total == 0:
             return "no claim to check"
         parts = [f"{self.count(word)} {word}" for word in Word if self.count(word)]

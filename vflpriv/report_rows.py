@@ -35,6 +35,7 @@ from vflpriv.report import (
 )
 from vflpriv.report_budgets import account, budget_row, budget_rows
 from vflpriv.report_facts import attack_row, sensitivity_row, staleness_row, traffic_row, utility_row
+from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
 from vflpriv.verdicts import Word
 
@@ -63,13 +64,23 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
     """The report of all systems; `reproduce` is the command without `--only`."""
     accountant: Accountant = find("accountant", config.accountant)()
     tests = {a.config.key: _tests(a) for a in audited}
-    flat = [t for found in tests.values() for t in found]
+    successes = {a.config.key: success_tests(a) for a in audited}
+    flat: list[_Test | SuccessTest] = [t for found in tests.values() for t in found]
+    flat += [t for found in successes.values() for t in found]
     adjusted = dict(zip(map(id, flat), holm_adjusted([t.p_value for t in flat]), strict=True))
     systems = tuple(
-        _system(a, tests[a.config.key], adjusted, accountant, config, f"{reproduce} --only {a.config.key}")
+        _system(
+            a,
+            tests[a.config.key],
+            successes[a.config.key],
+            adjusted,
+            accountant,
+            config,
+            f"{reproduce} --only {a.config.key}",
+        )
         for a in audited
     )
-    words = [c.verdict for s in systems for c in s.claims]
+    words = [c.verdict for s in systems for c in s.all_claims]
     skipped = [f"{a.config.key}: {text}" for a in audited for text in a.skipped]
     untried = [f"{a.config.key}: no trials were run" for a in audited if a.claims and not any(a.trials.values())]
     return Report(
@@ -96,6 +107,7 @@ def _tests(audited: Audited) -> list[_Test]:
 def _system(
     audited: Audited,
     tests: Sequence[_Test],
+    successes: Sequence[SuccessTest],
     adjusted: Mapping[int, float],
     accountant: Accountant,
     config: Config,
@@ -121,6 +133,10 @@ def _system(
         },
         rounds=system.schedule.rounds,
         claims=claims,
+        success_claims=tuple(
+            success_row(t, adjusted, classes=data.classes, alpha=1 - config.confidence, reproduce=reproduce)
+            for t in successes
+        ),
         budgets=tuple(budget_rows(system.ledger, accountant, delta)),
         sensitivity=tuple(sensitivity_row(f) for f in audited.findings),
         attacks=tuple(attack_row(a) for a in audited.attempts),

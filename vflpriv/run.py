@@ -15,7 +15,7 @@ from vflpriv.audits.sensitivity import Finding, SensitivityAudit
 from vflpriv.audits.two_world import Trials, TwoWorldAudit
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
-from vflpriv.claims import Claim
+from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.config import AuditConfig, Config, SystemConfig, parse_settings
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
@@ -55,6 +55,7 @@ class Audited:
     system: System
     config: SystemConfig
     claims: tuple[Claim, ...]
+    success_claims: tuple[SuccessClaim, ...] = ()
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
@@ -143,7 +144,8 @@ def audit_system(
 ) -> Audited:
     """Train once for utility, traffic and attacks; search sensitivities; measure every claim."""
     claims = system.engine.claims(system.settings, system.schedule)
-    audited = Audited(system=system, config=section, claims=claims)
+    about_attacks = system.engine.success_claims(system.settings, system.schedule)
+    audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
     if section.audit.sensitivity:
         progress.stage(f"{section.key}: sensitivity search")
         mechanisms = system.engine.mechanisms(system.settings, system.schedule)

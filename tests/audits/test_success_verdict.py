@@ -1,0 +1,187 @@
+"""Claims about attacks: judged by the attack's interval, in the report beside the others."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.support import ENGINES, make_system, toy_data
+from vflpriv.attempts import LabelGuess
+from vflpriv.audits._bounds import interval
+from vflpriv.audits.attack_success import Success, label_success
+from vflpriv.audits.success_verdict import allowed_rate, judge_success, success_p_value
+from vflpriv.claims import SuccessClaim
+from vflpriv.config import load_config
+from vflpriv.render_html import render_html
+from vflpriv.render_markdown import render_markdown
+from vflpriv.render_terminal import print_report
+from vflpriv.report import Report
+from vflpriv.report_rows import build_report
+from vflpriv.run import Attempt, Audited
+from vflpriv.units import Unit
+from vflpriv.verdicts import Word
+from vflpriv.views import Adversary
+
+ALPHA = 0.05
+
+
+def claim(rate: float = 0.117, view: str = "device") -> SuccessClaim:
+    return SuccessClaim(
+        key="k",
+        source="s",
+        where="w",
+        statement="t",
+        unit=Unit.LABEL,
+        adversary=Adversary.parse(view),
+        attack="label_zo_query",
+        rate=rate,
+        classes=10,
+    )
+
+
+def success(right: int, guesses: int = 1000, chance: float = 0.1) -> Success:
+    low, high = interval(right, guesses, 1 - ALPHA)
+    return Success(rate=right / guesses, low=low, high=high, chance=chance, guesses=guesses)
+
+
+def judged(found: Success | None, **changes: Any) -> Word:
+    p = success_p_value(claim(), found) if found else 1.0
+    given_: dict[str, Any] = {"success": found, "refusal": None, "classes": 10, "p_adjusted": p, "alpha": ALPHA}
+    return judge_success(claim(), **given_ | changes).word
+
+
+def test_the_word_follows_the_low_end_of_the_interval():
+    for right in range(0, 1001, 5):
+        found = success(right)
+        assert judged(found) is (Word.VIOLATED if found.low > 0.117 else Word.CONSISTENT)
+    assert judged(success(118)) is Word.CONSISTENT
+    assert judged(success(200)) is Word.VIOLATED
+    assert judged(success(200), p_adjusted=0.2) is Word.CONSISTENT, "not after Holm's correction"
+
+
+def test_an_attack_that_was_not_run_supports_nothing():
+    assert judged(None) is Word.UNSUPPORTED
+    assert judged(None, refusal="needs losses") is Word.NOT_APPLICABLE
+    assert judged(success(900), classes=2) is Word.NOT_APPLICABLE, "half of all guesses are right by chance there"
+
+
+def test_naming_the_commonest_label_is_no_attack():
+    skewed = success(400, chance=0.4)
+    assert allowed_rate(claim(), skewed) == 0.4
+    assert judged(skewed) is Word.CONSISTENT
+    assert judged(success(450, chance=0.4)) is Word.VIOLATED
+
+
+@given(st.integers(1, 400), st.data())
+def test_the_p_value_and_the_interval_say_the_same(guesses, data):
+    found = success(data.draw(st.integers(0, guesses)), guesses, chance=0.0)
+    assert (success_p_value(claim(), found) < ALPHA / 2) == (found.low > 0.117)
+
+
+def test_a_true_claim_is_seldom_called_violated():
+    """The rate is exactly the claimed one: at most alpha/2 of the verdicts are wrong."""
+    rights = np.random.default_rng(0).binomial(1437, 0.117, 4000)
+    wrong = sum(judged(success(int(k), 1437)) is Word.VIOLATED for k in rights)
+    assert 0.01 < wrong / 4000 < 0.025 + 3 * (0.025 * 0.975 / 4000) ** 0.5
+
+
+ZEROTH_ORDER = [variant for variant, (name, _) in ENGINES.items() if name in ("zoo-vfl", "syn-zoo-vfl", "cascaded")]
+
+
+@pytest.mark.parametrize("variant", ENGINES)
+def test_table_1_is_claimed_by_engines_that_send_losses_and_by_no_other(variant):
+    system = make_system(variant)
+    claims = system.engine.success_claims(system.settings, system.schedule)
+    expected = [("device", 0.117), ("eavesdropper", 0.1)] if variant in ZEROTH_ORDER else []
+    assert [(str(c.adversary), c.rate) for c in claims] == expected
+    assert {c.attack for c in claims} <= {"label_zo_query"}
+
+
+def audited(right: float | None, refusal: str | None = None, classes: int = 10) -> Audited:
+    """Cascaded, as if `label_zo_query` had been right at this rate through every view."""
+    system = make_system("cascaded", data=toy_data(2000, classes=classes), rounds=4)
+    labels = system.data.labels
+    guess = LabelGuess(torch.arange(2000), labels.clone().unsqueeze(0))
+    if right is not None:
+        guess.labels[0, int(2000 * right) :] = (labels[int(2000 * right) :] + 1) % classes
+    found = None if right is None or refusal else label_success(guess, labels, confidence=0.95)
+    attempts = tuple(
+        Attempt(
+            attack="label_zo_query", target="labels", adversary=Adversary.parse(view), success=found, refusal=refusal
+        )
+        for view in ("device(0)", "eavesdropper")
+    )
+    config = load_config(None, {"system": [{"key": "cascaded", "engine": {"name": "cascaded"}}]})
+    return Audited(
+        system=system,
+        config=config.system[0],
+        claims=(),
+        success_claims=system.engine.success_claims(system.settings, system.schedule),
+        attempts=attempts if right is not None or refusal else (),
+    )
+
+
+def reported(found: Audited) -> Report:
+    return build_report([found], load_config(None), reproduce="vflpriv audit")
+
+
+@pytest.mark.parametrize(
+    ("right", "refusal", "word", "code"),
+    [
+        (0.1, None, Word.CONSISTENT, 0),
+        (0.9, None, Word.VIOLATED, 1),
+        (None, None, Word.UNSUPPORTED, 3),
+        (None, "needs losses", Word.NOT_APPLICABLE, 0),
+    ],
+)
+def test_the_report_has_a_row_and_an_exit_code_for_it(right, refusal, word, code):
+    report = reported(audited(right, refusal))
+    rows = report.systems[0].success_claims
+    assert [(row.adversary, row.rate, row.verdict) for row in rows] == [
+        ("device", 0.117, word),
+        ("eavesdropper", 0.1, word),
+    ]
+    assert report.exit_code == code
+    assert report.count(word) == 2
+    assert report.headline == f"2 claims checked: 2 {word}"
+    assert Report.model_validate_json(report.to_json()) == report
+
+
+def test_every_format_shows_the_claim_the_rate_and_the_reason():
+    report = reported(audited(0.9))
+    console = Console(width=140, record=True, file=io.StringIO())
+    print_report(report, console)
+    terminal = console.export_text()
+    for text in (terminal, render_markdown(report), render_html(report)):
+        plain = text.replace("\\_", "_")
+        assert "label_zo_query" in plain
+        assert "11.7" in plain
+        assert "90.0" in plain
+        assert "violated" in plain
+    assert "publishes no claim" not in render_html(report)
+    assert "2 of 2 claims are violated" in render_markdown(report)
+
+
+def test_two_classes_are_another_matter():
+    (device, _) = reported(audited(0.6, classes=2)).systems[0].success_claims
+    assert (device.verdict, device.success) == (Word.NOT_APPLICABLE, 0.6)
+
+
+def test_a_claim_names_its_adversarys_own_attempt():
+    found = audited(0.9)
+    elsewhere = tuple(replace(a, adversary=Adversary.parse("server")) for a in found.attempts)
+    report = reported(replace(found, attempts=elsewhere))
+    assert {row.verdict for row in report.systems[0].success_claims} == {Word.UNSUPPORTED}
+
+
+def test_rates_are_shares():
+    with pytest.raises(ValueError, match=r"rate=11\.7"):
+        claim(11.7)
