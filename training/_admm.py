@@ -7,21 +7,24 @@ import math
 import torch
 from torch import Tensor
 
+from vflpriv.training._targets import as_target
+
 __all__ = ["auxiliary_and_duals", "newton_steps", "pull", "pull_through", "residuals"]
 
 
 def auxiliary_and_duals(outputs: Tensor, labels: Tensor, duals: Tensor, *, penalty: float) -> tuple[Tensor, Tensor]:
-    """The new z and λ, (…, C) each, from ŷ (…, C), the labels (…) and the old λ (…, C).
+    """The new z and λ, (…, C) each, from ŷ (…, C), the labels (…) or a posterior of them (…, C), and the old λ (…, C).
 
     Eq. (5): z = argmin CE(z, y) - λᵀz + ρ/2 ‖ŷ - z‖². Eq. (6): λ += ρ(ŷ - z). At the minimum the new λ is
-    softmax(z) - onehot(y) (Lemma 1): whoever is sent λ reads the label off its one negative entry.
+    softmax(z) - onehot(y) (Lemma 1): whoever is sent λ reads the label off its one negative entry. A posterior q takes
+    the place of onehot(y): the gradient of cross-entropy against it is softmax(z) - q.
 
     Computed in float64, so that Lemma 1 holds to float32's last digit; in float32 where the device has nothing wider.
     """
     wide = torch.float32 if outputs.device.type == "mps" else torch.float64
     y_hat, old = outputs.to(wide), duals.to(wide)
-    rho, onehot = penalty, torch.nn.functional.one_hot(labels, outputs.shape[-1]).to(wide)
-    z = _proximal_log_sum_exp(y_hat + (old + onehot) / rho, rho)
+    rho, target = penalty, as_target(labels, y_hat)
+    z = _proximal_log_sum_exp(y_hat + (old + target) / rho, rho)
     return z.to(outputs.dtype), (old + rho * (y_hat - z)).to(outputs.dtype)
 
 

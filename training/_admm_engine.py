@@ -101,8 +101,8 @@ class AdmmEngine(Engine):
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         received = [uplinks[m]["embedding"] for m in sorted(uplinks)]
-        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
         outputs = self.shares(received)
+        labels = self.labels_of(records, lambda: outputs.sum(0))
         old = self.duals.index_select(0, records).transpose(0, 1)
         z, duals = auxiliary_and_duals(outputs.sum(0), labels, old, penalty=self.settings.penalty)  # eqs (5), (6)
         self.duals.index_copy_(0, records, duals.transpose(0, 1))

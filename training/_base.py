@@ -24,6 +24,7 @@ from vflpriv.training._mechanisms import Mechanism
 from vflpriv.training._models import Mlp, Model
 from vflpriv.training._parts import check_choice, check_models, device_models, embedding_width
 from vflpriv.training._settings import EngineSettings
+from vflpriv.training._targets import posterior
 from vflpriv.wire import Message, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
@@ -87,11 +88,12 @@ class Engine(ABC):
         self.seed, self.replicas = seed, tuple(replicas)
         check_choice(settings, data, self.bottoms)
         self.embedding = embedding_width(settings, data)
-        if settings.label_mechanism is not None:
+        if (mechanism := settings.label_mechanism) is not None:
             every = torch.arange(self.data.records, device=self.torch_device)
             labels = self.data.labels_of(every).expand(len(self.replicas), -1)
-            noised = settings.label_mechanism.apply(labels, self.data.classes, self.stream("labels"))
-            self.data = self.data.with_labels(noised)
+            observed = mechanism.observe(labels, self.data.classes, self.stream("labels"))
+            evidence = None if settings.targets == "likeliest" else mechanism.evidence(observed)
+            self.data = self.data.with_labels(observed.argmax(-1), evidence)
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.setup()
 
@@ -154,7 +156,8 @@ class Engine(ABC):
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
         """Roughly the memory of one replica, by which an audit decides how many advance together."""
         widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
-        return 32 * (widest * widest + int(settings.batch_size) * widest)
+        evidence = 0 if settings.targets == "likeliest" else 4 * data.records * data.classes
+        return 32 * (widest * widest + int(settings.batch_size) * widest) + evidence
 
     # What a variant does -------------------------------------------------------------------------------------------
 
@@ -204,6 +207,16 @@ class Engine(ABC):
     def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
         return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
+
+    def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
+        """What losses of these records are taken against: labels (R, B), or the posterior (R, B, C) of noised ones.
+
+        The logits (R, B, C) of the current model are asked for where its prediction is the posterior's prior.
+        """
+        if self.data.replica_evidence is None:
+            return self.data.labels_of(records).expand(len(self.replicas), -1)
+        evidence = self.data.replica_evidence.index_select(1, records)
+        return posterior(evidence, logits() if self.settings.targets == "iterative" else None)
 
     def stream(self, name: str) -> Stream:
         """One of the run's named random streams, a sequence of its own for each replica."""

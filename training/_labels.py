@@ -20,11 +20,19 @@ __all__ = ["Alibi", "LabelMechanism", "RandomizedLabels", "protected"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMechanism(ABC):
-    """Turns labels into noised labels, and describes that release."""
+    """Turns labels into an observation of them, and describes that release."""
 
     @abstractmethod
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        """(R, N, C): all that labels (R, N) let out, an entry a class; its largest entry is at the likeliest label."""
+
+    @abstractmethod
+    def evidence(self, observed: Tensor) -> Tensor:
+        """(R, N, C): the log-likelihood of what was observed under every label, but for what all classes share."""
+
     def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        """(R, N) noised labels of (R, N) labels."""
+        """(R, N) noised labels of (R, N) labels: the likeliest ones."""
+        return self.observe(labels, classes, stream).argmax(-1)
 
     @property
     @abstractmethod
@@ -55,21 +63,25 @@ class LabelMechanism(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Alibi(LabelMechanism):
-    """Laplace noise of this std on every entry of the one-hot label, then the most probable label (ALIBI).
+    """Laplace noise of this std on every entry of the one-hot label (ALIBI, Malek et al. 2021).
 
-    Two one-hot labels are at L1 distance 2 and the scale is std/√2: ε = 2√2/std. With a uniform prior the posterior of
-    class c is ∝ exp((|o_c| - |o_c - 1|)/scale), so that the most probable label maximises that difference.
+    Two one-hot labels are at L1 distance 2 and the scale is std/√2: ε = 2√2/std. An observed o has under label c the
+    log-likelihood -(|o_c - 1| + Σ_{j≠c} |o_j|)/scale, which is (|o_c| - |o_c - 1|)/scale but for what all classes
+    share. It grows with o_c up to 1 and is flat from there on: several classes are often equally likely. The largest
+    o_c is one of the likeliest, and favours no class; the first of them, or whichever rounding prefers, would.
     """
 
     std: float
 
-    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         replicas, records = labels.shape
         uniform = stream.uniform(records * classes).reshape(replicas, records, classes)
         centred = (uniform - 0.5).clamp(-0.4999999, 0.4999999)
         laplace = -centred.sign() * torch.log1p(-2 * centred.abs()) * (self.std / math.sqrt(2))
-        observed = torch.nn.functional.one_hot(labels, classes) + laplace
-        return (observed.abs() - (observed - 1).abs()).argmax(-1)
+        return torch.nn.functional.one_hot(labels, classes) + laplace
+
+    def evidence(self, observed: Tensor) -> Tensor:
+        return (observed.abs() - (observed - 1).abs()) / (self.std / math.sqrt(2))
 
     @property
     def noise(self) -> Noise:
@@ -89,12 +101,16 @@ class RandomizedLabels(LabelMechanism):
 
     budget: float
 
-    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         replicas, records = labels.shape
         keep = 1 / (1 + (classes - 1) * math.exp(-self.budget))
         uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
         shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
-        return torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
+        drawn = torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
+        return torch.nn.functional.one_hot(drawn, classes).to(torch.float32)
+
+    def evidence(self, observed: Tensor) -> Tensor:
+        return self.budget * observed
 
     @property
     def noise(self) -> Noise:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from vflpriv.schedules import Batching
 from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels
 
-__all__ = ["EngineSettings", "TopSettings"]
+__all__ = ["EngineSettings", "LabelTargets", "TopSettings"]
+
+LabelTargets = Literal["likeliest", "posterior", "iterative"]
 
 
 class EngineSettings(BaseModel):
@@ -53,6 +55,27 @@ class EngineSettings(BaseModel):
         "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
     )
     label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
+
+    label_targets: LabelTargets | None = Field(
+        None,
+        description="what is trained on of noised labels: the likeliest label, their posterior, or iterative, the "
+        "posterior with the model's prediction as prior; if not given iterative for alibi (as published) and likeliest "
+        "for rr",
+    )
+
+    @field_validator("label_targets")
+    @classmethod
+    def _of_noised_labels(cls, value: LabelTargets | None, info: ValidationInfo) -> LabelTargets | None:
+        if value is not None and info.data.get("label_protection") == "none":
+            raise ValueError("nothing without label_protection: labels without noise are trained on as they are")
+        return value
+
+    @property
+    def targets(self) -> LabelTargets:
+        """What losses are taken against."""
+        if self.label_targets is not None:
+            return self.label_targets
+        return "iterative" if self.label_protection == "alibi" else "likeliest"
 
     @property
     def top_momentum(self) -> float:

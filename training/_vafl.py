@@ -19,6 +19,7 @@ from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._neurons import NoisyMlp
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._parts import output_width, server_model
+from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._vafl_ledger import VaflBase
 
@@ -122,10 +123,9 @@ class VaflEngine(Engine):
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         held = self._held(records, uplinks).requires_grad_()
         leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
-        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
-        logits = self._logits(leaves, held).transpose(1, 2)
+        logits = self._logits(leaves, held)
         # The batch's mean loss, summed over replicas: they share nothing, so their gradients separate.
-        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / self.schedule.batch_size
+        loss = summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size
         by_held, *rest = torch.autograd.grad(loss, [held, *leaves.values()])
         self._step(dict(zip(leaves, rest, strict=True)))
         kind = "logit-gradient" if self.sums else "embedding-gradient"

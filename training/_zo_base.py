@@ -75,7 +75,7 @@ class ZoEngine(Engine):
             parameters=self.top_parameters,
             velocity=self._velocity.setdefault(self.data.devices, {}),
             rows=rows,
-            labels=self.data.labels_of(records).expand(len(self.replicas), -1),
+            labels=self.labels_of(records, lambda: self.top.apply(self.top_parameters, rows)),
             batch_size=self.schedule.batch_size,
             round=round_,
             party=self.data.devices,

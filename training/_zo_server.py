@@ -65,7 +65,9 @@ class Losses:
     log_probabilities: Tensor
 
     def of(self, labels: Tensor) -> Tensor:
-        """(R, B) cross-entropy of each record under its label."""
+        """(R, B) cross-entropy of each record under its label, or against its posterior (R, B, C)."""
+        if labels.is_floating_point():
+            return -(self.log_probabilities * labels).sum(-1)
         return -self.log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
     def at(self, place: int, labels: tuple[int, int]) -> Tensor:
@@ -85,6 +87,7 @@ class ServerStep:
     rows: Tensor
     """(R, B, all embeddings): fresh for the active devices, stale for the others."""
     labels: Tensor
+    """(R, B), or the posterior of noised ones (R, B, C): the same in all evaluations of the round."""
     batch_size: int
     round: int
     party: int
@@ -227,7 +230,7 @@ class DpSgd(ServerUpdate):
         with torch.enable_grad():
             leaves = {n: v.repeat_interleave(count, 0).requires_grad_() for n, v in step.parameters.items()}
             logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
-            loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(), reduction="sum")
+            loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(0, 1), reduction="sum")
             gradients = torch.autograd.grad(loss, list(leaves.values()))
         return {n: g.unflatten(0, (-1, count)) for n, g in zip(leaves, gradients, strict=True)}
 

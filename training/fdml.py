@@ -11,6 +11,7 @@ from vflpriv.registry import register
 from vflpriv.training import _fdml_ledger
 from vflpriv.training._base import Payload
 from vflpriv.training._fdml_ledger import FdmlSettings
+from vflpriv.training._targets import as_target
 from vflpriv.training.split import Split
 
 __all__ = ["Fdml"]
@@ -46,7 +47,5 @@ class Fdml(Split):
     @torch.no_grad()
     def _gradient(self, records: Tensor, logits: Tensor) -> Tensor:
         """Of the batch's mean loss by a device's own logits."""
-        labels = self.data.labels_of(records).expand(len(self.replicas), -1).unsqueeze(-1)
-        gradient = torch.softmax(logits, dim=-1)
-        gradient.scatter_add_(-1, labels, torch.full_like(labels, -1, dtype=gradient.dtype))
-        return gradient.div_(self.schedule.batch_size)
+        target = as_target(self.labels_of(records, lambda: logits), logits)
+        return torch.softmax(logits, dim=-1).sub_(target).div_(self.schedule.batch_size)

@@ -16,6 +16,7 @@ from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._parts import server_model
 from vflpriv.training._split_ledger import SplitSettings, releases
+from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import client_claims, uplink_mechanisms
 
 __all__ = ["Split"]
@@ -73,23 +74,22 @@ class Split(Engine):
         return self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
         received = [uplinks[m]["embedding"].detach() for m in sorted(uplinks)]
         rows = torch.stack(received).sum(0) if self.sums else torch.cat(received, dim=-1)
         if self.top_parameters:
-            self._learn(rows, labels)
+            self._learn(rows, records)
         rows.requires_grad_()
-        (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, labels), [rows])  # eq. (16)
+        (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, records), [rows])  # eq. (16)
         # Every device's logits have the gradient of their sum.
         parts = [gradient] * len(received) if self.sums else gradient.split(self.embedding, dim=-1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
 
-    def _learn(self, rows: Tensor, labels: Tensor) -> None:
+    def _learn(self, rows: Tensor, records: Tensor) -> None:
         """The server's own step, eq. (14)."""
         s = self.settings
         leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
-        gradient = torch.autograd.grad(self._loss(leaves, rows, labels), list(leaves.values()))
+        gradient = torch.autograd.grad(self._loss(leaves, rows, records), list(leaves.values()))
         descend(
             self.top_parameters,
             dict(zip(leaves, gradient, strict=True)),
@@ -116,8 +116,7 @@ class Split(Engine):
         """Of the devices' summed logits, or of their embeddings next to each other."""
         return rows if self.sums else self.top.apply(parameters, rows)
 
-    def _loss(self, parameters: Parameters, rows: Tensor, labels: Tensor) -> Tensor:
+    def _loss(self, parameters: Parameters, rows: Tensor, records: Tensor) -> Tensor:
         """The batch's mean loss, summed over replicas: they share nothing, so their gradients separate."""
-        logits = self._logits(parameters, rows).transpose(1, 2)
-        losses = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-        return losses / self.schedule.batch_size
+        logits = self._logits(parameters, rows)
+        return summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size

@@ -40,6 +40,8 @@ class VerticalData:
     overrides: Overrides | None = None
     replica_labels: Tensor | None = None
     """(R, N) labels that take the place of all others, where each replica noised them for itself."""
+    replica_evidence: Tensor | None = None
+    """(R, N, C) log-likelihoods of what each replica observed of its noised labels, where losses are taken of them."""
     vocabulary: int | None = None
     """How many token ids there are, where blocks hold them."""
     grid: tuple[int, int] | None = None
@@ -112,6 +114,7 @@ class VerticalData:
             test_labels=self.test_labels.to(device),
             overrides=overrides,
             replica_labels=None if self.replica_labels is None else self.replica_labels.to(device),
+            replica_evidence=None if self.replica_evidence is None else self.replica_evidence.to(device),
         )
 
     def override(
@@ -132,9 +135,9 @@ class VerticalData:
         slots[list(records)] = torch.arange(len(records), device=slots.device)
         return replace(self, overrides=Overrides(slots=slots, labels=labels, blocks=dict(blocks or {})))
 
-    def with_labels(self, labels: Tensor) -> VerticalData:
-        """The same data in which every replica has its own labels, (R, N), of all records."""
-        return replace(self, replica_labels=labels)
+    def with_labels(self, labels: Tensor, evidence: Tensor | None = None) -> VerticalData:
+        """The same data in which every replica has its own labels, (R, N), of all records, or evidence of them."""
+        return replace(self, replica_labels=labels, replica_evidence=evidence)
 
     def features(self, m: int, records: Tensor) -> Tensor:
         """Device m's rows: (B, …) shared by all replicas, or (R, B, …) where an override makes them differ."""

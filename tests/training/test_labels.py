@@ -75,3 +75,11 @@ def test_training_reads_only_noised_labels():
     assert seen.shape == (2, system.data.records)
     assert not torch.equal(seen[0], seen[1])
     assert torch.equal(engine.data.labels_of(torch.tensor([3, 5]))[1], seen[1, [3, 5]])
+
+
+@pytest.mark.parametrize("std", [0.5, 1.0, 2.0, 5.0])
+def test_the_likeliest_label_favours_no_class(std):
+    """Several classes are often equally likely; the first of them would be chosen three times too often."""
+    labels, found = noised(Alibi(std=std))
+    shares = torch.bincount(found[0], minlength=10) / labels.numel()
+    assert float((shares - 0.1).abs().max()) < 0.006
