@@ -107,7 +107,7 @@ def _verdict(word: Word) -> Text:
 
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
 _CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
-_SUCCESS_CLAIMS = "system/claim;seen by/unit;attack;>claimed/success ≤;>measured/success;>interval;verdict"
+_SUCCESS_CLAIMS = "system/claim;seen by, unit/attack;>claimed/success ≤;>measured/success;?>interval;verdict"
 _MEASURED = ">trials;>FPR;>FNR;>μ ≥;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;?>p;>p/Holm;refutes"
 
 
@@ -136,8 +136,7 @@ def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
 def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...]:
     return (
         f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
-        f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
-        f.shorten(claim.attack, 40),
+        f"{f.shorten(claim.adversary, 30)}, {f.clean(claim.unit)}\n{f.shorten(claim.attack, 40)}",
         f.percent(claim.rate),
         f.percent(claim.success),
         f.interval(claim.low, claim.high),
