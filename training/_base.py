@@ -29,6 +29,8 @@ from vflpriv.wire import Message, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
 
+_TOGETHER = 1024
+
 
 @dataclass(frozen=True)
 class Payload:
@@ -255,11 +257,16 @@ class Engine(ABC):
         """Test accuracy, and mean loss over the first training records, of the first replicas."""
         count = min(replicas, len(self.replicas))
         labels = self.data.labels[:records].expand(count, -1)
-        logits = self.predict([block[:records] for block in self.data.blocks], count)
+        logits = self._predicted([block[:records] for block in self.data.blocks], count)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
-        guesses = self.predict(self.data.test_blocks, count).argmax(-1)
+        guesses = self._predicted(self.data.test_blocks, count).argmax(-1)
         accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
         return Evaluation(accuracy, loss)
+
+    def _predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """`predict`, some records at a time: the maps of a convolutional network over all of them would fill memory."""
+        starts = range(0, max(1, len(blocks[0])), _TOGETHER)
+        return torch.cat([self.predict([b[i : i + _TOGETHER] for b in blocks], replicas) for i in starts], dim=1)
 
 
 def _send(

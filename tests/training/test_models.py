@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from tests.support import make_system
 from vflpriv.random import Stream
 from vflpriv.training._models import Mlp, ModuleModel, initialise
 
@@ -47,3 +48,12 @@ def test_initial_weights_fill_the_range_that_torch_uses():
     assert weights.abs().max() <= 0.25
     assert weights.abs().max() > 0.249
     assert abs(float(weights.mean())) < 0.01
+
+
+def test_evaluating_some_records_at_a_time_changes_nothing(monkeypatch):
+    engine = make_system("split-concat").train((0, 1))
+    whole = engine.evaluate()
+    monkeypatch.setattr("vflpriv.training._base._TOGETHER", 7)
+    pieces = engine.evaluate()
+    torch.testing.assert_close(pieces.loss, whole.loss)
+    assert torch.equal(pieces.accuracy, whole.accuracy)
