@@ -166,7 +166,7 @@ def accuracy(engine_name: str, targets: str, replicas: int = 8, **changes) -> Te
     ("engine", "changes"),
     [
         ("fdml", {"rounds": 300, "device_rate": 0.3, "hidden": (32,)}),
-        ("vimadmm", {"rounds": 60, "local_steps": 5, "hidden": (32,)}),
+        ("vimadmm", {"rounds": 60, "hidden": (32,)}),
         pytest.param(
             "split", {"rounds": 300, "device_rate": 0.3, "server_rate": 0.3, "hidden": (32,)}, marks=pytest.mark.slow
         ),
