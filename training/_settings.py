@@ -59,8 +59,8 @@ class EngineSettings(BaseModel):
     label_targets: LabelTargets | None = Field(
         None,
         description="what is trained on of noised labels: the likeliest label, their posterior, or iterative, the "
-        "posterior with the model's prediction as prior; if not given iterative for alibi (as published) and likeliest "
-        "for rr",
+        "posterior with the model's prediction as prior (ALIBI's own, for large data); if not given posterior for alibi "
+        "and likeliest for rr",
     )
 
     @field_validator("label_targets")
@@ -75,7 +75,7 @@ class EngineSettings(BaseModel):
         """What losses are taken against."""
         if self.label_targets is not None:
             return self.label_targets
-        return "iterative" if self.label_protection == "alibi" else "likeliest"
+        return "posterior" if self.label_protection == "alibi" else "likeliest"
 
     @property
     def top_momentum(self) -> float:
