@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,42 +12,58 @@ from torch import Tensor
 
 from vflpriv.audits._bounds import Errors
 from vflpriv.audits._canaries import most_exposed, plan
+from vflpriv.audits._learned import discriminant
+from vflpriv.audits._methods import canary_unit, method_of, threshold_of
+from vflpriv.audits._scores import SCORERS, Request
 from vflpriv.audits._trials import TrialStore, side_by_side
 from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.ledger import Ledger, Reading
+from vflpriv.errors import VflprivError
+from vflpriv.ledger import Reading
 from vflpriv.registry import register
-from vflpriv.releases import Gaussian
 from vflpriv.systems import System
 from vflpriv.units import Unit
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.views import Adversary
 
-__all__ = ["Trials", "TwoWorldAudit", "for_replicas", "likelihood_ratio"]
+__all__ = ["Trials", "TwoWorldAudit"]
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
+_LEARNING = 256
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trials:
-    """The scores of both worlds through one view. Positive says world 0; the threshold 0 was fixed in advance."""
+    """The scores of both worlds through one view. Above the threshold says world 0; it was fixed in advance."""
 
     adversary: Adversary
     canary: Canary
-    scores: tuple[NDArray[np.float64], NDArray[np.float64]]
+    scores: tuple[Floats, Floats]
+    method: str = "likelihood ratio"
+    threshold: float = 0.0
 
     @property
     def unit(self) -> Unit:
-        """What the canary changes: a label, or a record's whole contribution."""
-        return Unit.RECORD if self.canary.at_clip else Unit.LABEL
+        """What the canary changes."""
+        return self.canary.unit
+
+    @property
+    def exact(self) -> bool:
+        """Whether a score is N(±μ²/2, μ²) in a sound engine: gaps at the clip are the same in every trial."""
+        return self.canary.at_clip and self.method == "likelihood ratio"
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the threshold lies far out, so that the two error rates are nothing alike."""
+        return self.threshold != 0.0
 
     @property
     def errors(self) -> Errors:
         inside, outside = self.scores
         return Errors(
-            false_positives=int((outside > 0).sum()),
+            false_positives=int((outside > self.threshold).sum()),
             negatives=len(outside),
-            false_negatives=int((inside <= 0).sum()),
+            false_negatives=int((inside <= self.threshold).sum()),
             positives=len(inside),
         )
 
@@ -60,26 +76,9 @@ class Trials:
         return [(float(a), float(b)) for a, b in zip(fpr, fnr, strict=True)]
 
 
-def likelihood_ratio(view: View, ledger: Ledger) -> Tensor:
-    """(R,) log-likelihood ratio of world 0 to world 1 for an adversary who knows every other record.
-
-    A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
-    state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form.
-    """
-    stds = {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
-    # What carries no noise needs no statistics: it is in the ledger as unprotected.
-    total = torch.zeros(())
-    for message in view.messages:
-        for name, either in message.worlds.items() if message.kind in stds else ():
-            value = message.tensors[name]
-            gap = (value - either[:, 1]).square() - (value - either[:, 0]).square()
-            total = total.to(gap.device) + gap.reshape(len(gap), -1).sum(1) / (2 * stds[message.kind] ** 2)
-    return total
-
-
 @register("audit")
 class TwoWorldAudit:
-    """Trains the system many times with one record in either world, and scores each run through each view."""
+    """Trains the system many times with one unit in either world, and scores each run through each view."""
 
     name = "two-world"
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
@@ -87,16 +86,16 @@ class TwoWorldAudit:
     def __init__(self, *, store: TrialStore | None = None) -> None:
         self.store = store or TrialStore()
 
-    def refusal(self, system: System, adversary: Adversary) -> str | None:
-        """Why this system cannot be audited through this view, or None."""
-        exposure = system.ledger.exposure(adversary, Unit.RECORD, reading=Reading.PAPER)
-        if not any(isinstance(e.noise, Gaussian) for e in exposure.events):
-            return f"two-world needs a noised release before {adversary}'s eyes, and there is none"
-        if not adversary.knows_batches:
-            return f"two-world needs a view that knows the batches, and {adversary} does not"
-        if exposure.counts is None or not exposure.counts.any():
-            return "two-world needs a record that takes part"
-        return None
+    def refusal(
+        self,
+        system: System,
+        adversary: Adversary,
+        *,
+        unit: Unit = Unit.RECORD,
+        kind: CanaryKind = CanaryKind.WORST_CASE,
+    ) -> str | None:
+        """Why this system cannot be audited through this view for this unit, or None."""
+        return method_of(system, adversary, unit, kind).refusal
 
     def run(
         self,
@@ -105,52 +104,85 @@ class TwoWorldAudit:
         kind: CanaryKind,
         *,
         trials: int,
+        unit: Unit = Unit.RECORD,
+        confidence: float = 0.95,
         advance: Callable[[int], None] | None = None,
     ) -> Mapping[Adversary, Trials]:
-        """`trials` trainings in each world with one canary, scored through several views at once.
+        """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
-        `advance` is told the replica-rounds done.
+        Views that are scored by the same method share their trainings. `advance` is told the replica-rounds done.
         """
+        methods = {a: method_of(system, a, unit, kind) for a in adversaries}
+        for adversary, method in methods.items():
+            if method.refusal is not None:
+                raise VflprivError(f"{adversary}: {method.refusal}")
+        found: dict[Adversary, Trials] = {}
+        for name in dict.fromkeys(m.name for m in methods.values()):
+            same = [a for a in adversaries if methods[a].name == name]
+            found |= self._together(system, same, kind, unit, name, trials, confidence, advance)
+        return {a: found[a] for a in adversaries}
+
+    def _together(
+        self,
+        system: System,
+        adversaries: Sequence[Adversary],
+        kind: CanaryKind,
+        unit: Unit,
+        method: str,
+        trials: int,
+        confidence: float,
+        advance: Callable[[int], None] | None,
+    ) -> dict[Adversary, Trials]:
         ledger = system.ledger
-        seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
-        canary = plan(system, kind, most_exposed(seen), self.store)
+        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
+        what = canary_unit(ledger, unit, kind)
+        record = most_exposed(seen, system.schedule) if what.per_record else 0
+        rate = system.schedule.rate if method == "secret batches" else None
+        canary = plan(system, kind, record, self.store, unit=what, rate=rate)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
+        learning = min(trials, _LEARNING) if method == "learned" else 0
 
         def shard(replicas: range) -> dict[str, Tensor]:
-            return self._shard(system, ledger, canary, list(eyes.values()), replicas, advance)
+            return self._shard(system, canary, list(eyes.values()), method, replicas, advance)
 
-        shards = side_by_side(shard, _shards(system, trials), system.torch_device)
+        shards = side_by_side(shard, _shards(system, trials + learning), system.torch_device)
+        threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
         result = {}
         for asked, actual in eyes.items():
             scores = torch.cat([shard[str(actual)] for shard in shards]).to(torch.float64).numpy()
-            result[asked] = Trials(adversary=actual, canary=canary, scores=(scores[0::2], scores[1::2]))
+            if learning:
+                scores = _learned(scores, 2 * trials)
+            both = (scores[0::2], scores[1::2])
+            result[asked] = Trials(adversary=actual, canary=canary, scores=both, method=method, threshold=threshold)
         return result
 
     def _shard(
         self,
         system: System,
-        ledger: Ledger,
         canary: Canary,
         eyes: Sequence[Adversary],
+        method: str,
         replicas: range,
         advance: Callable[[int], None] | None,
     ) -> dict[str, Tensor]:
-        rounds = system.schedule.rounds * len(replicas)
-        key = f"{system.fingerprint()}/{canary.kind}/{canary.record}/{'+'.join(map(str, eyes))}/{replicas}"
+        what = f"{method}/{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
+        key = f"{system.fingerprint()}/{what}/{'+'.join(map(str, eyes))}/{replicas}"
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
-                advance(rounds)
+                advance(system.schedule.rounds * len(replicas))
             return stored
-        transcript = Transcript(moved=True)
-        engine = system.train(replicas, canary=for_replicas(canary, replicas))
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        engine.run(Wire(transcript), advance=step)
-        devices, classes = system.data.devices, system.data.classes
-        views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in eyes}
-        shard = {str(a): likelihood_ratio(view, ledger).to(torch.float32).cpu() for a, view in views.items()}
+        request = Request(system=system, ledger=system.ledger, canary=canary, eyes=eyes, replicas=replicas, step=step)
+        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[method](request).items()}
         self.store.save(key, shard)
         return shard
+
+
+def _learned(features: Floats, tested: int) -> Floats:
+    """Scores of the first `tested` rows, learned from the others."""
+    weights, offset = discriminant(features[tested::2], features[tested + 1 :: 2])
+    return np.asarray(features[:tested] @ weights + offset, dtype=np.float64)
 
 
 def _shards(system: System, trials: int) -> list[range]:
@@ -158,10 +190,3 @@ def _shards(system: System, trials: int) -> list[range]:
     room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
     size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
     return [range(start, min(start + size, 2 * trials)) for start in range(0, 2 * trials, size)]
-
-
-def for_replicas(canary: Canary, replicas: range) -> Canary:
-    """The canary in each of these replicas: even numbers live in world 0, odd ones in world 1."""
-    world = torch.tensor([r % 2 for r in replicas], dtype=torch.int64)
-    blocks = {m: b.expand(len(replicas), *b.shape[1:]) for m, b in canary.blocks.items()}
-    return replace(canary, world=world, blocks=blocks)
