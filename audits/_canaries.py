@@ -29,7 +29,7 @@ _REACH = 10.0
 def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
     """The record that all these adversaries together see most often, each count relative to its largest."""
     counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
-    shares = [counts / counts.max() for counts in counted] or [schedule.counts(schedule.active.any(axis=1))]
+    shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
     return int(np.argmax(np.sum(shares, axis=0)))
 
 

@@ -39,7 +39,7 @@ def p_value_known_sigma(scores_in: ArrayLike, scores_out: ArrayLike, mu: float) 
 
 
 def _gap(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
-    return float(np.mean(scores_in) - np.mean(scores_out))
+    return float(np.asarray(scores_in, dtype=np.float64).mean() - np.asarray(scores_out, dtype=np.float64).mean())
 
 
 def _spread(scores_in: ArrayLike, scores_out: ArrayLike) -> float:
