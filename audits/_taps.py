@@ -31,11 +31,13 @@ class Tap:
     """Listens to both mechanisms of an engine, its uplink's or scalar's and its server's own, round by round.
 
     With `twins` the replicas come in pairs, and what leaves the first of a pair leaves the second too: the two then
-    differ by nothing but what their own private data has moved without noise.
+    differ by nothing but what their own private data has moved without noise. With a `leader`, another engine's tap
+    whose round is run first, every replica lets out what the same replica there let out: equal replicas then compute
+    the same bits, which two replicas of one engine need not.
     """
 
-    def __init__(self, engine: Any, *, twins: bool = False) -> None:
-        self.engine, self.twins = engine, twins
+    def __init__(self, engine: Any, *, twins: bool = False, leader: Tap | None = None) -> None:
+        self.engine, self.twins, self.leader = engine, twins, leader
         self._left: list[Leaving] = []
         for outlet in _OUTLETS:
             mechanism = getattr(engine, outlet, None)
@@ -47,6 +49,8 @@ class Tap:
             released = mechanism.release(noiseless, normals)
             if self.twins:
                 released = released[0::2].repeat_interleave(2, 0)
+            if self.leader is not None:
+                released = self.leader._left[len(self._left)].released.clone()
             std = mechanism.noise_std
             self._left.append(Leaving(outlet=outlet, std=std, noiseless=noiseless, released=released))
             return released

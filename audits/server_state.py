@@ -69,7 +69,7 @@ class StateFinding:
 
 @register("audit")
 class StateAudit:
-    """Trains pairs of replicas in two worlds that let out the same, and looks for differences where there must be none.
+    """Trains in two worlds that let out the same, and looks for differences where there must be none.
 
     It has no statistics: one difference is a proof.
     """
@@ -93,30 +93,33 @@ class StateAudit:
         """The differences for one unit, with a record of the data set as it is."""
         record = most_exposed([], system.schedule)
         canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit)
-        twins = [r for r in range(self.replicas) for _ in (0, 1)]
-        tap = Tap(system.train(twins, canary=for_replicas(canary, [0, 1] * self.replicas)), twins=True)
+        first, second = (
+            system.train(range(self.replicas), canary=for_replicas(canary, [world] * self.replicas)) for world in (0, 1)
+        )
+        leader = Tap(first)
+        follower = Tap(second, leader=leader)
         inside: dict[str, int] = {}
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}
         with one_thread():
             for round_ in range(system.schedule.rounds):
                 present = record in system.schedule.batch(round_)
-                for one in tap.round(round_):
+                for one, other in zip(leader.round(round_), follower.round(round_), strict=True):
                     kind = one.message.kind if one.message is not None else _OWN
                     stds[kind] = one.std
                     if present:
                         inside[kind] = inside.get(kind, 0) + 1
                     else:
-                        squares.setdefault(kind, []).append(_gap(one))
+                        squares.setdefault(kind, []).append(_gap(one, other))
         return [
             _finding(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
             for kind, std in stds.items()
         ]
 
 
-def _gap(one: Leaving) -> torch.Tensor:
-    """(pairs,) squared distance between the noiseless values of the two worlds."""
-    gap = (one.noiseless[0::2] - one.noiseless[1::2]).to(torch.float64)
+def _gap(one: Leaving, other: Leaving) -> torch.Tensor:
+    """(R,) squared distance between the noiseless values of the two worlds."""
+    gap = (one.noiseless - other.noiseless).to(torch.float64)
     return gap.square().reshape(len(gap), -1).sum(1)
 
 

@@ -86,8 +86,8 @@ class TwoWorldAudit:
     def __init__(self, *, store: TrialStore | None = None) -> None:
         self.store = store or TrialStore()
 
+    @staticmethod
     def refusal(
-        self,
         system: System,
         adversary: Adversary,
         *,
@@ -96,6 +96,14 @@ class TwoWorldAudit:
     ) -> str | None:
         """Why this system cannot be audited through this view for this unit, or None."""
         return method_of(system, adversary, unit, kind).refusal
+
+    @staticmethod
+    def trainings(
+        system: System, adversaries: Sequence[Adversary], kind: CanaryKind, *, trials: int, unit: Unit
+    ) -> int:
+        """How many replicas `run` trains in all, both worlds and those that a score is learned on."""
+        names = dict.fromkeys(method_of(system, a, unit, kind).name for a in adversaries)
+        return sum(2 * (trials + _learning(name, trials)) for name in names)
 
     def run(
         self,
@@ -140,7 +148,7 @@ class TwoWorldAudit:
         rate = system.schedule.rate if method == "secret batches" else None
         canary = plan(system, kind, record, self.store, unit=what, rate=rate)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
-        learning = min(trials, _LEARNING) if method == "learned" else 0
+        learning = _learning(method, trials)
 
         def shard(replicas: range) -> dict[str, Tensor]:
             return self._shard(system, canary, list(eyes.values()), method, replicas, advance)
@@ -177,6 +185,11 @@ class TwoWorldAudit:
         shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[method](request).items()}
         self.store.save(key, shard)
         return shard
+
+
+def _learning(method: str, trials: int) -> int:
+    """Trials in each world that a score is learned on."""
+    return min(trials, _LEARNING) if method == "learned" else 0
 
 
 def _learned(features: Floats, tested: int) -> Floats:

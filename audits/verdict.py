@@ -55,17 +55,21 @@ def judge(
     tests: Sequence[ClaimTest],
     sensitivity_broken: str | None,
     alpha: float,
+    premises: Sequence[str] = (),
+    facts: Sequence[str] = (),
     not_applicable: str | None = None,
 ) -> Verdict:
     """What can be said of a claim.
 
     * not applicable: the question does not arise, for the reason given;
     * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim),
-      or the sensitivity search found a witness beyond the bound that the guarantee rests on;
+      or the sensitivity search found a witness beyond the bound that the guarantee rests on, or another premise of
+      its proof does not hold in the run (`premises`, a sentence each);
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
 
-    `accounted` is the rigorous budget, `paper_budget` the one under the paper's own reading, which decides nothing.
+    `facts` are sentences to quote beside either of the first two. `accounted` is the rigorous budget, `paper_budget`
+    the one under the paper's own reading, which decides nothing.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
@@ -73,15 +77,15 @@ def judge(
         raise ValueError(f"Expected a budget at the claim's delta={claim.delta:g}, found delta={accounted.delta:g}.")
     if not_applicable is not None:
         return Verdict(Word.NOT_APPLICABLE, not_applicable)
-    found = [_refutation(claim, tests, alpha), _broken(sensitivity_broken)]
+    found = [_refutation(claim, tests, alpha), _broken(sensitivity_broken), *premises]
     if any(found):
-        return Verdict(Word.VIOLATED, "; ".join(reason for reason in found if reason))
+        return Verdict(Word.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
     tested = _tested(claim, tests, alpha)
     if accounted is None:
         return Verdict(Word.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
     if _exceeds(accounted, claim):
         joined = f"{_comparison(accounted, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
-        return Verdict(Word.UNSUPPORTED, joined + _paper(paper_budget))
+        return Verdict(Word.UNSUPPORTED, "; ".join((joined + _paper(paper_budget), *facts)))
     return Verdict(Word.CONSISTENT, f"{_comparison(accounted, claim, exceeds=False)}, and {tested}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,9 +13,24 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vflpriv.canaries import CanaryKind
+from vflpriv.claims import Claim
 from vflpriv.errors import InputError
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
 
-__all__ = ["AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
+__all__ = [
+    "EMBEDDED",
+    "AuditConfig",
+    "ClaimConfig",
+    "Config",
+    "DataConfig",
+    "SystemConfig",
+    "load_config",
+    "parse_settings",
+]
+
+EMBEDDED = ("default", "papers")
+"""Configurations that come with the package and are asked for by name."""
 
 M = TypeVar("M", bound=BaseModel)
 Trials = Annotated[int, Field(ge=0)]
@@ -50,12 +66,50 @@ class AuditConfig(_Section):
     )
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
+    noise: bool = Field(True, description="whether to test the noise that leaves")
+    state: bool = Field(True, description="whether to look for state that carries a record into other rounds")
+    claims: tuple[str, ...] | None = Field(None, description="keys of the engine's claims to check; all if not given")
 
     def trials_of(self, kind: CanaryKind) -> int:
         """Trainings in each world with this canary."""
         if isinstance(self.trials, int):
             return self.trials if kind in self.canaries else 0
         return self.trials.get(kind, 0) if kind in self.canaries else 0
+
+
+class ClaimConfig(_Section):
+    """A guarantee of the user's own: μ, or ε, at δ for a unit under an adversary's eyes.
+
+    With `like` the numbers are those of one of the engine's claims, read for another unit or another view.
+    """
+
+    key: str = Field(pattern=r"^[\w.-]+$", description="short name")
+    source: str = Field("this configuration", description="who says so")
+    where: str = Field("claim", description="the place in the source")
+    statement: str = Field("", description="what it says, in words")
+    unit: Unit = Field(description="the unit of privacy")
+    view: str = Field(description="who looks")
+    epsilon: float | None = Field(None, ge=0, description="ε at δ; give this, mu or like")
+    mu: float | None = Field(None, gt=0, description="μ of Gaussian differential privacy; give this, epsilon or like")
+    like: str | None = Field(None, description="key of the engine's claim whose ε, μ and δ these are")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
+
+    @model_validator(mode="after")
+    def _one(self) -> ClaimConfig:
+        if [self.epsilon, self.mu, self.like].count(None) != 2:
+            raise ValueError("a claim needs one of epsilon, mu and like")
+        return self
+
+    def claim(self, own: Mapping[str, Claim]) -> Claim:
+        """The claim as data, given the engine's by key."""
+        names = {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
+        if self.like is not None:
+            if self.like not in own:
+                raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
+            return replace(own[self.like], unit=self.unit, adversary=Adversary.parse(self.view), **names)
+        if self.mu is not None:
+            return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **names)
+        return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **names)
 
 
 class SystemConfig(_Section):
@@ -65,6 +119,7 @@ class SystemConfig(_Section):
     title: str = ""
     engine: dict[str, Any]
     audit: AuditConfig = AuditConfig()
+    claim: tuple[ClaimConfig, ...] = Field((), description="guarantees to check beside the engine's own")
 
 
 class Config(_Section):
@@ -126,8 +181,9 @@ def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return tomllib.loads(files("vflpriv").joinpath("default.toml").read_text(encoding="utf-8"))
+    if path is None or (str(path) in EMBEDDED and not path.exists()):
+        name = "default" if path is None else str(path)
+        return tomllib.loads(files("vflpriv").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -16,6 +16,7 @@ __all__ = [
     "SCHEMA",
     "AttackRow",
     "BudgetRow",
+    "CheckRow",
     "ClaimRow",
     "MeasurementRow",
     "Report",
@@ -83,6 +84,13 @@ class MeasurementRow(Row):
     epsilon_from_mu: float | None
     """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
     mu_accounted: float | None
+    method: str = "likelihood ratio"
+    """How a trial was scored."""
+    threshold: float = 0.0
+    """Of the score, fixed before the trials."""
+    mu_known_sigma: float | None = None
+    """From the scores themselves; valid where they are exact likelihood ratios of noise with the declared std."""
+    epsilon_known_sigma: float | None = None
     p_value: float
     p_adjusted: float
     """Holm over all tests of the report."""
@@ -124,6 +132,21 @@ class SensitivityRow(Row):
     searched: int
     witness: str
     holds: bool
+    replay: str = ""
+    """The command that computes the witness again, where it was saved."""
+
+
+class CheckRow(Row):
+    """One check of a premise that guarantees rest on: the noise that left, or the state that carries records over."""
+
+    audit: str
+    subject: str
+    unit: str
+    figure: float
+    """The noise's std relative to the declared one, or the mu that state gives away."""
+    verdict: Word
+    reason: str
+    reproduce: str
 
 
 class AttackRow(Row):
@@ -207,6 +230,7 @@ class SystemRow(Row):
     claims: tuple[ClaimRow, ...]
     budgets: tuple[BudgetRow, ...]
     sensitivity: tuple[SensitivityRow, ...]
+    checks: tuple[CheckRow, ...] = ()
     attacks: tuple[AttackRow, ...]
     utility: Utility | None
     traffic: Traffic | None

@@ -16,8 +16,11 @@ from vflpriv.audits._bounds import (
     mu_error_rate,
     mu_estimate,
     mu_rectangle,
+    p_value_dp,
     p_value_gdp,
 )
+from vflpriv.audits._known_sigma import known_sigma
+from vflpriv.audits._thresholds import p_value_rectangle
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.two_world import Trials
 from vflpriv.audits.verdict import ClaimTest, judge
@@ -34,7 +37,7 @@ from vflpriv.report import (
     SystemRow,
 )
 from vflpriv.report_budgets import account, budget_row, budget_rows
-from vflpriv.report_facts import attack_row, sensitivity_row, staleness_row, traffic_row, utility_row
+from vflpriv.report_facts import attack_row, check_rows, sensitivity_row, staleness_row, traffic_row, utility_row
 from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
 from vflpriv.verdicts import Word
@@ -97,11 +100,23 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
 def _tests(audited: Audited) -> list[_Test]:
     """Every test of every claim; a canary only speaks of claims whose unit covers what it changes."""
     return [
-        _Test(claim, kind, trials, p_value_gdp(trials.errors, claim.mu))
+        _Test(claim, kind, trials, _p_value(claim, trials))
         for claim in audited.claims
         for kind, trials in audited.trials.get(claim.key, [])
         if claim.unit.implies(trials.unit)
     ]
+
+
+def _p_value(claim: Claim, trials: Trials) -> float:
+    """Of the claim; in ε where a score was learned, since what leaves there is not Gaussian."""
+    if trials.method == "learned":
+        return p_value_dp(trials.errors, claim.epsilon, claim.delta)
+    return (p_value_rectangle if trials.one_sided else p_value_gdp)(trials.errors, claim.mu)
+
+
+def _mu_lower(trials: Trials, confidence: float) -> float:
+    """By the bound that suits the threshold, which was chosen before the trials."""
+    return (mu_rectangle if trials.one_sided else mu_error_rate)(trials.errors, confidence).mu or 0.0
 
 
 def _system(
@@ -139,6 +154,7 @@ def _system(
         ),
         budgets=tuple(budget_rows(system.ledger, accountant, delta)),
         sensitivity=tuple(sensitivity_row(f) for f in audited.findings),
+        checks=tuple(check_rows(audited, reproduce)),
         attacks=tuple(attack_row(a) for a in audited.attempts),
         utility=utility_row(audited, config.confidence),
         traffic=traffic_row(audited),
@@ -168,6 +184,8 @@ def _claim(
         paper_budget=budgets[Reading.PAPER] if leaks else None,
         tests=[_claim_test(t, rejected[id(t)], config.confidence) for t in tests],
         sensitivity_broken=_broken(audited.findings, claim),
+        premises=_premises(audited, claim),
+        facts=_facts(audited, claim),
         alpha=alpha,
         not_applicable=exposures[Reading.RIGOROUS].not_applicable,
     )
@@ -195,15 +213,29 @@ def _claim(
 
 
 def _claim_test(test: _Test, rejected: bool, confidence: float) -> ClaimTest:
-    errors = test.trials.errors
+    errors, delta = test.trials.errors, test.claim.delta
+    learned = test.trials.method == "learned"
     return ClaimTest(
         canary=test.kind.value,
         adversary=test.trials.adversary,
         errors=errors,
-        mu_lower=mu_error_rate(errors, confidence).mu or 0.0,
+        mu_lower=_mu_lower(test.trials, confidence),
         p_value=test.p_value,
         rejected=rejected,
+        epsilon_lower=epsilon_error_rate(errors, delta, confidence).epsilon if learned else None,
     )
+
+
+def _facts(audited: Audited, claim: Claim) -> list[str]:
+    """The farthest that state carries what the claim protects, where the ledger knows of it."""
+    moved = [f for f in audited.state if f.moved and f.holds and claim.unit.implies(f.unit)]
+    return [max(moved, key=lambda f: f.mu).sentence] if moved else []
+
+
+def _premises(audited: Audited, claim: Claim) -> list[str]:
+    """What a guarantee rests on and this run broke."""
+    noise = [f.sentence for f in audited.noise if not f.holds]
+    return noise + [f.sentence for f in audited.state if not f.holds and claim.unit.implies(f.unit)]
 
 
 def _broken(findings: Sequence[Finding], claim: Claim) -> str | None:
@@ -219,7 +251,9 @@ def _measurement(
     test: _Test, p_adjusted: float, rejected: bool, confidence: float, gaussian: bool, exposure: Exposure
 ) -> MeasurementRow:
     errors, delta = test.trials.errors, test.claim.delta
-    lower = mu_error_rate(errors, confidence).mu or 0.0
+    lower = _mu_lower(test.trials, confidence)
+    known = known_sigma(*test.trials.scores, confidence) if test.trials.exact and gaussian else None
+    refutes = _claim_test(test, rejected, confidence)
     return MeasurementRow(
         canary=test.kind.value,
         canary_description=test.kind.description,
@@ -238,6 +272,10 @@ def _measurement(
         mu_accounted=exposure.mu if exposure.gaussian else None,
         p_value=test.p_value,
         p_adjusted=p_adjusted,
-        refutes=rejected and lower > test.claim.mu,
+        method=test.trials.method,
+        threshold=test.trials.threshold,
+        mu_known_sigma=known,
+        epsilon_known_sigma=None if known is None else epsilon_from_mu(known, delta, gaussian=True),
+        refutes=rejected and refutes.lower > refutes.claimed(test.claim),
         curve=tuple(test.trials.curve()),
     )

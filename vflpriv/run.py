@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,23 +11,26 @@ from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.audits._trials import TrialStore
 from vflpriv.audits.attack_success import Success, label_success
+from vflpriv.audits.noise import NoiseAudit, NoiseFinding
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
+from vflpriv.audits.server_state import StateAudit, StateFinding
 from vflpriv.audits.two_world import Trials, TwoWorldAudit
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim, SuccessClaim
-from vflpriv.config import AuditConfig, Config, SystemConfig, parse_settings
+from vflpriv.config import Config, SystemConfig, parse_settings
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure
 from vflpriv.registry import available, find
 from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
+from vflpriv.training._labels import label_claims
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Traffic, Transcript, Wire
 
-__all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "load_data", "workload"]
+__all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "claims_of", "load_data", "workload"]
 
 
 class Progress(Protocol):
@@ -59,6 +62,8 @@ class Audited:
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
+    noise: tuple[NoiseFinding, ...] = ()
+    state: tuple[StateFinding, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     before: Evaluation | None = None
     after: Evaluation | None = None
@@ -132,19 +137,50 @@ def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
     return settings.model_copy(update={"noise_std": std})
 
 
-def workload(system: System, audit: AuditConfig) -> int:
+def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
+    """The engine's claims that are asked for, those of its label protection, and the configuration's own."""
+    settings, wanted = system.settings, section.audit.claims
+    own = (*system.engine.claims(settings, system.schedule), *label_claims(system.engine, settings))
+    keys = [claim.key for claim in own]
+    for key in wanted or ():
+        if key not in keys:
+            expected = f"one of {', '.join(keys)}" if keys else "nothing: the engine makes no claim here"
+            raise InputError(f"system.{section.key}.audit.claims", key, expected)
+    extra = [c.claim({claim.key: claim for claim in own}) for c in section.claim]
+    return (*(c for c in own if wanted is None or c.key in wanted), *extra)
+
+
+def workload(system: System, section: SystemConfig) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
-    claims = system.engine.claims(system.settings, system.schedule)
-    trainings = 2 * sum(audit.trials_of(kind) for kind in CanaryKind) if claims else 0
+    trainings = sum(
+        TwoWorldAudit.trainings(system, [c.adversary for c in claims], kind, trials=trials, unit=unit)
+        for kind, trials, unit, claims in _plans(system, section, claims_of(system, section))
+    )
     return system.schedule.rounds * (1 + trainings)
+
+
+def _plans(
+    system: System, section: SystemConfig, claims: Sequence[Claim]
+) -> list[tuple[CanaryKind, int, Unit, list[Claim]]]:
+    """Canary, trials, unit and the claims that can be tried with them, all views of a unit in the same trainings."""
+    plans = []
+    for kind in (k for k in CanaryKind if section.audit.trials_of(k)):
+        for unit in dict.fromkeys(c.unit for c in claims):
+            found = [
+                c
+                for c in claims
+                if c.unit is unit and not TwoWorldAudit.refusal(system, c.adversary, unit=unit, kind=kind)
+            ]
+            plans += [(kind, section.audit.trials_of(kind), unit, found)] if found else []
+    return plans
 
 
 def audit_system(
     system: System, section: SystemConfig, config: Config, *, store: Path | None, progress: Progress
 ) -> Audited:
     """Train once for utility, traffic and attacks; search sensitivities; measure every claim."""
-    claims = system.engine.claims(system.settings, system.schedule)
     about_attacks = system.engine.success_claims(system.settings, system.schedule)
+    claims = claims_of(system, section)
     audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
     if section.audit.sensitivity:
         progress.stage(f"{section.key}: sensitivity search")
@@ -152,10 +188,14 @@ def audit_system(
         size = system.schedule.batch_size
         findings = SensitivityAudit().run(mechanisms, batch_size=size, seed=config.seed)
         audited = replace(audited, findings=tuple(findings))
+    progress.stage(f"{section.key}: noise and state")
+    noise = NoiseAudit().run(system, confidence=config.confidence) if section.audit.noise else ()
+    state = StateAudit().run(system) if section.audit.state else ()
+    audited = replace(audited, noise=tuple(noise), state=tuple(state))
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
     if any(section.audit.trials_of(kind) for kind in CanaryKind):
-        audited = _measure(audited, store, progress)
+        audited = _measure(audited, config, store, progress)
     return audited
 
 
@@ -206,18 +246,24 @@ class _Sample:
             self.messages.setdefault((message.kind, message.device.index), message)
 
 
-def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audited:
-    """The two-world audit of every claim whose view can be tried, all views of one canary in the same trainings."""
-    system, audit = audited.system, audited.config.audit
-    two_world = TwoWorldAudit(store=TrialStore(store))
-    refusals = {c.key: two_world.refusal(system, c.adversary) for c in audited.claims}
-    open_claims = [c for c in audited.claims if refusals[c.key] is None]
+def _measure(audited: Audited, config: Config, store: Path | None, progress: Progress) -> Audited:
+    """The two-world audit of every claim whose view can be tried."""
+    system, two_world = audited.system, TwoWorldAudit(store=TrialStore(store))
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = {c.key: [] for c in audited.claims}
-    for kind in [k for k in CanaryKind if audit.trials_of(k)] if open_claims else ():
-        count = audit.trials_of(kind)
-        progress.stage(f"{system.key}: {kind} canary, {2 * count} trainings")
-        found = two_world.run(system, [c.adversary for c in open_claims], kind, trials=count, advance=progress.advance)
-        for claim in open_claims:
+    for kind, count, unit, claims in _plans(system, audited.config, audited.claims):
+        progress.stage(f"{system.key}: {kind} canary, {unit}, 2 × {count} trials")
+        found = two_world.run(
+            system,
+            [c.adversary for c in claims],
+            kind,
+            trials=count,
+            unit=unit,
+            confidence=config.confidence,
+            advance=progress.advance,
+        )
+        for claim in claims:
             trials[claim.key].append((kind, found[claim.adversary]))
-    skipped = tuple(f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if refusals[c.key])
-    return replace(audited, trials=trials, skipped=skipped)
+    kinds = [k for k in CanaryKind if audited.config.audit.trials_of(k)]
+    refusals = {c.key: two_world.refusal(system, c.adversary, unit=c.unit, kind=kinds[0]) for c in audited.claims}
+    skipped = [f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if not trials[c.key]]
+    return replace(audited, trials=trials, skipped=tuple(skipped))
