@@ -18,12 +18,12 @@ from vflpriv.seeds import derive, host_generator
 from vflpriv.systems import System
 from vflpriv.units import Unit
 
-__all__ = ["craft", "most_exposed", "plan"]
+__all__ = ["REACH", "craft", "most_exposed", "plan"]
 
 _CANDIDATES = 48
 _SEEDS = 8
 _GENERATIONS = 4
-_REACH = 10.0
+REACH = 10.0
 
 
 def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
@@ -41,8 +41,12 @@ def plan(
     *,
     unit: Unit = Unit.LABEL,
     rate: float | None = None,
+    reach: float = REACH,
 ) -> Canary:
-    """The canary in one replica. World 0 is the data as it is, unless the canary is crafted or at the clip."""
+    """The canary in one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
+
+    `reach` says how many times the data's range a crafted canary's features may lie out.
+    """
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
     changed = unit in (Unit.LABEL, Unit.RECORD)
@@ -60,15 +64,17 @@ def plan(
     if bare.at_clip:
         return bare
     if not unit.per_record:
-        # A device without data, or with data of the other sign.
-        size = _REACH if kind is CanaryKind.CRAFTED else 1.0
-        return replace(bare, factors={device: (size, 0.0 if unit is Unit.CLIENT_ZERO else -size)})
+        # A device without data, or with data of the other sign; crafted, the scale that moves most.
+        sizes = (1.0, -1.0, reach, -reach) if kind is CanaryKind.CRAFTED else (1.0,)
+        others = (0.0,) if unit is Unit.CLIENT_ZERO else (*(-s for s in sizes), *(1 / s for s in sizes[1:]))
+        tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
+        return tried[0] if len(tried) == 1 else max(tried, key=lambda one: _moved(system, one))
     if kind is CanaryKind.NATURAL:
         return bare if unit is Unit.LABEL else replace(bare, pairs={device: _stranger(system, record, device)})
-    key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}"
+    key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}/{reach}"
     stored = store.load(key)
     if stored is None:
-        stored = {str(m): block for m, block in craft(system, bare).items()}
+        stored = {str(m): block for m, block in craft(system, bare, reach).items()}
         store.save(key, stored)
     found = {int(m): block for m, block in stored.items()}
     return replace(bare, blocks=found) if unit is Unit.LABEL else replace(bare, pairs=found)
@@ -89,8 +95,8 @@ def _stranger(system: System, record: int, device: int) -> Tensor:
     return torch.stack((block[record], block[far])).unsqueeze(0)
 
 
-def craft(system: System, canary: Canary) -> Mapping[int, Tensor]:
-    """Features for which the canary moves the releases most, within ten times the range of each device's data.
+def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, Tensor]:
+    """Features for which the canary moves the releases most, within `reach` times the range of each device's data.
 
     For a label they are the record's in both worlds, at every device; for features one block a world, at one device.
     Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search
@@ -100,7 +106,7 @@ def craft(system: System, canary: Canary) -> Mapping[int, Tensor]:
     bounds, candidates = {}, {}
     for m in canary.devices or range(system.data.devices):
         block = system.data.blocks[m]
-        bound = _REACH * block.abs().amax(0)
+        bound = reach * block.abs().amax(0)
         bounds[m] = bound if canary.unit is Unit.LABEL else torch.stack((bound, bound))
         candidates[m] = _corners(bounds[m], generator)
         first = block[canary.record]
@@ -141,6 +147,17 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
                 gap = one.noiseless[0::2] - one.noiseless[1::2]
                 total += gap.square().reshape(len(total), -1).sum(1) / one.std**2
     return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
+
+
+def _moved(system: System, canary: Canary) -> float:
+    """As `_strength`, of one canary that is the same in all replicas."""
+    worlds = torch.tensor([0, 1]).repeat(_SEEDS)
+    tap = Tap(
+        system.train([r for r in range(_SEEDS) for _ in (0, 1)], canary=replace(canary, world=worlds)), twins=True
+    )
+    with one_thread():
+        left = [one for round_ in range(system.schedule.rounds) for one in tap.round(round_)]
+    return sum(float((one.noiseless[0::2] - one.noiseless[1::2]).square().sum()) / one.std**2 for one in left)
 
 
 def _first_pass(system: System, record: int) -> int:

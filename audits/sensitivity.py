@@ -53,7 +53,7 @@ class Finding:
 
 @register("audit")
 class SensitivityAudit:
-    """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair."""
+    """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair, at random and by the gradient."""
 
     name = "sensitivity"
     summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
@@ -97,6 +97,9 @@ class SensitivityAudit:
             noise = torch.randn(2, self.candidates, *shape, generator=generator, dtype=torch.float64)
             moved = best.unsqueeze(1) * (1 + scale * noise)
             moved[:, 0] = best
+            uphill = self._uphill(mechanism, unit, best)
+            steps = scale[: self.candidates // 2].to(torch.float64)
+            moved[:, 1 : 1 + len(steps)] = best.unsqueeze(1) + steps * uphill.unsqueeze(1)
             best, observed = self._best(mechanism, unit, moved)
         values, other = best
         neighbour = mechanism.neighbour(unit, values.unsqueeze(0), other.unsqueeze(0))[0]
@@ -109,6 +112,15 @@ class SensitivityAudit:
             values=values,
             neighbour=neighbour,
         )
+
+    def _uphill(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> Tensor:
+        """The direction in which the difference of a pair grows fastest, as long as the pair itself."""
+        leaf = pair.detach().clone().requires_grad_()
+        values, other = leaf.unsqueeze(1)
+        gap = mechanism.noiseless(values) - mechanism.noiseless(mechanism.neighbour(unit, values, other))
+        (gradient,) = torch.autograd.grad(gap.square().sum(), leaf)
+        length: Tensor = pair.norm() / gradient.norm().clamp(min=1e-30)
+        return torch.mul(gradient, length)
 
     def _inputs(self, shape: tuple[int, ...], clip: float, generator: torch.Generator) -> Tensor:
         """Random signs and directions times random, heavy-tailed or boundary magnitudes; record 0 gets its own."""

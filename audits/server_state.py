@@ -8,7 +8,7 @@ data moved without noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,13 +17,13 @@ from vflpriv.audits._canaries import most_exposed, plan
 from vflpriv.audits._scores import for_replicas
 from vflpriv.audits._taps import Leaving, Tap
 from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.canaries import CanaryKind
+from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.registry import register
 from vflpriv.releases import Gaussian, Release
 from vflpriv.systems import System
 from vflpriv.units import Unit
 
-__all__ = ["StateAudit", "StateFinding"]
+__all__ = ["EmptiedFinding", "StateAudit", "StateFinding"]
 
 _UNITS = (Unit.LABEL, Unit.FEATURES)
 _OWN = "server-update"
@@ -67,6 +67,30 @@ class StateFinding:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class EmptiedFinding:
+    """The largest distance in one release between a device with its data and the same device with zeros for data."""
+
+    kind: str
+    declared: float
+    largest: float
+    round: int
+
+    @property
+    def holds(self) -> bool:
+        return self.largest <= self.declared * (1 + 1e-5)
+
+    @property
+    def sentence(self) -> str:
+        if self.holds:
+            within = f"{self.largest:.4g}, within the declared {self.declared:.4g}"
+            return f"a device emptied of its data moved no {self.kind} release by more than {within}"
+        return (
+            f"a device with zeros for data does not send zeros: emptying it moved a {self.kind} release by "
+            f"{self.largest:.4g} in round {self.round}, beyond the declared {self.declared:.4g}"
+        )
+
+
 @register("audit")
 class StateAudit:
     """Trains in two worlds that let out the same, and looks for differences where there must be none.
@@ -89,28 +113,50 @@ class StateAudit:
         """One finding for each unit and kind of noised release."""
         return [finding for unit in self.units(system) for finding in self.search(system, unit)]
 
-    def search(self, system: System, unit: Unit) -> list[StateFinding]:
-        """The differences for one unit, with a record of the data set as it is."""
-        record = most_exposed([], system.schedule)
-        canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit)
+    def emptied(self, system: System) -> list[EmptiedFinding]:
+        """Does the sensitivity for a device without data hold for the models that are trained?"""
+        gaussian = [r for r in system.ledger.releases if isinstance(r.noise, Gaussian)]
+        noised = [r for r in gaussian if Unit.CLIENT_ZERO in r.sensitivity]
+        if not noised or all(r.kind == "zo-scalar" for r in noised):
+            return []
+        canary = plan(system, CanaryKind.NATURAL, 0, TrialStore(), unit=Unit.CLIENT_ZERO)
+        largest: dict[str, tuple[float, int]] = {}
+        for round_, one, other in self._both(system, canary):
+            kind = one.message.kind if one.message is not None else _OWN
+            gap = math.sqrt(float(_gap(one, other).max()))
+            largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
+        return [
+            EmptiedFinding(kind=r.kind, declared=r.sensitivity[Unit.CLIENT_ZERO], largest=gap, round=round_)
+            for r in noised
+            for gap, round_ in [largest.get(r.kind, (0.0, 0))]
+        ]
+
+    def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Leaving, Leaving]]:
+        """What leaves in either world, round by round; the second world lets out what the first does."""
         first, second = (
             system.train(range(self.replicas), canary=for_replicas(canary, [world] * self.replicas)) for world in (0, 1)
         )
         leader = Tap(first)
         follower = Tap(second, leader=leader)
+        with one_thread():
+            for round_ in range(system.schedule.rounds):
+                for one, other in zip(leader.round(round_), follower.round(round_), strict=True):
+                    yield round_, one, other
+
+    def search(self, system: System, unit: Unit) -> list[StateFinding]:
+        """The differences for one unit, with a record of the data set as it is."""
+        record = most_exposed([], system.schedule)
+        canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit)
         inside: dict[str, int] = {}
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}
-        with one_thread():
-            for round_ in range(system.schedule.rounds):
-                present = record in system.schedule.batch(round_)
-                for one, other in zip(leader.round(round_), follower.round(round_), strict=True):
-                    kind = one.message.kind if one.message is not None else _OWN
-                    stds[kind] = one.std
-                    if present:
-                        inside[kind] = inside.get(kind, 0) + 1
-                    else:
-                        squares.setdefault(kind, []).append(_gap(one, other))
+        for round_, one, other in self._both(system, canary):
+            kind = one.message.kind if one.message is not None else _OWN
+            stds[kind] = one.std
+            if record in system.schedule.batch(round_):
+                inside[kind] = inside.get(kind, 0) + 1
+            else:
+                squares.setdefault(kind, []).append(_gap(one, other))
         return [
             _finding(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
             for kind, std in stds.items()

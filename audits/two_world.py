@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits._bounds import Errors
-from vflpriv.audits._canaries import most_exposed, plan
+from vflpriv.audits._canaries import REACH, most_exposed, plan
 from vflpriv.audits._learned import discriminant
 from vflpriv.audits._methods import canary_unit, method_of, threshold_of
 from vflpriv.audits._scores import SCORERS, Request
@@ -114,6 +114,7 @@ class TwoWorldAudit:
         trials: int,
         unit: Unit = Unit.RECORD,
         confidence: float = 0.95,
+        reach: float = REACH,
         advance: Callable[[int], None] | None = None,
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with a canary of this unit, scored through several views at once.
@@ -127,7 +128,7 @@ class TwoWorldAudit:
         found: dict[Adversary, Trials] = {}
         for name in dict.fromkeys(m.name for m in methods.values()):
             same = [a for a in adversaries if methods[a].name == name]
-            found |= self._together(system, same, kind, unit, name, trials, confidence, advance)
+            found |= self._together(system, same, kind, unit, name, trials, confidence, reach, advance)
         return {a: found[a] for a in adversaries}
 
     def _together(
@@ -139,6 +140,7 @@ class TwoWorldAudit:
         method: str,
         trials: int,
         confidence: float,
+        reach: float,
         advance: Callable[[int], None] | None,
     ) -> dict[Adversary, Trials]:
         ledger = system.ledger
@@ -146,12 +148,12 @@ class TwoWorldAudit:
         what = canary_unit(ledger, unit, kind)
         record = most_exposed(seen, system.schedule) if what.per_record else 0
         rate = system.schedule.rate if method == "secret batches" else None
-        canary = plan(system, kind, record, self.store, unit=what, rate=rate)
+        canary = plan(system, kind, record, self.store, unit=what, rate=rate, reach=reach)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
         learning = _learning(method, trials)
 
         def shard(replicas: range) -> dict[str, Tensor]:
-            return self._shard(system, canary, list(eyes.values()), method, replicas, advance)
+            return self._shard(system, canary, list(eyes.values()), f"{method}/{reach:g}", replicas, advance)
 
         shards = side_by_side(shard, _shards(system, trials + learning), system.torch_device)
         threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
@@ -182,7 +184,7 @@ class TwoWorldAudit:
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
         request = Request(system=system, ledger=system.ledger, canary=canary, eyes=eyes, replicas=replicas, step=step)
-        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[method](request).items()}
+        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[method.split("/")[0]](request).items()}
         self.store.save(key, shard)
         return shard
 

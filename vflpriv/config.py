@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -64,6 +63,7 @@ class AuditConfig(_Section):
     trials: Trials | dict[CanaryKind, Trials] = Field(
         400, description="trainings in each world, for every canary or by canary; 0 trains none"
     )
+    reach: float = Field(10.0, gt=0, description="how many times the data's range a crafted canary may lie out")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
     noise: bool = Field(True, description="whether to test the noise that leaves")
@@ -106,7 +106,15 @@ class ClaimConfig(_Section):
         if self.like is not None:
             if self.like not in own:
                 raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
-            return replace(own[self.like], unit=self.unit, adversary=Adversary.parse(self.view), **names)
+            other = own[self.like]
+            return Claim(
+                **names,
+                unit=self.unit,
+                adversary=Adversary.parse(self.view),
+                epsilon=other.epsilon,
+                delta=other.delta,
+                mu=other.mu,
+            )
         if self.mu is not None:
             return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **names)
         return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **names)

@@ -143,7 +143,7 @@ class CheckRow(Row):
     subject: str
     unit: str
     figure: float
-    """The noise's std relative to the declared one, or the mu that state gives away."""
+    """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
     verdict: Word
     reason: str
     reproduce: str

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 from vflpriv.audits._bounds import interval
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.server_state import StateFinding
 from vflpriv.report import AttackRow, CheckRow, SensitivityRow, Staleness, Traffic, Utility
 from vflpriv.run import Attempt, Audited
 from vflpriv.schedules import Schedule
+from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
 __all__ = ["attack_row", "check_rows", "sensitivity_row", "staleness_row", "traffic_row", "utility_row"]
 
 
-def sensitivity_row(finding: Finding) -> SensitivityRow:
+def sensitivity_row(finding: Finding, saved: Path | None = None) -> SensitivityRow:
     return SensitivityRow(
         mechanism=finding.mechanism,
         unit=finding.unit.value,
@@ -22,6 +26,7 @@ def sensitivity_row(finding: Finding) -> SensitivityRow:
         searched=finding.searched,
         witness=finding.witness,
         holds=finding.holds,
+        replay="" if saved is None else f"vflpriv replay {shlex.quote(f'{saved.parent.name}/{saved.name}')}",
     )
 
 
@@ -39,7 +44,19 @@ def check_rows(audited: Audited, reproduce: str) -> list[CheckRow]:
         )
         for f in audited.noise
     ]
-    return noise + [_state_row(f, reproduce) for f in audited.state]
+    emptied = [
+        CheckRow(
+            audit="server-state",
+            subject=f.kind,
+            unit=Unit.CLIENT_ZERO.value,
+            figure=f.largest,
+            verdict=Word.CONSISTENT if f.holds else Word.VIOLATED,
+            reason=f.sentence,
+            reproduce=reproduce,
+        )
+        for f in audited.emptied
+    ]
+    return [*noise, *(_state_row(f, reproduce) for f in audited.state), *emptied]
 
 
 def _state_row(f: StateFinding, reproduce: str) -> CheckRow:

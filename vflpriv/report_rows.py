@@ -40,6 +40,7 @@ from vflpriv.report_budgets import account, budget_row, budget_rows
 from vflpriv.report_facts import attack_row, check_rows, sensitivity_row, staleness_row, traffic_row, utility_row
 from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
+from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
 __all__ = ["build_report"]
@@ -153,7 +154,7 @@ def _system(
             for t in successes
         ),
         budgets=tuple(budget_rows(system.ledger, accountant, delta)),
-        sensitivity=tuple(sensitivity_row(f) for f in audited.findings),
+        sensitivity=tuple(sensitivity_row(f, audited.witnesses.get(id(f))) for f in audited.findings),
         checks=tuple(check_rows(audited, reproduce)),
         attacks=tuple(attack_row(a) for a in audited.attempts),
         utility=utility_row(audited, config.confidence),
@@ -235,6 +236,8 @@ def _facts(audited: Audited, claim: Claim) -> list[str]:
 def _premises(audited: Audited, claim: Claim) -> list[str]:
     """What a guarantee rests on and this run broke."""
     noise = [f.sentence for f in audited.noise if not f.holds]
+    if claim.unit is Unit.CLIENT_ZERO:
+        noise += [f.sentence for f in audited.emptied if not f.holds]
     return noise + [f.sentence for f in audited.state if not f.holds and claim.unit.implies(f.unit)]
 
 
@@ -252,7 +255,7 @@ def _measurement(
 ) -> MeasurementRow:
     errors, delta = test.trials.errors, test.claim.delta
     lower = _mu_lower(test.trials, confidence)
-    known = known_sigma(*test.trials.scores, confidence) if test.trials.exact and gaussian else None
+    known = known_sigma(*test.trials.scores, confidence) if test.trials.exact and exposure.gaussian else None
     refutes = _claim_test(test, rejected, confidence)
     return MeasurementRow(
         canary=test.kind.value,

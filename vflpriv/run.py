@@ -13,8 +13,9 @@ from vflpriv.audits._trials import TrialStore
 from vflpriv.audits.attack_success import Success, label_success
 from vflpriv.audits.noise import NoiseAudit, NoiseFinding
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
-from vflpriv.audits.server_state import StateAudit, StateFinding
+from vflpriv.audits.server_state import EmptiedFinding, StateAudit, StateFinding
 from vflpriv.audits.two_world import Trials, TwoWorldAudit
+from vflpriv.audits.witnesses import save_witnesses
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim, SuccessClaim
@@ -62,8 +63,11 @@ class Audited:
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
+    witnesses: dict[int, Path] = field(default_factory=dict)
+    """Files of findings, by their identity."""
     noise: tuple[NoiseFinding, ...] = ()
     state: tuple[StateFinding, ...] = ()
+    emptied: tuple[EmptiedFinding, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     before: Evaluation | None = None
     after: Evaluation | None = None
@@ -187,11 +191,13 @@ def audit_system(
         mechanisms = system.engine.mechanisms(system.settings, system.schedule)
         size = system.schedule.batch_size
         findings = SensitivityAudit().run(mechanisms, batch_size=size, seed=config.seed)
-        audited = replace(audited, findings=tuple(findings))
+        saved = {} if store is None else save_witnesses(store.parent / "witnesses", section.key, mechanisms, findings)
+        audited = replace(audited, findings=tuple(findings), witnesses=saved)
     progress.stage(f"{section.key}: noise and state")
     noise = NoiseAudit().run(system, confidence=config.confidence) if section.audit.noise else ()
     state = StateAudit().run(system) if section.audit.state else ()
-    audited = replace(audited, noise=tuple(noise), state=tuple(state))
+    emptied = StateAudit().emptied(system) if section.audit.state else ()
+    audited = replace(audited, noise=tuple(noise), state=tuple(state), emptied=tuple(emptied))
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
     if any(section.audit.trials_of(kind) for kind in CanaryKind):
@@ -259,6 +265,7 @@ def _measure(audited: Audited, config: Config, store: Path | None, progress: Pro
             trials=count,
             unit=unit,
             confidence=config.confidence,
+            reach=audited.config.audit.reach,
             advance=progress.advance,
         )
         for claim in claims:
