@@ -111,7 +111,7 @@ def _verdict(word: Word) -> Text:
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
 _CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
 _SUCCESS_CLAIMS = "system/claim;seen by, unit/attack;>claimed/success ≤;>measured/success;?>interval;verdict"
-_MEASURED = "?score;>trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;?>p;>p/Holm;refutes"
+_MEASURED = ">trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;>p/Holm;refutes"
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
@@ -173,7 +173,6 @@ def _system(writer: _Writer, system: SystemRow) -> None:
 def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
     return (
         f.shorten(row.canary, 20),
-        f.shorten(row.method, 20),
         f.count(row.trials_per_world),
         f.percent(f.share(row.false_positives, row.trials_per_world)),
         f.percent(f.share(row.false_negatives, row.trials_per_world)),
@@ -182,7 +181,6 @@ def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
         f.epsilon(row.epsilon_lower),
         f.epsilon(row.epsilon_from_mu),
         f.ratio(row.mu_lower, row.mu_accounted),
-        f.p_value(row.p_value),
         f.p_value(row.p_adjusted),
         Text("yes", style="bold red") if row.refutes else "no",
     )
