@@ -6,8 +6,9 @@ import math
 
 from scipy.special import ndtri
 
+from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import Diluted, SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._pairs import SampledGaussianPair, SampledReplacementPair
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
@@ -16,6 +17,7 @@ from vflpriv.tradeoff import epsilon_of
 __all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget"]
 
 CENTRAL_LIMIT = "central limit (not a bound)"
+_SAMPLED = SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair | Diluted
 
 
 @register("accountant")
@@ -34,7 +36,7 @@ class GdpAccountant:
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:
             return None
-        if any(isinstance(pair, SampledGaussianPair | SampledReplacementPair | Diluted) for pair in merged.pairs):
+        if any(isinstance(pair, _SAMPLED) for pair in merged.pairs):
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
         return "the noise is not Gaussian only"
 
@@ -97,7 +99,7 @@ def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
 
 def _epsilon(mu: float, delta: float) -> float:
     """The root of delta(epsilon); beyond mu = 1e7 its bound without the second term, equal to all digits there."""
-    return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) else mu * mu / 2 - mu * float(ndtri(delta))
+    return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) or delta == 0 else mu * mu / 2 - mu * float(ndtri(delta))
 
 
 def _expm1(x: float) -> float:

@@ -7,13 +7,15 @@ its counterpart from below errs in second order too, and composition is one tran
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vflpriv.accountants._amplified import attained, pure_epsilon
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
-from vflpriv.accountants._merging import check, merge, why_not
-from vflpriv.accountants._pairs import Pair, pure_epsilon
+from vflpriv.accountants._merging import Merged, check, merge, why_not
+from vflpriv.accountants._pairs import Pair
 from vflpriv.accountants.gdp import approximations, exact_budget
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.budgets import Budget
@@ -53,6 +55,8 @@ class PrvAccountant:
         if merged.gaussian or merged.leaks:
             return exact_budget(self.name, merged, delta)
         pairs = merged.all_pairs
+        if delta == 0:
+            return _pure(self.name, merged)
         finite = best_order(pairs, delta)
         renyi = min(finite, pure_bound(pairs), key=lambda b: b.epsilon)
         bracket = _bracket(pairs, delta, Bound(renyi.epsilon, finite.order))
@@ -70,11 +74,30 @@ class PrvAccountant:
         )
 
 
+def _pure(accountant: str, merged: Merged) -> Budget:
+    """Pure epsilons add up, exactly where all of them are attained; noise that is not pure has none."""
+    bound = pure_bound(merged.all_pairs)
+    exact = all(attained(pair) is pair for pair in merged.all_pairs)
+    return Budget(
+        accountant=accountant,
+        method=bound.method,
+        delta=0.0,
+        lower=bound.epsilon if exact else 0.0,
+        estimate=bound.epsilon,
+        upper=bound.epsilon,
+        assumptions=merged.assumptions,
+    )
+
+
 @dataclass(frozen=True)
 class _Bracket:
     lower: float
     upper: float
     step: float
+    backward: bool = False
+    """Whether the reversed pairs have the larger upper bound."""
+    lowered: bool = False
+    """Whether the lower bound is from a finer grid than the upper one."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -99,15 +122,16 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
     best: _Bracket | None = None
     for _ in range(_ATTEMPTS):
         try:
-            found = _bracket_at(pairs, delta, known, step)
+            found = _bracket_at(pairs, delta, known, step, best)
         except GridTooLargeError as error:
             step *= 1.1 * error.factor
             if step > (coarsest if best is None else 0.7 * best.step):
                 break
             continue
-        stuck = best is not None and found.gap > best.gap / 2
+        # The first upper bound errs by about _AIM; it is computed again only if a finer lower one is not enough.
+        stuck = best is not None and best.lowered and found.gap > best.gap / 2
         best = found if best is None else _better(best, found)
-        if stuck or best.gap <= _ENOUGH:
+        if stuck or best.gap <= _ENOUGH or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
     return best or _unfit(step)
@@ -115,11 +139,12 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
 
 def _unfit(step: float) -> _Bracket:
     note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is RDP's alone"
-    return _Bracket(0.0, math.inf, step, (note,))
+    return _Bracket(0.0, math.inf, step, notes=(note,))
 
 
 def _better(one: _Bracket, other: _Bracket) -> _Bracket:
-    return _Bracket(max(one.lower, other.lower), min(one.upper, other.upper), min(one.step, other.step))
+    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+    return replace(other, lower=lower, upper=upper, step=min(one.step, other.step))
 
 
 def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
@@ -134,14 +159,31 @@ def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
     return atom / math.ceil(atom / step) if math.isfinite(atom) else step
 
 
-def _bracket_at(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float) -> _Bracket:
-    """Both bounds on one grid: from above for both directions of the neighbours, from below for the worse one."""
+def _bracket_at(
+    pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, before: _Bracket | None
+) -> _Bracket:
+    """Bounds on one grid: from above for both directions of the neighbours, from below for the worse one.
+
+    After a first grid only the bound from below is computed, for it is the one that errs more.
+    """
+    if before is not None and not before.lowered:
+        lower = _lower(pairs, delta, known, step, backward=before.backward)
+        return replace(before, lower=lower, step=step, lowered=True)
     backward = {pair.reversed(): count for pair, count in pairs.items()}
     above = [_solve(pairs, pessimistic, delta, known, step)]
     if backward != pairs:
         above.append(_solve(backward, pessimistic, delta, known, step))
-    worse = pairs if above[0] >= above[-1] else backward
-    return _Bracket(_solve(worse, optimistic, delta, known, step), max(above), step)
+    worse = above[0] < above[-1]
+    return _Bracket(_lower(pairs, delta, known, step, backward=worse), max(above), step, worse)
+
+
+def _lower(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, *, backward: bool) -> float:
+    """A bound from below, by worlds that exist: 0 where none are known."""
+    worlds: Counter[Pair] = Counter()
+    for pair, count in pairs.items():
+        if (world := attained(pair)) is not None:
+            worlds[world.reversed() if backward else world] += count
+    return _solve(worlds, optimistic, delta, known, step) if worlds else 0.0
 
 
 def _solve(

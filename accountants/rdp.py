@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from vflpriv.accountants._amplified import Diluted, pure_epsilon
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
+from vflpriv.accountants._pairs import Array, Pair
 from vflpriv.accountants.gdp import approximations
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
@@ -76,8 +77,8 @@ class Bound:
 def renyi_bound(merged: Merged, delta: float) -> Bound:
     """The least epsilon over all orders, infinity among them."""
     pairs = merged.all_pairs
-    if not pairs:
-        return Bound(0.0, math.inf)
+    if not pairs or delta == 0:
+        return pure_bound(pairs)
     return min(best_order(pairs, delta), pure_bound(pairs), key=lambda b: b.epsilon)
 
 
@@ -119,8 +120,8 @@ def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     total = 0.0
     for pair, count in pairs.items():
         epsilon = pure_epsilon(pair)
-        if isinstance(pair, Diluted) and epsilon < 700:
-            # (1-q) + q e^eps bounds the likelihood ratio of the sampled mechanism.
+        if isinstance(pair, Diluted) and pair.hidden and epsilon < 700:
+            # (1-q) + q e^eps bounds the likelihood ratio of a sampled mechanism that hides who takes part.
             epsilon = math.log1p(pair.rate * math.expm1(epsilon))
         total += count * epsilon
     return Bound(total, math.inf)

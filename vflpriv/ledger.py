@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release
+from vflpriv.profiles import Event, Sampling, Term, choose, strength
+from vflpriv.releases import Exact, Gaussian, Release
 from vflpriv.schedules import Batching, Schedule
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
 __all__ = ["Event", "Exposure", "Ledger", "Reading", "Sampling"]
+
+
+_SCHEMES = {Batching.POISSON: "poisson", Batching.FIXED: "without-replacement"}
+"""The batchings whose secrecy amplifies."""
+
+_BOUND = "each noise is counted as for the one that meets it most, which bounds them all"
 
 
 class Reading(StrEnum):
@@ -25,39 +32,14 @@ class Reading(StrEnum):
     PAPER = "paper"
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Secret batches that amplify: each record is in a round with probability `rate`, independently.
-
-    `poisson` hides whether a record took part (a noised sum); `poisson-seen` does not (rows of their own).
-    """
-
-    scheme: str
-    rate: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """`count` releases with the same noise, as the worst unit of the protected data meets them.
-
-    `sensitivity` is the distance between the two worlds' noiseless values in a round that the unit takes part in.
-    Without `sampling` the unit takes part in each of the `count` rounds; with it, in each with probability `rate`.
-    """
-
-    kind: str
-    noise: Noise
-    sensitivity: float
-    count: int
-    sampling: Sampling | None = None
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Exposure:
     """What an accountant is given: the events that reach one adversary, for one unit.
 
     `unprotected` names the messages that depend on the unit, reach the adversary and carry no (bounded) noise: any
     of them makes epsilon infinite. `not_applicable` says why the question does not arise.
-    `counts` holds each record's number of rounds before the adversary's eyes, `worst` the record that decides.
+    `counts` holds each record's number of rounds before the adversary's eyes, `squares` its mu² where only plain
+    Gaussian noise meets it, `worst` the record that decides (of several noises, about: the events bound every record).
     """
 
     unit: Unit
@@ -68,6 +50,7 @@ class Exposure:
     unprotected: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     counts: NDArray[np.int64] | None = None
+    squares: NDArray[np.float64] | None = None
     worst: int | None = None
     not_applicable: str | None = None
 
@@ -82,17 +65,7 @@ class Exposure:
         """The exact mu of a Gaussian exposure: the squares of sensitivity / std add."""
         if not self.gaussian:
             raise ValueError("Expected an exposure with a Gaussian trade-off curve.")
-        return math.sqrt(sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in self.events))
-
-
-def _strength(noise: Noise, sensitivity: float) -> float:
-    """How much one release gives away: mu of a Gaussian one, epsilon of any other."""
-    if isinstance(noise, RandomizedResponse):
-        return noise.epsilon
-    width = noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else 0.0
-    if sensitivity == 0:
-        return 0.0
-    return sensitivity / width if width > 0 else math.inf
+        return math.sqrt(sum(e.count * strength(e.noise, e.sensitivity) ** 2 for e in self.events))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,10 +77,26 @@ class Ledger:
     label_holders: frozenset[str] = frozenset({"server"})
     """The adversary kinds that hold the labels themselves."""
 
+    def until(self, rounds: int) -> Ledger:
+        """The ledger of a run that stops after this many rounds."""
+        early = np.arange(self.schedule.rounds) < rounds
+        return replace(self, releases=tuple(replace(r, rounds=r.rounds & early) for r in self.releases))
+
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
-        """What reaches this adversary, for this unit; of several devices the worst one's."""
+        """What reaches this adversary, for this unit; of several devices the worst one's, or a bound on all of them."""
         found = [self._exposure(a, unit, reading) for a in adversary.each(self.schedule.devices)]
-        return max(found, key=_cost)
+        most = max(len(e.unprotected) for e in found)
+        if len(found) == 1 or most:
+            return next(e for e in found if len(e.unprotected) == most)
+        here = np.eye(len(found), dtype=np.int64)
+        events = [(place, event) for place, e in enumerate(found) for event in e.events]
+        choice = choose([Term.of(event, here[place]) for place, event in events])
+        leading = found[choice.leading]
+        if choice.proven or not events:
+            return leading
+        kept = [event for (place, event), chosen in zip(events, choice.of_terms, strict=True) if place == chosen]
+        notes = (*leading.assumptions, f"no device is worst under every noise: {_BOUND}")
+        return replace(leading, adversary=adversary, events=tuple(kept), assumptions=notes)
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)
@@ -118,8 +107,12 @@ class Ledger:
         secret = not adversary.knows_batches and not (adversary.kind == "model" and self._exact_batches)
         notes = [*self._batch_notes(adversary, secret), *self._leak_notes(protected, unit, reading)]
         notes += [note for r, _ in protected for note in r.notes]
-        counts, worst = self._worst(protected, unit, reading) if unit.per_record else (None, None)
-        events = [e for r, rounds in protected for e in self._events(r, rounds, unit, reading, secret, worst)]
+        terms = [t for r, rounds in protected for t in self._terms(r, rounds, unit, reading, secret)]
+        choice = choose(terms)
+        if not choice.proven:
+            notes.append(f"no record is worst under every noise: {_BOUND}")
+        chosen = zip(terms, choice.of_terms, strict=True)
+        events = [term.event(place) for term, place in chosen]
         return Exposure(
             unit=unit,
             adversary=adversary,
@@ -128,8 +121,9 @@ class Ledger:
             events=tuple(e for e in events if e.count),
             unprotected=() if reason else unprotected,
             assumptions=tuple(dict.fromkeys(notes)),
-            counts=counts,
-            worst=worst,
+            counts=self._counts(protected) if unit.per_record else None,
+            squares=_squares(terms) if unit.per_record else None,
+            worst=choice.leading if unit.per_record else None,
             not_applicable=reason,
         )
 
@@ -150,19 +144,12 @@ class Ledger:
     def _leaks(self, release: Release, unit: Unit, reading: Reading) -> bool:
         return reading is Reading.RIGOROUS and release.leak is not None and unit in release.leak.sensitivity
 
-    def _worst(
-        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
-    ) -> tuple[NDArray[np.int64], int]:
-        """Each record's participations, and the record that gives most away."""
+    def _counts(self, protected: Sequence[tuple[Release, NDArray[np.bool_]]]) -> NDArray[np.int64]:
+        """Each record's participations, of the kind of release it meets most often."""
         counts = np.zeros(self.schedule.records, dtype=np.int64)
-        cost = np.zeros(self.schedule.records)
         for release, rounds in protected:
-            taken = self._participations(release, rounds)
-            counts = np.maximum(counts, taken)
-            cost += taken * _strength(release.noise, release.sensitivity[unit]) ** 2
-            if self._leaks(release, unit, reading) and release.leak is not None:
-                cost += self._after_first(rounds) * _strength(release.noise, release.leak.sensitivity[unit]) ** 2
-        return counts, int(np.argmax(cost))
+            counts = np.maximum(counts, self._participations(release, rounds))
+        return counts
 
     def _participations(self, release: Release, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
         if release.once:
@@ -174,32 +161,31 @@ class Ledger:
         seen = np.concatenate([np.cumsum(rounds[::-1])[::-1], [0, 0]])
         return np.asarray(seen[self.schedule.first_rounds() + 1], dtype=np.int64)
 
-    def _events(
-        self,
-        release: Release,
-        rounds: NDArray[np.bool_],
-        unit: Unit,
-        reading: Reading,
-        secret: bool,
-        worst: int | None,
-    ) -> list[Event]:
-        def event(sensitivity: float, count: int, sampling: Sampling | None = None) -> Event:
-            return Event(
-                kind=release.kind, noise=release.noise, sensitivity=sensitivity, count=count, sampling=sampling
+    def _terms(
+        self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading, secret: bool
+    ) -> list[Term]:
+        """How often each record (or the one unit that is not a record) meets this release, and how hard."""
+
+        def term(sensitivity: float, counts: NDArray[np.int64], sampling: Sampling | None = None) -> Term:
+            return Term(
+                kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=counts, sampling=sampling
             )
 
-        own = release.sensitivity[unit]
-        if worst is None:
-            return [event(own, int(rounds.sum()))]
+        own, total = release.sensitivity[unit], np.array([np.count_nonzero(rounds)], dtype=np.int64)
+        if not unit.per_record:
+            return [term(own, total)]
         if self._leaks(release, unit, reading) and release.leak is not None:
-            later = int(self._after_first(rounds)[worst])
-            first = int(self.schedule.first_rounds()[worst])
-            at_first = int(first < self.schedule.rounds and rounds[first])
-            return [event(own, at_first), event(release.leak.sensitivity[unit], later)]
-        if secret and self.schedule.batching is Batching.POISSON and not release.once:
-            scheme = "poisson" if release.additive else "poisson-seen"
-            return [event(own, int(rounds.sum()), Sampling(scheme, self.schedule.rate))]
-        return [event(own, int(self._participations(release, rounds)[worst]))]
+            first = self.schedule.first_rounds()
+            at_first = np.append(rounds, False)[first].astype(np.int64)
+            return [term(own, at_first), term(release.leak.sensitivity[unit], self._after_first(rounds))]
+        scheme = _SCHEMES.get(self.schedule.batching)
+        if not secret or scheme is None or release.once:
+            return [term(own, self._participations(release, rounds))]
+        every = np.repeat(total, self.schedule.records)
+        swap = own if self.schedule.batching is Batching.POISSON else _swap(release, own)
+        if release.additive and math.isfinite(swap):
+            return [term(swap, every, Sampling(scheme, self.schedule.rate))]
+        return [term(own, every, Sampling(f"{scheme}-seen", self.schedule.rate))]
 
     def _batch_notes(self, adversary: Adversary, secret: bool) -> list[str]:
         if self._exact_batches:
@@ -208,6 +194,9 @@ class Ledger:
             return [f"{adversary} knows which records were in each batch: no amplification by subsampling"]
         if self.schedule.batching is Batching.POISSON:
             return [f"batches are secret and Poisson with rate {self.schedule.rate:.6g}"]
+        if self.schedule.batching is Batching.FIXED:
+            rate = f"{self.schedule.batch_size} of {self.schedule.records} records, rate {self.schedule.rate:.6g}"
+            return [f"batches are secret and drawn without replacement, not Poisson: {rate}"]
         return [
             f"batches are secret but {self.schedule.batching}, not Poisson: counted as known, "
             "by the schedule's own participation counts"
@@ -231,7 +220,14 @@ def _explain(release: Release, unit: Unit) -> str:
     return f"{release.kind} ({release.what}) {why}"
 
 
-def _cost(exposure: Exposure) -> tuple[float, float]:
-    """Orders exposures of one ledger by what they give away."""
-    given = sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in exposure.events)
-    return float(len(exposure.unprotected)), given
+def _swap(release: Release, own: float) -> float:
+    """How far a sum moves when one record of a batch of fixed size makes way for another; inf if nothing bounds it."""
+    replaced = release.sensitivity.get(Unit.RECORD, 2 * release.sensitivity.get(Unit.ADD_REMOVE, math.inf))
+    return max(own, replaced)
+
+
+def _squares(terms: Sequence[Term]) -> NDArray[np.float64] | None:
+    """Each record's mu², where nothing but plain Gaussian noise meets it."""
+    if not terms or any(term.scale != "gaussian" for term in terms):
+        return None
+    return np.asarray(sum(term.squares for term in terms))
