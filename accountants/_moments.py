@@ -111,7 +111,7 @@ def _halves_quadrature(pair: WithoutReplacementPair, a: float) -> float:
             both = np.logaddexp(_log_term(loss, a) + log_q, _log_term(-loss, a) + loss + log_q)
             rules.append(_log_sum(both))
         if abs(rules[0] - rules[1]) < 1e-9:
-            return float(np.logaddexp(0.0, float(np.logaddexp(*rules)) + math.log(step / 2)))
+            return float(np.logaddexp(0.0, float(np.logaddexp(rules[0], rules[1])) + math.log(step / 2)))
         step /= 2
     return math.inf
 

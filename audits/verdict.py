@@ -131,8 +131,10 @@ def _tested(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str:
 
 
 def _exceeds(budget: Budget, claim: Claim) -> bool:
-    # Where the curve is Gaussian, mu is the whole of it; elsewhere epsilon can only be compared at the claim's delta.
-    upper, claimed = (budget.upper, claim.epsilon) if budget.mu is None else (budget.mu, claim.mu)
+    # Where the curve is Gaussian, mu is the whole of it; elsewhere, and against a claim of pure epsilon, which no
+    # Gaussian curve keeps, epsilon can only be compared at the claim's delta.
+    pure = budget.mu is None or claim.delta == 0
+    upper, claimed = (budget.upper, claim.epsilon) if pure else (budget.mu or 0.0, claim.mu)
     return upper > claimed * (1 + _TOLERANCE)
 
 
