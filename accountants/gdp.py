@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from scipy.special import ndtri
 
 from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._pairs import GaussianPair, Pair, SampledGaussianPair, SampledReplacementPair
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
 from vflpriv.tradeoff import epsilon_of
 
-__all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget"]
+__all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget", "unsampled"]
 
 CENTRAL_LIMIT = "central limit (not a bound)"
 _SAMPLED = SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair | Diluted
@@ -60,6 +61,18 @@ def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
         mu=merged.mu,
         assumptions=merged.assumptions,
     )
+
+
+def unsampled(pairs: Mapping[Pair, int], delta: float) -> float:
+    """Epsilon as if every record took part in every round: sampling only helps. Inf where noise is not Gaussian."""
+    squares = [count * _mu(pair) ** 2 for pair, count in pairs.items()]
+    return _epsilon(math.sqrt(sum(squares)), delta)
+
+
+def _mu(pair: Pair) -> float:
+    plain = pair.pair if isinstance(pair, Diluted) else pair
+    gaussian = GaussianPair | SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair
+    return plain.mu if isinstance(plain, gaussian) else math.inf
 
 
 def central_limit(exposure: Exposure, delta: float) -> float:

@@ -16,7 +16,7 @@ from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError,
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
 from vflpriv.accountants._merging import Merged, check, merge, why_not
 from vflpriv.accountants._pairs import Pair
-from vflpriv.accountants.gdp import approximations, exact_budget
+from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
@@ -26,7 +26,9 @@ __all__ = ["PrvAccountant"]
 
 _AIM = 1e-4  # the first grid's expected error, relative to epsilon
 _ENOUGH = 1e-3  # a wider bracket is worth a finer grid
+_UNSAMPLED = "exact composition of Gaussians, as if nothing were sampled"
 _USELESS = 0.1  # a grid that errs by more is not worth its time: RDP stands alone
+_MANY_PAIRS, _LOOSELY = 256, 5.0  # of very many different pairs, both errors may be larger: each grid costs seconds
 _LARGEST_STEP = 0.05
 _TRUNCATED = 1e-7  # the share of delta that may be cut off the losses' tails
 _ATTEMPTS = 4
@@ -38,9 +40,9 @@ _ACCURATE = 1e-3  # the error of delta that is worth no other tilt
 class PrvAccountant:
     """Bounds the privacy loss of each dominating pair on a grid, from above and below, and composes them.
 
-    `upper` is the lesser of that and the Rényi bound, `lower` a certified bound from below. Gaussians without sampling
+    `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from below. Gaussians without sampling
     are composed in closed form first; an exposure that has nothing else is exact. Where no useful grid fits into
-    `MAX_GRID_POINTS` points, the Rényi bound stands alone and the budget says so.
+    `MAX_GRID_POINTS` points, the other two stand alone and the budget says so.
     """
 
     name = "prv"
@@ -59,12 +61,13 @@ class PrvAccountant:
             return _pure(self.name, merged)
         finite = best_order(pairs, delta)
         renyi = min(finite, pure_bound(pairs), key=lambda b: b.epsilon)
-        bracket = _bracket(pairs, delta, Bound(renyi.epsilon, finite.order))
-        upper = min(bracket.upper, renyi.epsilon)
+        known = min((renyi.epsilon, renyi.method), (unsampled(pairs, delta), _UNSAMPLED))
+        bracket = _bracket(pairs, delta, Bound(known[0], finite.order))
+        upper = min(bracket.upper, known[0])
         lower = min(bracket.lower, upper)
         return Budget(
             accountant=self.name,
-            method=bracket.method if bracket.upper < renyi.epsilon else f"{renyi.method}; {bracket.method}",
+            method=bracket.method if bracket.upper < known[0] else f"{known[1]}; {bracket.method}",
             delta=delta,
             lower=lower,
             estimate=(lower + upper) / 2,
@@ -118,7 +121,8 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
         return _Bracket(0.0, 0.0, _LARGEST_STEP)
     if math.isinf(known.epsilon):
         return _unfit(_LARGEST_STEP)
-    step, coarsest = _step(pairs, known, _AIM), _step(pairs, known, _USELESS)
+    loosely = _LOOSELY if len(pairs) > _MANY_PAIRS else 1.0
+    step, coarsest = _step(pairs, known, loosely * _AIM), _step(pairs, known, _USELESS)
     best: _Bracket | None = None
     for _ in range(_ATTEMPTS):
         try:
@@ -131,14 +135,14 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
         # The first upper bound errs by about _AIM; it is computed again only if a finer lower one is not enough.
         stuck = best is not None and best.lowered and found.gap > best.gap / 2
         best = found if best is None else _better(best, found)
-        if stuck or best.gap <= _ENOUGH or not all(attained(pair) is pair for pair in pairs):
+        if stuck or best.gap <= loosely * _ENOUGH or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
     return best or _unfit(step)
 
 
 def _unfit(step: float) -> _Bracket:
-    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is RDP's alone"
+    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is looser"
     return _Bracket(0.0, math.inf, step, notes=(note,))
 
 

@@ -26,6 +26,7 @@ _WHOLE = tuple(range(2, 16)) + tuple(sorted({round(16 * 1.12**k) for k in range(
 _ALL = tuple(sorted((*_FRACTIONAL, *_WHOLE, *_HALVES)))
 _LARGE = tuple(2.0**k for k in range(11, 18))
 _MANY_PAIRS = 32
+_SMALL = 64.0  # of many pairs, larger orders are tried only if the best is not below
 
 
 @register("accountant")
@@ -85,11 +86,13 @@ def renyi_bound(merged: Merged, delta: float) -> Bound:
 def best_order(pairs: Mapping[Pair, int], delta: float) -> Bound:
     """The least epsilon over finite orders; with many different pairs only the coarser table of orders is tried."""
     many = len(pairs) > _MANY_PAIRS
-    orders = tuple(float(a) for a in (_WHOLE if many else _ALL))
-    epsilons = _convert(pairs, orders, delta, fast=many)
-    if np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
-        orders += _LARGE
-        epsilons = np.append(epsilons, _convert(pairs, _LARGE, delta, fast=True))
+    first = tuple(float(a) for a in (_WHOLE if many else _ALL))
+    few = sum(a <= _SMALL for a in first) if many else len(first)
+    orders, epsilons = first[:few], _convert(pairs, first[:few], delta, fast=many)
+    for more in (first[few:], _LARGE):
+        if more and np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
+            orders += more
+            epsilons = np.append(epsilons, _convert(pairs, more, delta, fast=True))
     place = int(np.argmin(epsilons))
     best = Bound(float(epsilons[place]), orders[place])
     if many or not 0 < best.epsilon < math.inf:

@@ -150,7 +150,7 @@ def calibrate(
     unit: Annotated[str, typer.Option(help="What is protected: label, record, features, …")] = "record",
     reading: Annotated[str, typer.Option(help="rigorous, or paper: unnoised state taken as harmless.")] = "rigorous",
     accountant: Annotated[str, typer.Option(help="auto, gdp, rdp or prv.")] = "auto",
-    field: Annotated[str, typer.Option(help="The setting to find: noise_std or label_noise.")] = "noise_std",
+    field: Annotated[str, typer.Option(help="The setting to find: noise_std, label_noise, …")] = "noise_std",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the engine.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the schedule.")] = 0,
     format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",

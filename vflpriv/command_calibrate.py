@@ -24,6 +24,8 @@ from vflpriv.views import Adversary
 
 __all__ = ["Target", "run_calibrate"]
 
+_FIELDS = ("noise_std", "label_noise", "server_noise_std")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -73,8 +75,8 @@ def _exposures(
     """From a noise level to what then reaches the adversary."""
     engine = find("engine", name)
     fields = engine.settings_type.model_fields
-    if field not in fields:
-        raise InputError("--field", field, f"a setting of {name} that is a noise: noise_std or label_noise")
+    if field not in fields or field not in _FIELDS:
+        raise InputError("--field", field, f"one of {', '.join(known for known in _FIELDS if known in fields)}")
     given = {"noise": "given", field: 1.0} if "noise" in fields else {field: 1.0}
     settings: Any = parse_settings(engine.settings_type, {**given, **raw}, "engine")
     if field == "label_noise" and settings.label_protection != "alibi":

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from tests.accountants.exposures import event, expose
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
+from vflpriv.accountants._amplified import Diluted
 from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import optimistic, pessimistic
 from vflpriv.accountants._moments import log_moments
