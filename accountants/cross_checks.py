@@ -23,7 +23,7 @@ from vflpriv.accountants._pairs import (
 from vflpriv.accountants.rdp import renyi_bound
 from vflpriv.ledger import Exposure
 
-__all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks"]
+__all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks", "mesh_fits"]
 
 MAX_MESH = 2**22
 """The most points of a mesh that a library is asked to allocate."""
@@ -101,6 +101,12 @@ def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
             return None
         rows.append((1 / pair.mu, pair.rate if isinstance(pair, SampledGaussianPair) else 1.0, count))
     return rows
+
+
+def mesh_fits(exposure: Exposure, delta: float) -> bool:
+    """Whether opacus PRV and prv-accountant can be asked about this exposure without running out of memory."""
+    merged = merge(exposure)
+    return not merged.leaks and _fits(merged, delta)
 
 
 def _fits(merged: Merged, delta: float) -> bool:

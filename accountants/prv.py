@@ -29,6 +29,7 @@ _ENOUGH = 1e-3  # a wider bracket is worth a finer grid
 _UNSAMPLED = "exact composition of Gaussians, as if nothing were sampled"
 _USELESS = 0.1  # a grid that errs by more is not worth its time: RDP stands alone
 _MANY_PAIRS, _LOOSELY = 256, 5.0  # of very many different pairs, both errors may be larger: each grid costs seconds
+_LOOSE = 0.01  # bounds that are further apart are said to be
 _LARGEST_STEP = 0.05
 _TRUNCATED = 1e-7  # the share of delta that may be cut off the losses' tails
 _ATTEMPTS = 4
@@ -40,9 +41,9 @@ _ACCURATE = 1e-3  # the error of delta that is worth no other tilt
 class PrvAccountant:
     """Bounds the privacy loss of each dominating pair on a grid, from above and below, and composes them.
 
-    `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from below. Gaussians without sampling
-    are composed in closed form first; an exposure that has nothing else is exact. Where no useful grid fits into
-    `MAX_GRID_POINTS` points, the other two stand alone and the budget says so.
+    `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from
+    below. Gaussians without sampling are composed in closed form first; an exposure that has nothing else is exact.
+    Where no useful grid fits into `MAX_GRID_POINTS` points, or only a coarse one, the budget says so.
     """
 
     name = "prv"
@@ -72,9 +73,19 @@ class PrvAccountant:
             lower=lower,
             estimate=(lower + upper) / 2,
             upper=upper,
-            assumptions=(*merged.assumptions, *bracket.notes),
+            assumptions=(*merged.assumptions, *_looseness(pairs, lower, upper)),
             approximations=approximations(exposure, delta),
         )
+
+
+def _looseness(pairs: Mapping[Pair, int], lower: float, upper: float) -> tuple[str, ...]:
+    """What a budget says of an upper bound that may be more than 1 % above the truth for want of a finer grid."""
+    attainable = all(attained(pair) is pair for pair in pairs)
+    if lower >= upper * (1 - _LOOSE) - 1e-3 * _LOOSE or not attainable:
+        return ()
+    if lower == 0:
+        return (f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is looser",)
+    return (f"the truth is at least {lower:.6g}; a finer grid of privacy losses does not fit",)
 
 
 def _pure(accountant: str, merged: Merged) -> Budget:
@@ -101,7 +112,6 @@ class _Bracket:
     """Whether the reversed pairs have the larger upper bound."""
     lowered: bool = False
     """Whether the lower bound is from a finer grid than the upper one."""
-    notes: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -110,7 +120,7 @@ class _Bracket:
 
     @property
     def method(self) -> str:
-        if self.notes:
+        if math.isinf(self.upper):
             return "no privacy-loss distribution: the grid would not fit"
         return f"privacy-loss distribution, grid step {self.step:.3g}"
 
@@ -120,7 +130,7 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
     if known.epsilon == 0:
         return _Bracket(0.0, 0.0, _LARGEST_STEP)
     if math.isinf(known.epsilon):
-        return _unfit(_LARGEST_STEP)
+        return _Bracket(0.0, math.inf, _LARGEST_STEP)
     loosely = _LOOSELY if len(pairs) > _MANY_PAIRS else 1.0
     step, coarsest = _step(pairs, known, loosely * _AIM), _step(pairs, known, _USELESS)
     best: _Bracket | None = None
@@ -138,12 +148,7 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
         if stuck or best.gap <= loosely * _ENOUGH or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
-    return best or _unfit(step)
-
-
-def _unfit(step: float) -> _Bracket:
-    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is looser"
-    return _Bracket(0.0, math.inf, step, notes=(note,))
+    return best or _Bracket(0.0, math.inf, step)
 
 
 def _better(one: _Bracket, other: _Bracket) -> _Bracket:
