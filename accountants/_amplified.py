@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import erf
@@ -15,11 +17,17 @@ from vflpriv.accountants._pairs import (
     Pair,
     RandomizedResponsePair,
     SampledGaussianPair,
+    SampledReplacementPair,
     Symmetric,
     holds,
 )
 
-__all__ = ["Diluted", "WithoutReplacementPair", "attained", "pure_epsilon"]
+__all__ = ["MANY_PAIRS", "Diluted", "WithoutReplacementPair", "attained", "pure_epsilon", "thinned"]
+
+MANY_PAIRS = 256
+"""More different pairs than this are thinned out where a rough bound is enough."""
+
+_GROUP = 4
 
 
 @dataclass(frozen=True)
@@ -96,3 +104,26 @@ def attained(pair: Pair) -> Pair | None:
     if isinstance(pair, WithoutReplacementPair):
         return pair.removal
     return None if isinstance(pair, Diluted) and pair.hidden else pair
+
+
+def thinned(pairs: Mapping[Pair, int], extreme: Callable[..., float]) -> Mapping[Pair, int]:
+    """Few pairs for very many similar ones: each group as its strongest (with `max`) or its weakest (with `min`).
+
+    A larger mu and a larger rate are both easier to tell: less of either is a garbling of the pair.
+    """
+    if len(pairs) <= MANY_PAIRS:
+        return pairs
+    found: Counter[Pair] = Counter()
+    alike: dict[tuple[type, bool], list[SampledGaussianPair | SampledReplacementPair]] = {}
+    for pair, count in pairs.items():
+        if isinstance(pair, SampledGaussianPair | SampledReplacementPair):
+            alike.setdefault((type(pair), getattr(pair, "added", False)), []).append(pair)
+        else:
+            found[pair] += count
+    for members in alike.values():
+        members.sort(key=lambda pair: (pair.rate, pair.mu))
+        for start in range(0, len(members), _GROUP):
+            group = members[start : start + _GROUP]
+            mu, rate = extreme(pair.mu for pair in group), extreme(pair.rate for pair in group)
+            found[replace(group[0], mu=mu, rate=rate)] += sum(pairs[pair] for pair in group)
+    return found

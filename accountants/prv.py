@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from vflpriv.accountants._amplified import attained, pure_epsilon
+from vflpriv.accountants._amplified import MANY_PAIRS, attained, pure_epsilon, thinned
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
 from vflpriv.accountants._merging import Merged, check, merge, why_not
@@ -28,7 +28,7 @@ _AIM = 1e-4  # the first grid's expected error, relative to epsilon
 _ENOUGH = 1e-3  # a wider bracket is worth a finer grid
 _UNSAMPLED = "exact composition of Gaussians, as if nothing were sampled"
 _USELESS = 0.1  # a grid that errs by more is not worth its time: RDP stands alone
-_MANY_PAIRS, _LOOSELY = 256, 5.0  # of very many different pairs, both errors may be larger: each grid costs seconds
+_AIM_OF_MANY = 5e-4  # with very many different pairs, when each grid costs a second and one has to do
 _LOOSE = 0.01  # bounds that are further apart are said to be
 _LARGEST_STEP = 0.05
 _TRUNCATED = 1e-7  # the share of delta that may be cut off the losses' tails
@@ -131,8 +131,8 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
         return _Bracket(0.0, 0.0, _LARGEST_STEP)
     if math.isinf(known.epsilon):
         return _Bracket(0.0, math.inf, _LARGEST_STEP)
-    loosely = _LOOSELY if len(pairs) > _MANY_PAIRS else 1.0
-    step, coarsest = _step(pairs, known, loosely * _AIM), _step(pairs, known, _USELESS)
+    many = len(pairs) > MANY_PAIRS
+    step, coarsest = _step(pairs, known, _AIM_OF_MANY if many else _AIM), _step(pairs, known, _USELESS)
     best: _Bracket | None = None
     for _ in range(_ATTEMPTS):
         try:
@@ -145,7 +145,7 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
         # The first upper bound errs by about _AIM; it is computed again only if a finer lower one is not enough.
         stuck = best is not None and best.lowered and found.gap > best.gap / 2
         best = found if best is None else _better(best, found)
-        if stuck or best.gap <= loosely * _ENOUGH or not all(attained(pair) is pair for pair in pairs):
+        if stuck or best.gap <= _ENOUGH or many or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
     return best or _Bracket(0.0, math.inf, step)
@@ -180,7 +180,8 @@ def _bracket_at(
         return replace(before, lower=lower, step=step, lowered=True)
     backward = {pair.reversed(): count for pair, count in pairs.items()}
     above = [_solve(pairs, pessimistic, delta, known, step)]
-    if backward != pairs:
+    # A removal costs more than an addition, mostly by far: then a rough bound on the latter is enough.
+    if backward != pairs and not _solve(thinned(backward, max), pessimistic, delta, known, 3 * step) <= above[0]:
         above.append(_solve(backward, pessimistic, delta, known, step))
     worse = above[0] < above[-1]
     return _Bracket(_lower(pairs, delta, known, step, backward=worse), max(above), step, worse)
@@ -192,7 +193,7 @@ def _lower(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, *
     for pair, count in pairs.items():
         if (world := attained(pair)) is not None:
             worlds[world.reversed() if backward else world] += count
-    return _solve(worlds, optimistic, delta, known, step) if worlds else 0.0
+    return _solve(thinned(worlds, min), optimistic, delta, known, step) if worlds else 0.0
 
 
 def _solve(

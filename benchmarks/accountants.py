@@ -1,9 +1,9 @@
 """Our budgets beside opacus, prv-accountant and dp-accounting, in one run: tightness, validity, CPU seconds.
 
 The grid is the Poisson-subsampled Gaussian under add-remove at delta = 1e-5. Each call is timed in this process, on one
-thread, the best of a few. An upper bound is valid if dp-accounting's optimistic distribution, which bounds delta from
-below, does not exceed delta there; an epsilon below our own certified lower bound is invalid too. Then heterogeneous
-ledgers, and random points of the whole range that a budget must cover.
+thread, the best of a few. Ours is valid if dp-accounting's distribution on a fine grid (1e-4) has at most this delta
+0.1 % above our epsilon; a peer is not if it lies below our certified lower bound. Then heterogeneous ledgers, and random
+points of the whole range that a budget must cover. (The tests hold ours against multi-precision references.)
 
     OMP_NUM_THREADS=1 python benchmarks/accountants.py [--peers-on-large] [--points 40]
 """
@@ -43,7 +43,7 @@ CELLS = [
     (0.1, 5.0, 100_000),
     (0.001, 0.3, 1_000_000),
 ]
-CLOSE = 1.01
+CLOSE, AGREE = 1.01, 1.001
 Row = tuple[float, float, int]
 
 
@@ -88,11 +88,11 @@ def best(call: Callable[[], float], repeats: int = 3) -> Timed:
     return min(found, key=lambda t: t.seconds)
 
 
-def dp_accounting(rows: list[Row], interval: float, *, pessimistic: bool = True):  # type: ignore[no-untyped-def]
+def dp_accounting(rows: list[Row], interval: float):  # type: ignore[no-untyped-def]
     """dp-accounting's privacy-loss distribution of the whole ledger."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    grid = {"value_discretization_interval": interval, "pessimistic_estimate": pessimistic}
+    grid = {"value_discretization_interval": interval}
     parts = [pld.from_gaussian_mechanism(nu, sampling_prob=q, **grid).self_compose(count) for q, nu, count in rows]
     return reduce(lambda one, other: one.compose(other), parts)
 
@@ -149,8 +149,8 @@ def compare(rows: list[Row]) -> tuple[float, float, bool]:
     tightest = min(mine.epsilon, *(t.epsilon for t in valid.values()))
     close = {name: t for name, t in valid.items() if t.epsilon <= CLOSE * tightest}
     rival, fastest = min(close.items(), key=lambda item: item[1].seconds, default=("", Timed(math.inf, math.inf)))
-    # The true delta at our upper bound is at least what an optimistic distribution says.
-    least = float(dp_accounting(rows, 1e-4, pessimistic=False).get_delta_for_epsilon(mine.epsilon))
+    # Read from delta, not by the library's own search for epsilon, which drops a term above 745.
+    theirs = float(dp_accounting(rows, 1e-4).get_delta_for_epsilon(mine.epsilon * AGREE))
     q, nu, count = rows[0]
     print(f"\nq={q:g} ν={nu:g} T={count}: ours {budget.lower:.5g} ≤ ε ≤ {mine.epsilon:.5g}, {mine.seconds:.3f} s")
     for name, timed in found.items():
@@ -160,7 +160,7 @@ def compare(rows: list[Row]) -> tuple[float, float, bool]:
         print("  opacus PRV and prv-accountant: their mesh does not fit")
     if rival:
         print(f"  fastest within 1 %: {rival}, {fastest.seconds / mine.seconds:.2f} × our time")
-    return mine.epsilon / tightest - 1, fastest.seconds / mine.seconds, least <= DELTA * (1 + 1e-9)
+    return mine.epsilon / tightest - 1, fastest.seconds / mine.seconds, theirs <= DELTA
 
 
 def heterogeneous(peers_too: bool) -> None:
