@@ -2,8 +2,8 @@
 
 The grid is the Poisson-subsampled Gaussian under add-remove at delta = 1e-5. Each call is timed in this process, on one
 thread, the best of a few. Ours is valid if dp-accounting's distribution on a fine grid (1e-4) has at most this delta
-0.1 % above our epsilon; a peer is not if it lies below our certified lower bound. Then heterogeneous ledgers, and random
-points of the whole range that a budget must cover. (The tests hold ours against multi-precision references.)
+0.1 % above our epsilon; a peer is not if it lies below our certified lower bound. Then heterogeneous ledgers, and some
+random points of the whole range that a budget must cover. (The tests hold ours against multi-precision references.)
 
     OMP_NUM_THREADS=1 python benchmarks/accountants.py [--peers-on-large] [--points 40]
 """

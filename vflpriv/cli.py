@@ -130,7 +130,7 @@ def account(
         overrides=overrides | dict(_assignment(text) for text in set_ or []),
         only=tuple(only or ()),
         delta=delta,
-        as_json=_is_json(format_),
+        format_=format_,
         curves=curves,
         view=view,
         unit=unit,
@@ -168,7 +168,7 @@ def calibrate(
         seed=seed,
         field=field,
         accountant=accountant,
-        as_json=_is_json(format_),
+        format_=format_,
     )
 
 
@@ -219,12 +219,6 @@ def _plain(text: str | None) -> Any:
         return None if text is None else tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return None if text is None else text.strip()
-
-
-def _is_json(name: str) -> bool:
-    if name not in ("text", "json"):
-        raise InputError("--format", name, "text or json")
-    return name == "json"
 
 
 def _formats(chosen: list[str] | None) -> tuple[str, ...]:

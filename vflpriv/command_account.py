@@ -18,7 +18,7 @@ from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
-__all__ = ["parse_unit", "run_account"]
+__all__ = ["is_json", "parse_unit", "run_account"]
 
 
 def run_account(
@@ -27,7 +27,7 @@ def run_account(
     overrides: Mapping[str, Any],
     only: Sequence[str],
     delta: float | None,
-    as_json: bool,
+    format_: str,
     curves: Path | None,
     view: str | None,
     unit: str | None,
@@ -36,6 +36,7 @@ def run_account(
 
     Curves are those of the claims' budgets, or of the one budget that `view` and `unit` name.
     """
+    as_json = is_json(format_)
     if delta is not None and not 0 <= delta < 1:
         raise InputError("--delta", delta, "a number from 0 to below 1")
     chosen = (
@@ -56,6 +57,13 @@ def run_account(
         print_accounts(accounts, Console())
     if curves is not None:
         _write_curves(systems, accountant, curves, chosen, delta)
+
+
+def is_json(name: str) -> bool:
+    """Whether to print for programs."""
+    if name not in ("text", "json"):
+        raise InputError("--format", name, "text or json")
+    return name == "json"
 
 
 def parse_unit(text: str) -> Unit:

@@ -13,7 +13,7 @@ from rich.console import Console
 from vflpriv import formatting as f
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.budgets import Accountant
-from vflpriv.command_account import parse_unit
+from vflpriv.command_account import is_json, parse_unit
 from vflpriv.config import parse_settings
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure, Reading
@@ -48,9 +48,10 @@ def run_calibrate(
     seed: int,
     field: str,
     accountant: str,
-    as_json: bool,
+    format_: str,
 ) -> None:
     """Find the noise, print it with the budget it has."""
+    as_json = is_json(format_)
     if target.reading not in [r.value for r in Reading]:
         raise InputError("--reading", target.reading, f"one of {', '.join(r.value for r in Reading)}")
     for name, number in (("--records", records), ("--devices", devices)):
