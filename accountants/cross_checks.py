@@ -103,18 +103,18 @@ def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
     return rows
 
 
-def mesh_fits(exposure: Exposure, delta: float) -> bool:
+def mesh_fits(exposure: Exposure, delta: float, most: int = MAX_MESH) -> bool:
     """Whether opacus PRV and prv-accountant can be asked about this exposure without running out of memory."""
     merged = merge(exposure)
-    return not merged.leaks and _fits(merged, delta)
+    return not merged.leaks and _fits(merged, delta, most)
 
 
-def _fits(merged: Merged, delta: float) -> bool:
+def _fits(merged: Merged, delta: float, most: int = MAX_MESH) -> bool:
     """Whether the mesh of Gopi, Lee, Wutschitz 2021, Theorem 5.5, fits; its length is an RDP bound at a small delta."""
     counts = sum(merged.all_pairs.values())
     length = renyi_bound(merged, delta / 4000).epsilon + 3
     mesh = _MESH_ERROR / math.sqrt(counts / 2 * math.log(12_000 / delta))
-    return 2 * length / mesh <= MAX_MESH
+    return 2 * length / mesh <= most
 
 
 def _opacus_rdp(merged: Merged, delta: float) -> float | None:

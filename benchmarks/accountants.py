@@ -44,6 +44,8 @@ CELLS = [
     (0.001, 0.3, 1_000_000),
 ]
 CLOSE, AGREE = 1.01, 1.001
+MESH = 2**24
+"""The most points that a peer is asked to allocate: a few GB."""
 Row = tuple[float, float, int]
 
 
@@ -126,7 +128,7 @@ def peers(rows: list[Row]) -> dict[str, Timed]:
         "PLD 1e-3": lambda: float(dp_accounting(rows, 1e-3).get_epsilon_for_delta(DELTA)),
         "PLD 1e-4": lambda: float(dp_accounting(rows, 1e-4).get_epsilon_for_delta(DELTA)),
     }
-    if mesh_fits(exposure_of(rows), DELTA):
+    if mesh_fits(exposure_of(rows), DELTA, MESH):
         calls["opacus PRV"] = lambda: opacus(rows, "prv")
         calls["prv-accountant"] = lambda: prv_accountant(rows)
     with warnings.catch_warnings():
@@ -204,6 +206,7 @@ def main() -> None:
     parser.add_argument("--peers-on-large", action="store_true", help="dp-accounting on a heterogeneous ledger too")
     parser.add_argument("--points", type=int, default=40, help="random points of the whole range")
     arguments = parser.parse_args()
+    peers([(0.1, 1.0, 2)])  # what is imported or compiled at the first call is not timed
     whole_range(arguments.points)
     heterogeneous(arguments.peers_on_large)
     found = [compare([cell]) for cell in CELLS]

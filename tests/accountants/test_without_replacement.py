@@ -68,7 +68,7 @@ def test_moments_against_multi_precision(pair, order):
         positive = mpmath.quad(lambda x: mpmath.npdf(x) * ratio(x) ** a, nodes)
         negative = mpmath.quad(lambda x: mpmath.npdf(x) * ratio(x) ** (1 - a), nodes)
         exact = float(mpmath.log(positive + negative + (1 - q) * mpmath.erf(mu / mpmath.sqrt(8))))
-    assert float(log_moments(pair, (order,))[0]) == pytest.approx(exact, rel=1e-6)
+    assert exact * (1 - 1e-9) <= float(log_moments(pair, (order,))[0]) <= exact * (1 + 1e-5)
     assert float(log_moments(pair, (order,), fast=True)[0]) >= exact
 
 

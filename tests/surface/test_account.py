@@ -37,6 +37,15 @@ schedule = "poisson"
 server_update = "joint"
 
 [[system]]
+key = "sound"
+[system.engine]
+name = "dpzv"
+rounds = 92
+batch_size = 64
+server_update = "joint"
+noise = "calibrated"
+
+[[system]]
 key = "split"
 [system.engine]
 name = "split"
@@ -123,16 +132,15 @@ def test_the_tables_are_aligned_and_name_what_leaks(monkeypatch, capsys, config)
 
 def test_curves_are_written(monkeypatch, capsys, tmp_path, config):
     out = tmp_path / "curves"
-    short = ("--only", "published", "--set", "system.published.engine.rounds=92")
-    code, _, err = run(monkeypatch, capsys, "account", config, *short, "--curves", str(out))
+    code, _, err = run(monkeypatch, capsys, "account", config, "--only", "sound", "--curves", str(out))
     assert code == 0
-    name = "published-device-record-paper"
+    name = "sound-device-record-rigorous"
     endings = ("-delta.csv", "-tradeoff.csv", "-rounds.csv", "-records.csv", ".json", ".png")
-    assert {f"{name}{end}" for end in endings} <= {p.name for p in out.iterdir()}
+    assert {f"{name}{end}" for end in endings} == {p.name for p in out.iterdir()}
     assert err.count("wrote") == len(list(out.iterdir()))
     whole = json.loads((out / f"{name}.json").read_text())
     assert whole["claimed_epsilon"] == pytest.approx(1.0)
-    assert whole["rounds_epsilon_upper"][-1] == max(whole["record_epsilons"])
+    assert whole["rounds_epsilon_upper"][-1] == max(whole["record_epsilons"]) == pytest.approx(1.0)
     assert len(rows_of(out / f"{name}-records.csv")) == 1437
     assert [float(r["beta"]) for r in rows_of(out / f"{name}-tradeoff.csv")] == pytest.approx(whole["betas"])
     assert len(rows_of(out / f"{name}-rounds.csv")) == len(whole["rounds"])
