@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.amplification import Sampled, join
 from vflpriv.profiles import Event, Sampling, Term, choose, strength
 from vflpriv.releases import Exact, Gaussian, Release
 from vflpriv.schedules import Batching, Schedule
@@ -105,9 +106,10 @@ class Ledger:
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
         unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
         secret = not adversary.knows_batches and not (adversary.kind == "model" and self._exact_batches)
-        notes = [*self._batch_notes(adversary, secret), *self._leak_notes(protected, unit, reading)]
+        leaks = any(self._leaks(r, unit, reading) for r, _ in protected)
+        notes = [*self._batch_notes(adversary, secret, leaks), *self._leak_notes(protected, unit, reading)]
         notes += [note for r, _ in protected for note in r.notes]
-        terms = [t for r, rounds in protected for t in self._terms(r, rounds, unit, reading, secret)]
+        terms = self._terms(protected, unit, reading, amplified=secret and not leaks)
         choice = choose(terms)
         if not choice.proven:
             notes.append(f"no record is worst under every noise: {_BOUND}")
@@ -162,36 +164,47 @@ class Ledger:
         return np.asarray(seen[self.schedule.first_rounds() + 1], dtype=np.int64)
 
     def _terms(
-        self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading, secret: bool
+        self,
+        protected: Sequence[tuple[Release, NDArray[np.bool_]]],
+        unit: Unit,
+        reading: Reading,
+        *,
+        amplified: bool,
     ) -> list[Term]:
-        """How often each record (or the one unit that is not a record) meets this release, and how hard."""
+        """How often each record (or the one unit that is not a record) meets the releases, and how hard."""
+        scheme = _SCHEMES.get(self.schedule.batching) if amplified and unit.per_record else None
+        fixed = self.schedule.batching is Batching.FIXED
+        hidden = [(r, rounds) for r, rounds in protected if scheme is not None and not r.once]
+        sampled = [Sampled.of(r, rounds, unit, fixed_size=fixed) for r, rounds in hidden]
+        plain = [(r, rounds) for r, rounds in protected if scheme is None or r.once]
+        joined, rest = join(sampled, scheme or "", self.schedule.rate, self.schedule.records)
+        known = [
+            Term(kind=one.kind, noise=one.noise, sensitivity=one.sensitivity, counts=self.schedule.counts(rounds))
+            for one, rounds in rest
+        ]
+        return [t for r, rounds in plain for t in self._plain_terms(r, rounds, unit, reading)] + joined + known
 
-        def term(sensitivity: float, counts: NDArray[np.int64], sampling: Sampling | None = None) -> Term:
-            return Term(
-                kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=counts, sampling=sampling
-            )
+    def _plain_terms(self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading) -> list[Term]:
+        """Those of one release, whoever is in its batches being known."""
 
-        own, total = release.sensitivity[unit], np.array([np.count_nonzero(rounds)], dtype=np.int64)
+        def term(sensitivity: float, counts: NDArray[np.int64]) -> Term:
+            return Term(kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=counts)
+
+        own = release.sensitivity[unit]
         if not unit.per_record:
-            return [term(own, total)]
+            return [term(own, np.array([np.count_nonzero(rounds)], dtype=np.int64))]
         if self._leaks(release, unit, reading) and release.leak is not None:
-            first = self.schedule.first_rounds()
-            at_first = np.append(rounds, False)[first].astype(np.int64)
+            at_first = np.append(rounds, False)[self.schedule.first_rounds()].astype(np.int64)
             return [term(own, at_first), term(release.leak.sensitivity[unit], self._after_first(rounds))]
-        scheme = _SCHEMES.get(self.schedule.batching)
-        if not secret or scheme is None or release.once:
-            return [term(own, self._participations(release, rounds))]
-        every = np.repeat(total, self.schedule.records)
-        swap = own if self.schedule.batching is Batching.POISSON else _swap(release, own)
-        if release.additive and math.isfinite(swap):
-            return [term(swap, every, Sampling(scheme, self.schedule.rate))]
-        return [term(own, every, Sampling(f"{scheme}-seen", self.schedule.rate))]
+        return [term(own, self._participations(release, rounds))]
 
-    def _batch_notes(self, adversary: Adversary, secret: bool) -> list[str]:
+    def _batch_notes(self, adversary: Adversary, secret: bool, leaks: bool) -> list[str]:
         if self._exact_batches:
             return ["every record is in every round: nothing is sampled"]
         if not secret:
             return [f"{adversary} knows which records were in each batch: no amplification by subsampling"]
+        if leaks:
+            return ["batches are secret, but counted as known: state that moves without noise may show who took part"]
         if self.schedule.batching is Batching.POISSON:
             return [f"batches are secret and Poisson with rate {self.schedule.rate:.6g}"]
         if self.schedule.batching is Batching.FIXED:
@@ -218,12 +231,6 @@ class Ledger:
 def _explain(release: Release, unit: Unit) -> str:
     why = "carries no noise" if isinstance(release.noise, Exact) else f"has no bounded sensitivity for the {unit} unit"
     return f"{release.kind} ({release.what}) {why}"
-
-
-def _swap(release: Release, own: float) -> float:
-    """How far a sum moves when one record of a batch of fixed size makes way for another; inf if nothing bounds it."""
-    replaced = release.sensitivity.get(Unit.RECORD, 2 * release.sensitivity.get(Unit.ADD_REMOVE, math.inf))
-    return max(own, replaced)
 
 
 def _squares(terms: Sequence[Term]) -> NDArray[np.float64] | None:

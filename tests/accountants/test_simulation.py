@@ -15,6 +15,7 @@ import pytest
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
+from vflpriv.amplification import Sampled, join
 from vflpriv.ledger import Sampling
 from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.units import Unit
@@ -64,6 +65,32 @@ def test_poisson_replace_one(rate, std, rounds, delta):
     rng = np.random.default_rng(2)
     budget = AutoAccountant().budget(expose(event(Gaussian(std), 2.0, rounds, rate), unit=Unit.LABEL), delta)
     agree(budget, poisson_sum(rng, rounds, rate, 1.0, -1.0, std))
+
+
+def test_two_releases_of_one_batch():
+    """Both sums read the same batch: together they tell more than two sums with a batch each."""
+    rng, rate, stds, rounds, delta = np.random.default_rng(7), 0.1, (0.8, 0.6), 5, 0.05
+    every = np.ones(rounds, dtype=bool)
+    pair = [Sampled(kind=f"{std}", noise=Gaussian(std), sensitivity=1.0, seen=False, rounds=every) for std in stds]
+    terms, rest = join(pair, "poisson", rate, 1)
+    assert rest == []
+    budget = AutoAccountant().budget(expose(*(term.event(0) for term in terms)), delta)
+    naive = AutoAccountant().budget(expose(*(event(Gaussian(std), 1.0, rounds, rate) for std in stds)), delta)
+
+    def losses(mine, other):
+        member = rng.random((RUNS, rounds)) < rate
+        outputs = [member * mine / std + rng.standard_normal((RUNS, rounds)) for std in stds]
+
+        def density(value):
+            there = sum(normal(x, value / std) for x, std in zip(outputs, stds, strict=True))
+            return np.logaddexp(math.log1p(-rate) + sum(normal(x, 0) for x in outputs), math.log(rate) + there)
+
+        return (density(mine) - density(other)).sum(axis=1)
+
+    removed, added = losses(1.0, 0.0), losses(0.0, 1.0)
+    agree(budget, removed, added)
+    value, error = hockey_stick(removed, naive.upper)
+    assert value - error > delta, "counting them apart would be below the truth"
 
 
 def test_a_budget_that_is_five_percent_off_is_caught():
