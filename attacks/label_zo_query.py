@@ -104,7 +104,8 @@ def _each_record(pairs: _Pairs, count: int, classes: int) -> Tensor:
         wide = steps.to(a.dtype)
         a.index_add_(1, rows, torch.einsum("rnbc,rnbd->rbcd", wide, wide))
         b.index_add_(1, rows, torch.einsum("rnb,rnbc->rbc", change.to(a.dtype), wide))
-    return (torch.linalg.pinv(a, rtol=1e-6, hermitian=True) @ b.unsqueeze(-1)).squeeze(-1)
+    found: Tensor = torch.linalg.pinv(a, rtol=1e-6, hermitian=True) @ b.unsqueeze(-1)
+    return found.squeeze(-1)
 
 
 def _each_batch(pairs: _Pairs, count: int, classes: int) -> Tensor:
@@ -129,6 +130,5 @@ def _least_norm(matrix: Tensor, right: Tensor) -> Tensor:
     gram = matrix @ transposed if wide else transposed @ matrix
     diagonal = gram.diagonal(dim1=1, dim2=2)
     diagonal += 1e-9 * diagonal.mean(-1, keepdim=True)
-    if wide:
-        return transposed @ torch.linalg.solve(gram, right)
-    return torch.linalg.solve(gram, transposed @ right)
+    solution: Tensor = torch.linalg.solve(gram, right if wide else transposed @ right)
+    return transposed @ solution if wide else solution

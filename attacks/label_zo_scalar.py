@@ -102,4 +102,5 @@ def _scalar(reply: Message) -> Tensor:
 def _ridge(design: Tensor, target: Tensor) -> Tensor:
     gram = design.T @ design
     gram.diagonal().add_(0.1 * gram.diagonal().mean().clamp(min=1e-12) + 1e-6)
-    return torch.linalg.solve(gram, design.T @ target)
+    solution: Tensor = torch.linalg.solve(gram, design.T @ target)
+    return solution

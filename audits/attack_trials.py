@@ -1,4 +1,4 @@
-"""Attacks on one system: one training of several seeds at once, a view for each adversary, every attack on each view."""
+"""Attacks on one system: one training of several seeds at once, a view for each adversary, every attack on each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vflpriv.systems import System
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Message, Transcript, Wire
 
-__all__ = ["AttackTrials", "Tried", "Watched"]
+__all__ = ["AttackTrials", "Outcome", "Tried", "Watched"]
 
 _NOBODY: Mapping[int, Conduct] = {}
 
@@ -27,6 +27,14 @@ class Tried:
     adversary: Adversary
     leakage: Leakage | None
     refusal: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What was tried on one system, and how well its models do where all devices are honest: mean over the seeds."""
+
+    tried: tuple[Tried, ...]
+    accuracy: float
 
 
 @dataclass
@@ -73,37 +81,31 @@ class AttackTrials:
         adversaries: Sequence[Adversary],
         *,
         advance: Callable[[int], None] | None = None,
-    ) -> list[Tried]:
+    ) -> Outcome:
         """Every attack through every view."""
         known = frozenset(release.kind for release in self.system.ledger.releases)
         needed = frozenset().union(*(a.needs for a in attacks)) & known
-        honest = self._views(adversaries, _NOBODY, needed, advance)
-        found = []
+        honest, engine = self._train(adversaries, _NOBODY, needed, advance)
+        tried = []
         for attack in attacks:
             for adversary in adversaries:
                 view, refusal = honest[adversary], attack.refusal(honest[adversary])
                 if refusal is None and attack.conduct is not None and view.own:
-                    members = adversary.members(self.system.data.devices)
-                    view = self._views([adversary], dict.fromkeys(members, attack.conduct), needed, advance)[adversary]
-                result = None if refusal else self._score(attack, view)
-                found.append(
-                    Tried(
-                        attack=attack.name,
-                        target=attack.target,
-                        adversary=adversary,
-                        leakage=result,
-                        refusal=refusal,
-                    )
-                )
-        return found
+                    conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
+                    view = self._train([adversary], conducts, needed, None)[0][adversary]
+                found = None if refusal else self._score(attack, view)
+                words = {"attack": attack.name, "target": attack.target}
+                tried.append(Tried(**words, adversary=adversary, leakage=found, refusal=refusal))
+        return Outcome(tried=tuple(tried), accuracy=float(engine.evaluate().accuracy.mean()))
 
-    def _views(
+    def _train(
         self,
         adversaries: Sequence[Adversary],
         conducts: Mapping[int, Conduct],
         kinds: frozenset[str],
         advance: Callable[[int], None] | None,
-    ) -> dict[Adversary, View]:
+    ) -> tuple[dict[Adversary, View], Any]:
+        """All seeds at once; what each adversary saw, and the engine."""
         data = self.system.data
         watched = Watched(kinds, self._links(adversaries))
         engine: Any = self.system.train(range(self.seeds), conducts=conducts)
@@ -111,7 +113,7 @@ class AttackTrials:
         whole, shape = watched.whole, {"devices": data.devices, "classes": data.classes}
         members = {m for adversary in adversaries for m in adversary.members(data.devices)}
         own = {m: engine.belongings(m) for m in sorted(members)}
-        return {adversary: View.of(whole, adversary, own=own, **shape) for adversary in adversaries}
+        return {adversary: View.of(whole, adversary, own=own, **shape) for adversary in adversaries}, engine
 
     def _links(self, adversaries: Sequence[Adversary]) -> frozenset[int] | None:
         """The devices whose messages somebody sees; all of them if somebody is no device."""

@@ -15,7 +15,7 @@ from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessC
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
-__all__ = ["print_report"]
+__all__ = ["Writer", "print_report"]
 
 _STYLES = {
     Word.VIOLATED: "bold red",
@@ -34,7 +34,7 @@ Cell = str | Text
 
 def print_report(report: Report, console: Console) -> None:
     """Claims first, then the evidence of each system, then one line with the verdict."""
-    writer = _Writer(console)
+    writer = Writer(console)
     claims = [(system, claim) for system in report.systems for claim in system.claims]
     if claims and writer.wide:
         writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
@@ -57,7 +57,7 @@ def print_report(report: Report, console: Console) -> None:
     writer.line(Text(f"{icon}{banner(report)}", style))
 
 
-class _Writer:
+class Writer:
     """Prints to a console; on one that has no Greek letters, in ASCII."""
 
     def __init__(self, console: Console) -> None:
@@ -148,7 +148,7 @@ def _bound(budget: BudgetRow) -> str:
     return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
 
 
-def _system(writer: _Writer, system: SystemRow) -> None:
+def _system(writer: Writer, system: SystemRow) -> None:
     title = f.shorten(system.title, 60)
     for claim in system.claims:
         if claim.measurements:
@@ -188,7 +188,7 @@ def _budget(row: BudgetRow) -> tuple[Cell, ...]:
     return (*names, *numbers, f.shorten(why_infinite(row), 120))
 
 
-def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
+def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
     """Units that one search served share a line."""
     units: dict[tuple[str, ...], list[str]] = {}
     for row in system.sensitivity:
@@ -207,7 +207,7 @@ def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
     writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
 
 
-def _attacks(writer: _Writer, system: SystemRow, title: str) -> None:
+def _attacks(writer: Writer, system: SystemRow, title: str) -> None:
     """Successes in a table; one line for each reason why an attack does not apply."""
     rows: list[tuple[Cell, ...]] = []
     reasons: dict[tuple[str, str], list[str]] = {}

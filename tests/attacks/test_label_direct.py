@@ -14,7 +14,6 @@ from vflpriv.parties import SERVER, device
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Message, Transcript, Wire
 
-
 NOTHING = Auxiliary(records=torch.empty(0, dtype=torch.int64), labels=torch.empty(0, dtype=torch.int64))
 
 
