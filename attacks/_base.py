@@ -24,6 +24,7 @@ _DOWNLINKS = {
     "loss-differences": "the server sends loss differences, not gradients",
     "admm-variables": "the server sends dual variables, not gradients",
     "logit-gradient": "the server sends gradients",
+    "summed-logits": "the server sends summed logits",
     "embedding-gradient": "gradients of embeddings have no entry for each class",
 }
 
@@ -40,7 +41,7 @@ class LabelAttack(ABC):
     heavy: ClassVar[bool] = False
 
     def refusal(self, view: View) -> str | None:
-        if "summed-logits" in view.kinds:
+        if "summed-logits" in view.kinds and view.adversary.is_device:
             return "needs labels that are kept from the devices; here the devices hold them"
         if not view.adversary.knows_batches:
             return "needs to know which record a message belongs to"

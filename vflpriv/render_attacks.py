@@ -44,7 +44,9 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
     defences = [(row.defence, f"not applicable to {row.system}: {row.not_applicable}") for row in _left_out(report)]
     writer.list([*reasons, *defences])
-    writer.list([(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)])
+    writer.list(
+        [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
+    )
     writer.line(Text(report.headline, style="bold"))
 
 
