@@ -110,7 +110,7 @@ def complete(bottoms: Sequence[Bottom], auxiliary: Auxiliary, classes: int, how:
         missed = (softmax(logits[size:], -1) - targets[size:]).square().mean()
         loss = cross_entropy(logits[:size], targets[:size]) + weight * missed
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         _follow(average, model, how, step)
     return _predict(model, average, features)

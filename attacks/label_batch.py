@@ -74,6 +74,6 @@ def _invert(gradients: Tensor, seen: Tensor, known: Tensor, labels: Tensor) -> T
         wanted = softmax(guess, -1).index_copy(0, known, labels)
         missed = ((softmax(others, -1) - wanted) @ head - gradients) * seen
         optimiser.zero_grad()
-        missed.square().sum(-1).mean().backward()  # type: ignore[no-untyped-call]
+        missed.square().sum(-1).mean().backward()
         optimiser.step()
     return guess.detach()
