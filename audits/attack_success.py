@@ -19,13 +19,17 @@ __all__ = ["Leakage", "Score", "Success", "auc", "draw_auxiliary", "label_succes
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """Share of right guesses with its Clopper-Pearson interval, beside the share of the commonest label."""
+    """Share of right guesses with its Clopper-Pearson interval, beside the share of the commonest label.
+
+    `blind` is the share of the same adversary without the protocol, where it has something to go by.
+    """
 
     rate: float
     low: float
     high: float
     chance: float
     guesses: int
+    blind: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +64,17 @@ class Leakage:
 
 
 def label_success(
-    guess: LabelGuess, truth: Tensor, *, confidence: float, auxiliary: Auxiliary | None = None
+    guess: LabelGuess,
+    truth: Tensor,
+    *,
+    confidence: float,
+    auxiliary: Auxiliary | None = None,
+    blind: LabelGuess | None = None,
 ) -> Success:
     """Score a label guess. Records count as trials, given the one training of replica 0."""
-    one = score(guess, truth, auxiliary=auxiliary)
+    one = score(guess, truth, auxiliary=auxiliary, blind=blind)
     low, high = interval(round(one.success * one.guesses), one.guesses, confidence)
-    return Success(rate=one.success, low=low, high=high, chance=one.chance, guesses=one.guesses)
+    return Success(rate=one.success, low=low, high=high, chance=one.chance, guesses=one.guesses, blind=one.blind)
 
 
 def score(

@@ -167,13 +167,13 @@ def _budgets(system: SystemRow) -> str:
 
 
 def _attacks(system: SystemRow) -> str:
-    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "Note")
+    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "No signal", "Note")
     rows = []
     for row in system.attacks:
         note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
-        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance))
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
         rows.append((escape(row.attack), escape(row.adversary), escape(row.target), *numbers, escape(note)))
-    return table(header, ":::---:", rows)
+    return table(header, ":::----:", rows)
 
 
 def _sensitivity(system: SystemRow) -> str:

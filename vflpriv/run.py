@@ -195,7 +195,8 @@ def _attempt(attack: Attack, view: View, system: System, confidence: float) -> A
     if refusal is None:
         truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
         auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
-        success = label_success(attack.run(view, auxiliary), truth, confidence=confidence, auxiliary=auxiliary)
+        guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
+        success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
     return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
 
 
