@@ -95,7 +95,7 @@ def _success_claims(claims: Sequence[tuple[SystemRow, SuccessClaimRow]]) -> str:
         )
         for system, claim in claims
     )
-    return _table(header, ":::::---", rows)
+    return table(header, ":::::---", rows)
 
 
 def _bound(budget: BudgetRow) -> str:

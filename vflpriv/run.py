@@ -190,8 +190,8 @@ _LABELS_PER_CLASS = 4
 
 def _attempt(attack: Attack, view: View, system: System, confidence: float) -> Attempt:
     refusal, success = attack.refusal(view), None
-    if refusal is None and attack.conduct is not None:
-        refusal = "needs a dishonest device; an audit trains honest ones, `vflpriv attack` others too"
+    if refusal is None and attack.conduct is not None and attack.conduct.gain:
+        refusal = "needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too"
     if refusal is None:
         truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
         auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
