@@ -10,7 +10,7 @@ from vflpriv.training._directions import Direction, Directions, Shifted
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
-from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims
+from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims, pair_kind
 
 __all__ = ["OneSidedEngine"]
 
@@ -45,7 +45,7 @@ class OneSidedEngine(ZoEngine):
         if self.mechanism.noise_std:
             normals = self.noise.tensor((2, *pair[0].shape[1:]), round_, m)
             pair = [self.mechanism.release(h, normal) for h, normal in zip(pair, normals.unbind(1), strict=True)]
-        return Payload("embedding-pair", {"embedding": pair[0], "perturbed": pair[1]})
+        return Payload(pair_kind(self.settings), {"embedding": pair[0], "perturbed": pair[1]})
 
     def step_device(self, round_: int, m: int, difference: Tensor) -> None:
         """Eq. (3), given f(w + μu) - f(w), (R,)."""

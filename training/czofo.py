@@ -14,7 +14,6 @@ from vflpriv.training._noise import NoiseSource
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import CzofoSettings, czofo_releases, no_claims
-from vflpriv.training._zo_server import SERVER_UPDATES
 
 __all__ = ["Czofo"]
 
@@ -56,11 +55,11 @@ class Czofo(ZoEngine):
             sent = self.mechanism.release(sent, self.noise.tensor(tuple(sent.shape[1:]), round_, m))
         self._directions = self.embedding_directions(round_, m, len(records))
         perturbed = torch.add(sent.unsqueeze(1), self._directions, alpha=self.settings.smoothing)
-        return Payload("embeddings", {"embedding": sent, "perturbed": perturbed})
+        return Payload("logits" if self.sums else "embeddings", {"embedding": sent, "perturbed": perturbed})
 
     def embedding_directions(self, round_: int, m: int, batch: int) -> Tensor:
         """(R, n, B, E): for each record n directions over its embedding."""
-        s, width = self.settings, self.embedding
+        s, width = self.settings, self.width
         shape = (s.perturbations, batch, width)
         normals = self._stream.normal(s.perturbations * batch * width, round_, m).unflatten(1, shape)
         return normals if s.direction == "gaussian" else torch.nn.functional.normalize(normals, dim=-1)
@@ -72,12 +71,12 @@ class Czofo(ZoEngine):
         columns, perturbed = self.columns(m), sent["perturbed"]
         several = [step.losses(step.parameters, step.replaced(columns, h)).of(step.labels) for h in perturbed.unbind(1)]
         differences = torch.stack(several, dim=1) - step.plain.unsqueeze(1)
-        SERVER_UPDATES["sgd"].apply(step)
+        self.learn("sgd", step)
         return {m: Payload("loss-differences", {"differences": differences})}
 
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         s = self.settings
-        factor = self.embedding if s.direction == "sphere" else 1
+        factor = self.width if s.direction == "sphere" else 1
         scale = factor / (s.perturbations * s.smoothing * self.schedule.batch_size)
         estimate = torch.einsum("rnb,rnbe->rbe", reply["differences"], self._directions) * scale
         gradient = torch.autograd.grad(self._output, list(self._leaves.values()), estimate)

@@ -89,6 +89,41 @@ def audit(
 
 
 @app.command()
+def attack(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded matrix if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="INTEGER", help="Trainings of each system.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Attack only the systems with these keys.")] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option("--fail-on", help="Exit code 1 above a limit, such as 'leakage>0.05'.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
+    ] = None,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Try attacks on every system, with and without defences, and write the matrix of what leaks."""
+    from vflpriv.command_attack import run_attacks
+
+    flags: dict[str, Any] = {"seed": _plain(seed), "attack.seeds": _plain(seeds), "device": device}
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    overrides |= dict(_assignment(text) for text in set_ or [])
+    code = run_attacks(
+        config,
+        out=out,
+        overrides=overrides,
+        only=tuple(only or ()),
+        fail_on=tuple(fail_on or ()),
+        formats=_formats(format_),
+        quiet=quiet,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def report(
     path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,

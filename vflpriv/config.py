@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from vflpriv.canaries import CanaryKind
 from vflpriv.errors import InputError
 
-__all__ = ["AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
+__all__ = ["AttackConfig", "AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
 
 M = TypeVar("M", bound=BaseModel)
 Trials = Annotated[int, Field(ge=0)]
@@ -58,6 +58,18 @@ class AuditConfig(_Section):
         return self.trials.get(kind, 0) if kind in self.canaries else 0
 
 
+class AttackConfig(_Section):
+    """What `vflpriv attack` tries on every system."""
+
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    views: tuple[str, ...] = Field(("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="who looks")
+    seeds: int = Field(5, ge=1, description="trainings of each system, over which intervals are taken")
+    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may be told")
+    defences: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="by name, the engine settings that a defence changes"
+    )
+
+
 class SystemConfig(_Section):
     """One system: an engine with its settings."""
 
@@ -75,6 +87,7 @@ class Config(_Section):
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
+    attack: AttackConfig = AttackConfig()
     system: tuple[SystemConfig, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -49,5 +49,5 @@ def banner(report: Report) -> str:
 
 
 def best_attack(system: SystemRow) -> AttackRow | None:
-    """The attack that guesses most, among those that apply."""
-    return max((a for a in system.attacks if a.success is not None), key=lambda a: a.success or 0.0, default=None)
+    """The attack that gains most from the protocol, among those that apply."""
+    return max((a for a in system.attacks if a.success is not None), key=lambda a: a.leakage, default=None)

@@ -136,8 +136,15 @@ class AttackRow(Row):
     low: float | None
     high: float | None
     chance: float | None
+    blind: float | None = None
+    """Success of the same adversary without the protocol; None if it can only guess the commonest label."""
     guesses: int
     not_applicable: str | None
+
+    @property
+    def leakage(self) -> float:
+        """Success beyond what can be had without the protocol."""
+        return (self.success or 0.0) - max(self.chance or 0.0, self.blind or 0.0)
 
 
 class SuccessClaimRow(Row):

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
+from vflpriv.attempts import Attack
 from vflpriv.audits._trials import TrialStore
-from vflpriv.audits.attack_success import Success, label_success
+from vflpriv.audits.attack_success import Success, draw_auxiliary, label_success
+from vflpriv.audits.attack_trials import Watched
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
 from vflpriv.audits.two_world import Trials, TwoWorldAudit
 from vflpriv.budgets import Accountant
@@ -25,7 +27,7 @@ from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
-from vflpriv.wire import Traffic, Transcript, Wire
+from vflpriv.wire import Traffic, Wire
 
 __all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "load_data", "workload"]
 
@@ -161,49 +163,41 @@ def audit_system(
 
 def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int], None]) -> Audited:
     system = audited.system
-    attacks = (
-        available("attack")
-        if audited.config.audit.attacks is None
-        else {name: find("attack", name) for name in audited.config.audit.attacks}
-    )
-    tried = [attack() for attack in attacks.values()]
+    chosen = audited.config.audit.attacks
+    attacks = available("attack") if chosen is None else {name: find("attack", name) for name in chosen}
+    tried: list[Attack] = [attack() for attack in attacks.values() if chosen is not None or not attack.heavy]
     sent = frozenset(release.kind for release in system.ledger.releases)
-    needed = frozenset().union(*(a.needs for a in tried)) & sent
-    # One message of each other kind is enough for an attack to say why it does not apply.
-    transcript, sample = Transcript(kinds=needed), _Sample(needed)
+    watched = Watched(frozenset().union(*(a.needs for a in tried)) & sent)
     engine = system.train([0])
-    wire = Wire(transcript, sample)
+    wire = Wire(watched)
     before = engine.evaluate()
     engine.run(wire, advance=advance)
     after = engine.evaluate()
-    whole = Transcript(messages=[*transcript.messages, *sample.messages.values()])
+    data, whole, own = system.data, watched.whole, {0: engine.belongings(0)}
     views = [
-        View.of(whole, Adversary.parse(text), devices=system.data.devices, classes=system.data.classes)
+        View.of(whole, Adversary.parse(text), devices=data.devices, classes=data.classes, own=own)
         for text in ("device(0)", "eavesdropper")
     ]
-    attempts = [_attempt(a, view, system.data, config.confidence) for a in tried for view in views]
+    attempts = [_attempt(a, view, system, config.confidence) for a in tried for view in views]
     measured = getattr(engine, "importance", None)
     importance = () if measured is None else tuple(float(x) for x in measured()[0])
     found = replace(audited, before=before, after=after, traffic=wire.traffic, importance=importance)
     return replace(found, attempts=tuple(attempts))
 
 
-def _attempt(attack: Any, view: View, data: VerticalData, confidence: float) -> Attempt:
-    refusal = attack.refusal(view)
-    success = None if refusal else label_success(attack.run(view), data.labels, confidence=confidence)
+_LABELS_PER_CLASS = 4
+
+
+def _attempt(attack: Attack, view: View, system: System, confidence: float) -> Attempt:
+    refusal, success = attack.refusal(view), None
+    if refusal is None and attack.conduct is not None and attack.conduct.gain:
+        refusal = "needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too"
+    if refusal is None:
+        truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
+        auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
+        guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
+        success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
     return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
-
-
-class _Sample:
-    """Keeps the first message of each kind and device that nobody records in full."""
-
-    def __init__(self, recorded: frozenset[str]) -> None:
-        self._recorded = recorded
-        self.messages: dict[tuple[str, int], Any] = {}
-
-    def record(self, message: Any) -> None:
-        if message.kind not in self._recorded:
-            self.messages.setdefault((message.kind, message.device.index), message)
 
 
 def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audited:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from vflpriv.parties import SERVER, Party
@@ -41,6 +41,11 @@ class Message:
         """The device at the far end of the link to the server."""
         return self.receiver if self.sender == SERVER else self.sender
 
+    def replica(self, r: int) -> Message:
+        """The message as one replica's parties exchanged it."""
+        tensors = {name: value[r : r + 1] for name, value in self.tensors.items()}
+        return replace(self, tensors=tensors, worlds={name: value[r : r + 1] for name, value in self.worlds.items()})
+
 
 class Recorder(Protocol):
     """Whoever wants to see messages as they pass."""
@@ -74,15 +79,19 @@ class Traffic:
 class Transcript:
     """The recorded messages of a run.
 
-    `kinds` limits what is kept to these kinds, `moved` to what a canary moves; by default all is kept.
+    `kinds` limits what is kept to these kinds, `devices` to the links of these devices, `moved` to what a canary moves;
+    by default all is kept.
     """
 
     kinds: frozenset[str] | None = None
     moved: bool = False
+    devices: frozenset[int] | None = None
     messages: list[Message] = field(default_factory=list)
 
     def record(self, message: Message) -> None:
-        if (self.kinds is None or message.kind in self.kinds) and (message.worlds or not self.moved):
+        wanted = self.kinds is None or message.kind in self.kinds
+        linked = self.devices is None or message.device.index in self.devices
+        if wanted and linked and (message.worlds or not self.moved):
             self.messages.append(message)
 
 
