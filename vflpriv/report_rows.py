@@ -9,15 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vflpriv import __version__
-from vflpriv.audits._bounds import (
-    epsilon_error_rate,
-    epsilon_from_mu,
-    holm_adjusted,
-    mu_error_rate,
-    mu_estimate,
-    mu_rectangle,
-    p_value_gdp,
-)
+from vflpriv.audits._bounds import epsilon_error_rate
+from vflpriv.audits._gdp import epsilon_from_mu, mu_error_rate, mu_estimate, mu_rectangle, p_value_gdp
+from vflpriv.audits._holm import holm_adjusted
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.two_world import Trials
 from vflpriv.audits.verdict import ClaimTest, judge

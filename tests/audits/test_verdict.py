@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from vflpriv.audits._bounds import Errors, epsilon_error_rate, holm, mu_error_rate, p_value_dp, p_value_gdp
+from vflpriv.audits._bounds import Errors, epsilon_error_rate, p_value_dp
+from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
+from vflpriv.audits._holm import holm
 from vflpriv.audits.verdict import ClaimTest, judge
 from vflpriv.budgets import Budget
 from vflpriv.claims import Claim
