@@ -10,9 +10,19 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from vflpriv.audits._bounds import Bound, Errors, Floats, balanced, check_delta, counts, pooled, rectangle, tail
+from vflpriv.ledger import Exposure
+from vflpriv.releases import Gaussian
 from vflpriv.tradeoff import epsilon_of
 
-__all__ = ["epsilon_from_mu", "mu_error_rate", "mu_estimate", "mu_of_rates", "mu_rectangle", "p_value_gdp"]
+__all__ = [
+    "epsilon_from_mu",
+    "gaussian_refusal",
+    "mu_error_rate",
+    "mu_estimate",
+    "mu_of_rates",
+    "mu_rectangle",
+    "p_value_gdp",
+]
 
 
 def mu_rectangle(errors: Errors, confidence: float) -> Bound:
@@ -70,6 +80,21 @@ def epsilon_from_mu(mu_lower: float, delta: float, *, gaussian: bool) -> float |
     """
     check_delta(delta)
     return epsilon_of(mu_lower, delta) if gaussian else None
+
+
+def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
+    """Why a bound on mu says nothing of epsilon here, or None where the ledger says that the curve is Gaussian."""
+    if exposure.not_applicable is not None:
+        return exposure.not_applicable
+    if exposure.unprotected:
+        return f"the trade-off curve is not Gaussian: {exposure.unprotected[0]}"
+    other = [e for e in exposure.events if not isinstance(e.noise, Gaussian)]
+    if other:
+        return f"the trade-off curve is not Gaussian: {other[0].kind} has {other[0].noise}"
+    sampled = [e for e in exposure.events if e.sampling is not None]
+    if sampled:
+        return f"the trade-off curve is not Gaussian: batches of {sampled[0].kind} are sampled in secret"
+    return "the trade-off curve is not known: state moves without noise" if leaks else None
 
 
 def p_value_gdp(errors: Errors, mu: float) -> float:

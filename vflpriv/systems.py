@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vflpriv.canaries import Canary
+from vflpriv.canaries import Canaries, Canary
 from vflpriv.data import VerticalData
 from vflpriv.ledger import Ledger
 from vflpriv.schedules import Schedule
@@ -35,7 +35,7 @@ class System:
         ledger: Ledger = self.engine.ledger(self.settings, self.schedule)
         return ledger
 
-    def train(self, replicas: Sequence[int], *, canary: Canary | None = None) -> Any:
+    def train(self, replicas: Sequence[int], *, canary: Canary | Canaries | None = None) -> Any:
         """An engine ready to run these replicas."""
         return self.engine(
             self.data,
