@@ -70,7 +70,7 @@ class Looks:
         low, high = 0.0, 0.5
         if self.p_value(high) > alpha:
             return high
-        while high - low > 1e-9 * high:
+        while high - low > 1e-7 * high:
             # The capital rises in the rate, so the refuted rates are those above a point.
             middle = (low + high) / 2
             low, high = (low, middle) if self.p_value(middle) <= alpha else (middle, high)

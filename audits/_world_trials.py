@@ -74,7 +74,8 @@ class Trials:
     def mu_known_sigma(self, confidence: float) -> float | None:
         """A lower bound on mu if the noise is what it is said to be; None where the worlds' distance varies."""
         scores = None if self.looks else standardised(np.concatenate(self.scores), self.strengths)
-        return None if scores is None else mu_known_sigma(*np.split(scores, 2), confidence)
+        count = len(self.scores[0])
+        return None if scores is None else mu_known_sigma(scores[:count], scores[count:], confidence)
 
     def curve(self, points: int = 41) -> list[tuple[float, float]]:
         """Observed (false-positive, false-negative) rates over thresholds: for the eye, no bound is taken from it."""

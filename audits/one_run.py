@@ -102,10 +102,9 @@ class OneRunAudit:
 
     def refusal(self, system: System, adversary: Adversary) -> str | None:
         """Why this system cannot be audited through this view, or None."""
+        name = system.engine.name
         if not system.engine.many_canaries:
-            return (
-                f"one-run needs an engine that says how canaries move its releases, and {system.engine.name} does not"
-            )
+            return f"one-run needs an engine that says how canaries move its releases, and {name} does not"
         if system.settings.label_mechanism is not None:
             return "one-run needs labels that are used as they are"
         if not adversary.knows_batches:
@@ -159,8 +158,8 @@ class OneRunAudit:
         engine = system.train([0], canary=planted)
         with one_thread():
             engine.run(Wire(transcript), advance=advance)
-        ledger, shape = system.ledger, {"devices": system.data.devices, "classes": system.data.classes}
-        views = {a: View.of(transcript, a, **shape) for a in adversaries}
+        ledger, devices, classes = system.ledger, system.data.devices, system.data.classes
+        views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in adversaries}
         return {str(a): coin_scores(v, ledger, len(planted.records))[0].cpu() for a, v in views.items()}
 
 

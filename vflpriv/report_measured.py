@@ -105,7 +105,7 @@ def claim_test(test: ClaimTrial, rejected: bool, confidence: float) -> ClaimTest
         p_value=test.p_value,
         rejected=rejected,
         guesses=guesses.made,
-        setting=f"one run, view {view}, {guesses.right} of {guesses.made} guesses right about {guesses.canaries} canaries",
+        setting=f"one run, view {view}, {guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries",
     )
 
 

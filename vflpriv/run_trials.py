@@ -37,7 +37,7 @@ def two_worlds(
     store: Path | None,
     progress: Progress,
 ) -> tuple[TrialsByClaim, tuple[str, ...]]:
-    """Trials of every claim whose view can be tried, all views of one canary in the same trainings; what was skipped."""
+    """Trials of every claim whose view can be tried, all views in the same trainings; and what was skipped."""
     two_world = TwoWorldAudit(store=TrialStore(store))
     refusals = {c.key: two_world.refusal(system, c.adversary) for c in claims}
     open_claims = [c for c in claims if refusals[c.key] is None]
@@ -71,7 +71,7 @@ def two_worlds(
 def one_run(
     system: System, claims: Sequence[Claim], asked: OneRunConfig, store: Path | None, progress: Progress
 ) -> tuple[dict[str, OneRun], tuple[str, ...]]:
-    """One training for every claim whose view can be tried, all views in it; what was skipped."""
+    """One training for every claim whose view can be tried, all views in it; and what was skipped."""
     audit = OneRunAudit(store=TrialStore(store))
     refusals = {c.key: audit.refusal(system, c.adversary) for c in claims}
     open_claims = [c for c in claims if refusals[c.key] is None and c.unit.implies(Unit.LABEL)]
