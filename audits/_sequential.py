@@ -31,7 +31,7 @@ def look_times(trials: int, *, first: int = 32) -> tuple[int, ...]:
     """After how many pairs to look: first at `first`, then each time a quarter more has been seen, and at the end.
 
     >>> look_times(100)
-    (32, 40, 50, 63, 79, 99, 100)
+    (32, 40, 50, 62, 78, 98, 100)
     """
     times, pairs = [], float(first)
     while round(pairs) < trials:
