@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from vflpriv.audits._bounds import Bound, Errors, Floats, balanced, check_delta, counts, pooled, rectangle, tail
+from vflpriv.audits._pilot import Pilot, pilot_size
 from vflpriv.ledger import Exposure
 from vflpriv.releases import Gaussian
 from vflpriv.tradeoff import epsilon_of
@@ -21,6 +22,7 @@ __all__ = [
     "mu_estimate",
     "mu_of_rates",
     "mu_rectangle",
+    "mu_scores",
     "p_value_gdp",
 ]
 
@@ -62,6 +64,22 @@ def mu_error_rate(errors: Errors, confidence: float) -> Bound:
     upper = {"error_upper": float(rate)}
     mu = float(mu_of_rates(rate, rate))
     return Bound(method="error rate", confidence=confidence, errors=errors, mu=mu, details=upper)
+
+
+def mu_scores(inside: Floats, outside: Floats, confidence: float) -> float:
+    """`mu_error_rate` of scores whose best threshold is not known: it is set on a pilot, which is not tested."""
+    aside = pilot_size(min(len(inside), len(outside)))
+    if not aside:
+        return 0.0
+    pilot = Pilot.of(inside[:aside], outside[:aside])
+    plus, minus = (pilot.evidence(scores[aside:]) for scores in (inside, outside))
+    errors = Errors(
+        false_positives=int((minus > 0).sum()),
+        negatives=len(minus),
+        false_negatives=int((plus <= 0).sum()),
+        positives=len(plus),
+    )
+    return mu_error_rate(errors, confidence).mu or 0.0
 
 
 def mu_estimate(errors: Errors) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, logsumexp, ndtr, ndtri
+from scipy.special import expit, logit, ndtr, ndtri
 
 from vflpriv.audits._bounds import Floats, check_alpha, check_delta
 
@@ -44,16 +44,21 @@ class Looks:
     """The errors of pairs of trials (0, 1 or 2 each) at the times they were looked at."""
 
     def __init__(self, errors: NDArray[np.int64], times: Sequence[int]) -> None:
-        if not len(times) or not 0 < min(times) <= max(times) <= len(errors):
-            raise ValueError(f"Expected looks={list(times)} within {len(errors)} pairs.")
-        totals = np.cumsum(np.stack([errors == k for k in range(3)]), axis=1)
-        self._counts: Floats = totals[:, np.asarray(times) - 1].astype(np.float64)
+        if not len(times) or not 0 < times[0] <= times[-1] <= len(errors) or (np.diff(times) <= 0).any():
+            raise ValueError(f"Expected rising looks={list(times)} within {len(errors)} pairs.")
+        ends = np.asarray(times)
+        starts = np.concatenate([[0], ends[:-1]])
+        some = np.add.reduceat(errors[: ends[-1]], starts)
+        both = np.add.reduceat(errors[: ends[-1]] == 2, starts, dtype=np.int64)
+        steps = np.stack([ends - starts - some + both, some - 2 * both, both])
+        self._counts: Floats = np.cumsum(steps, axis=1).astype(np.float64)
 
     def capital(self, rate: float) -> Floats:
         """The logarithm of the capital won against "every test errs with mean rate `rate` or more", at each look."""
         step = np.array([2 * rate - k for k in range(3)]) / (2 * (1 - rate))
-        growth = np.log1p(_STAKES[:, None] * step)
-        return np.asarray(logsumexp(growth @ self._counts, axis=0) - np.log(len(_STAKES)), dtype=np.float64)
+        logs = np.log1p(_STAKES[:, None] * step) @ self._counts
+        largest = logs.max(axis=0)
+        return np.asarray(largest + np.log(np.exp(logs - largest).mean(axis=0)), dtype=np.float64)
 
     def p_value(self, rate: float) -> float:
         """1 / the largest capital at any look so far."""

@@ -10,7 +10,7 @@ from scipy.special import betaincinv, logit
 
 from tests.audits.mechanisms import KNOWN, Known, allowed, gaussian, laplace, response
 from vflpriv.audits._bounds import Errors, Floats
-from vflpriv.audits._gdp import gaussian_refusal, mu_error_rate
+from vflpriv.audits._gdp import gaussian_refusal, mu_error_rate, mu_scores
 from vflpriv.audits._guesses import epsilon_guesses
 from vflpriv.audits._known_sigma import mu_known_sigma, standardised
 from vflpriv.audits._pilot import Pilot, pilot_size
@@ -134,6 +134,15 @@ def test_gaussian_bounds_reach_their_figures(trials: int, repetitions: int, plac
 def test_known_noise_covers_and_is_not_idle(mu: float) -> None:
     found = np.array([mu_known_sigma(*pair, 0.95) for pair in gaussian_scores(mu, 100, 2000)])
     assert 0.03 < np.mean(found > mu) <= allowed(2000)
+
+
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_a_threshold_set_on_a_pilot_covers_wherever_the_scores_lie(mu: float) -> None:
+    pairs = gaussian_scores(mu, 150, REPETITIONS)
+    found = np.array([mu_scores(3 * inside + 7, 3 * outside + 7, 0.95) for inside, outside in pairs])
+    assert np.mean(found > mu) <= ALLOWED
+    assert mu == 0 or np.mean(found) > 0.5
+    assert mu_scores(np.ones(3), np.zeros(3), 0.95) == 0.0
 
 
 def test_scores_of_varying_strength_are_refused() -> None:
