@@ -48,6 +48,12 @@ class OneRunConfig(_Section):
     canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
     guesses: int | None = Field(None, ge=1, description="canaries guessed about; decided on a pilot if not given")
 
+    @model_validator(mode="after")
+    def _possible(self) -> OneRunConfig:
+        if self.guesses is not None and self.guesses > self.canaries:
+            raise ValueError(f"guesses <= canaries, found {self.guesses} > {self.canaries}")
+        return self
+
 
 class AuditConfig(_Section):
     """What is done with a system."""

@@ -88,6 +88,11 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
         raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
     engine: type[Engine] = find("engine", name)
     settings: Any = parse_settings(engine.settings_type, raw, where)
+    planted = section.audit.one_run
+    if planted is not None and planted.canaries > data.records:
+        raise InputError(
+            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
+        )
     try:
         engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)

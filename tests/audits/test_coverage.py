@@ -14,6 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from tests.audits.mechanisms import allowed
+from tests.audits.mechanisms import subsampled as subsampled_scores
 from vflpriv.audits._bounds import (
     Errors,
     _epsilon_of_rates,
@@ -32,11 +34,6 @@ Floats = NDArray[np.float64]
 Counts = tuple[Floats, int, Floats, int]
 REPETITIONS = 4000
 CONFIDENCE = 0.95
-
-
-def allowed(repetitions: int, level: float = 0.05) -> float:
-    """The level plus three standard errors of the simulation: a bound exactly at its level fails once in a thousand."""
-    return level + 3 * math.sqrt(level * (1 - level) / repetitions)
 
 
 ALLOWED = allowed(REPETITIONS)
@@ -82,10 +79,19 @@ def response(epsilon: float, *, delta: float = 0.0) -> Rates:
     return Rates(name=name, fpr=rate, fnr=rate, mu=mu, epsilon=epsilon, delta=delta)
 
 
+def subsampled(rate: float, shift: float, threshold: float) -> Rates:
+    """The subsampled Gaussian mechanism; far out in the tail its curve meets that of the one that is not subsampled."""
+    known = subsampled_scores(rate, shift)
+    fnr = (1 - rate) * float(ndtr(threshold)) + rate * float(ndtr(threshold - shift))
+    name, fpr = f"{known.name} threshold={threshold}", float(ndtr(-threshold))
+    return Rates(name=name, fpr=fpr, fnr=fnr, mu=shift, epsilon=known.epsilon, delta=known.delta)
+
+
 MECHANISMS = [
     *(gaussian(mu, threshold=t) for mu in (0.0, 0.4, 1.0, 2.0) for t in (0.0, 0.7, -1.5)),
     *(laplace(epsilon, threshold=t) for epsilon in (0.0, 0.5, 2.0) for t in (0.5, 1.2)),
     laplace(2.0, delta=0.05),
+    *(subsampled(0.2, 2.0, t) for t in (1.0, 2.5)),
     *(response(epsilon, delta=delta) for epsilon in (0.0, 1.0, 3.0) for delta in (0.0, 0.1)),
 ]
 
