@@ -70,7 +70,7 @@ def _told(trials: int, delta: float, alpha: float) -> tuple[int, float]:
     """How many coins may have been told outright, and the level that is left."""
     if delta == 0:
         return 0, alpha
-    most = np.arange(trials + 1 if trials < 64 else 64 + math.ceil(2 * trials * delta))
+    most = np.arange(min(trials, 64 + math.ceil(2 * trials * delta)) + 1)
     few = np.asarray(bdtrc(most, trials, delta)) <= _DELTA_SHARE * alpha
     return int(most[int(np.argmax(few))]), (1 - _DELTA_SHARE) * alpha
 

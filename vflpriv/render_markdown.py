@@ -134,6 +134,9 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
         header = ["Canary", "Trials a world", "False positives", "False negatives", "μ ≥", "ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
         yield _table(header, ":--------:", (_measurement(row) for row in claim.measurements))
+    for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
+        if reason is not None:
+            yield f"No ε by way of μ: {escape(reason)}."
     if claim.one_run is not None:
         yield f"{escape(one_run_sentence(claim.one_run))}."
     command = f.shorten(claim.reproduce, 2000)

@@ -20,6 +20,8 @@ from vflpriv.audits.one_run import OneRunAudit, coin_scores, guess, plant
 from vflpriv.config import load_config
 from vflpriv.errors import InputError
 from vflpriv.registry import find
+from vflpriv.render_html import render_html
+from vflpriv.render_markdown import render_markdown
 from vflpriv.report_rows import build_report
 from vflpriv.run import audit_system, build_system, load_data
 from vflpriv.systems import System
@@ -152,9 +154,9 @@ class Silent:
     def advance(self, work: int) -> None: ...
 
 
-def report(tmp_path, **audit):
+def report(tmp_path, *, server_update: str = "joint", **audit):
     settings = {"name": "dpzv", "rounds": 150, "batch_size": 8, "activation": "round-robin", "embedding": 4}
-    settings |= {"server_update": "joint", "noise": "paper", "epsilon": 1.0, "delta": 1e-3}
+    settings |= {"server_update": server_update, "noise": "paper", "epsilon": 1.0, "delta": 1e-3}
     overrides = {"data.train": 600, "engine": settings, "audit": {"trials": 0, "attacks": [], **audit}}
     path = tmp_path / "audit.toml"
     path.write_text('[data]\nname = "digits"\n')
@@ -166,9 +168,6 @@ def report(tmp_path, **audit):
 
 
 def test_the_report_has_a_row_for_the_claim_it_tests(tmp_path) -> None:
-    from vflpriv.render_html import render_html
-    from vflpriv.render_markdown import render_markdown
-
     made = report(tmp_path, one_run={"canaries": 500})
     rows = {c.adversary: c.one_run for c in made.systems[0].claims}
     assert rows["device"] is None
@@ -207,6 +206,16 @@ def test_trials_stop_once_every_claim_is_refuted(tmp_path) -> None:
     assert row.mu_accounted is not None
     assert row.mu_known_sigma is not None
     assert row.mu_lower < row.mu_known_sigma < row.mu_accounted * 1.3
+    assert "if the noise is as stated" in render_html(whole)
+
+
+def test_why_no_epsilon_follows_from_mu_is_said(tmp_path) -> None:
+    made = report(tmp_path, trials=30, canaries=["natural"], server_update="sgd")
+    (row,) = made.systems[0].claims[1].measurements
+    assert row.epsilon_from_mu is None
+    assert row.epsilon_from_mu_refused is not None
+    for rendered in (render_markdown(made), render_html(made)):
+        assert "No ε by way of μ: the trade-off curve is not known: state moves without noise." in rendered
 
 
 @pytest.mark.slow

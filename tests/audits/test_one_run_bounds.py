@@ -111,7 +111,9 @@ def one_training(known, m: int, rng: np.random.Generator) -> tuple[np.ndarray, n
     return np.where(worlds == 0, inside, outside), worlds
 
 
-@pytest.mark.parametrize("known", [response(1.0), response(1.0, delta=0.002), laplace(1.5, ratios=True)], ids=str)
+@pytest.mark.parametrize(
+    "known", [response(1.0), response(1.0, delta=0.002), laplace(1.5, ratios=True)], ids=lambda k: k.name
+)
 def test_epsilon_covers(known) -> None:
     rng, alarms = np.random.default_rng(1), 0
     for _ in range(1000):
