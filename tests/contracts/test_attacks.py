@@ -59,6 +59,7 @@ def test_a_view_has_no_path_to_the_servers_labels():
             "tensors",
             "records",
             "worlds",
+            "shifts",
         }
         assert not message.worlds
         assert message.device.index == 0
