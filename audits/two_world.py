@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits._bounds import Errors
 from vflpriv.audits._canaries import most_exposed, plan
+from vflpriv.audits._ratios import likelihood_ratio, strength
+from vflpriv.audits._sequential import look_times
 from vflpriv.audits._trials import TrialStore, side_by_side
+from vflpriv.audits._world_trials import Trials
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.ledger import Ledger, Reading
 from vflpriv.registry import register
@@ -22,59 +22,10 @@ from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire
 
-__all__ = ["Trials", "TwoWorldAudit", "for_replicas", "likelihood_ratio"]
+__all__ = ["TwoWorldAudit", "for_replicas"]
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Trials:
-    """The scores of both worlds through one view. Positive says world 0; the threshold 0 was fixed in advance."""
-
-    adversary: Adversary
-    canary: Canary
-    scores: tuple[NDArray[np.float64], NDArray[np.float64]]
-
-    @property
-    def unit(self) -> Unit:
-        """What the canary changes: a label, or a record's whole contribution."""
-        return Unit.RECORD if self.canary.at_clip else Unit.LABEL
-
-    @property
-    def errors(self) -> Errors:
-        inside, outside = self.scores
-        return Errors(
-            false_positives=int((outside > 0).sum()),
-            negatives=len(outside),
-            false_negatives=int((inside <= 0).sum()),
-            positives=len(inside),
-        )
-
-    def curve(self, points: int = 41) -> list[tuple[float, float]]:
-        """Observed (false-positive, false-negative) rates over thresholds: for the eye, no bound is taken from it."""
-        inside, outside = (np.sort(s) for s in self.scores)
-        thresholds = np.quantile(np.concatenate(self.scores), np.linspace(0, 1, points))
-        fpr = 1 - np.searchsorted(outside, thresholds, side="right") / len(outside)
-        fnr = np.searchsorted(inside, thresholds, side="right") / len(inside)
-        return [(float(a), float(b)) for a, b in zip(fpr, fnr, strict=True)]
-
-
-def likelihood_ratio(view: View, ledger: Ledger) -> Tensor:
-    """(R,) log-likelihood ratio of world 0 to world 1 for an adversary who knows every other record.
-
-    A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
-    state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form.
-    """
-    stds = {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
-    # What carries no noise needs no statistics: it is in the ledger as unprotected.
-    total = torch.zeros(())
-    for message in view.messages:
-        for name, either in message.worlds.items() if message.kind in stds else ():
-            value = message.tensors[name]
-            gap = (value - either[:, 1]).square() - (value - either[:, 0]).square()
-            total = total.to(gap.device) + gap.reshape(len(gap), -1).sum(1) / (2 * stds[message.kind] ** 2)
-    return total
 
 
 @register("audit")
@@ -106,10 +57,12 @@ class TwoWorldAudit:
         *,
         trials: int,
         advance: Callable[[int], None] | None = None,
+        stop: Callable[[Mapping[Adversary, Trials]], bool] | None = None,
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with one canary, scored through several views at once.
 
-        `advance` is told the replica-rounds done.
+        `advance` is told the replica-rounds done. `stop` is asked at each look whether the trials so far are enough;
+        with it, bounds and p-values are those of a test that may be stopped at any look.
         """
         ledger = system.ledger
         seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
@@ -119,11 +72,17 @@ class TwoWorldAudit:
         def shard(replicas: range) -> dict[str, Tensor]:
             return self._shard(system, ledger, canary, list(eyes.values()), replicas, advance)
 
-        shards = side_by_side(shard, _shards(system, trials), system.torch_device)
-        result = {}
-        for asked, actual in eyes.items():
-            scores = torch.cat([shard[str(actual)] for shard in shards]).to(torch.float64).numpy()
-            result[asked] = Trials(adversary=actual, canary=canary, scores=(scores[0::2], scores[1::2]))
+        result: Mapping[Adversary, Trials] = {}
+        shards: list[dict[str, Tensor]] = []
+        times, done = (look_times(trials) if stop is not None else (trials,)), 0
+        for place, until in enumerate(times):
+            shards += side_by_side(shard, _shards(system, done, until), system.torch_device)
+            looks, done = times[: place + 1] if stop is not None else (), until
+            result = {a: _trials(shards, actual, canary, looks) for a, actual in eyes.items()}
+            if stop is not None and stop(result):
+                break
+        if advance is not None and done < trials:
+            advance(2 * (trials - done) * system.schedule.rounds)
         return result
 
     def _shard(
@@ -136,7 +95,7 @@ class TwoWorldAudit:
         advance: Callable[[int], None] | None,
     ) -> dict[str, Tensor]:
         rounds = system.schedule.rounds * len(replicas)
-        key = f"{system.fingerprint()}/{canary.kind}/{canary.record}/{'+'.join(map(str, eyes))}/{replicas}"
+        key = f"{system.fingerprint()}/{canary.kind}/{canary.record}/{'+'.join(map(str, eyes))}/{replicas}/strength"
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
@@ -148,16 +107,30 @@ class TwoWorldAudit:
         engine.run(Wire(transcript), advance=step)
         devices, classes = system.data.devices, system.data.classes
         views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in eyes}
-        shard = {str(a): likelihood_ratio(view, ledger).to(torch.float32).cpu() for a, view in views.items()}
+        shard = {}
+        for a, view in views.items():
+            shard[str(a)] = likelihood_ratio(view, ledger).to(torch.float32).cpu()
+            shard[f"{a} strength"] = strength(view, ledger).to(torch.float32).expand(len(replicas)).cpu()
         self.store.save(key, shard)
         return shard
 
 
-def _shards(system: System, trials: int) -> list[range]:
-    """Replica numbers, an even count a shard: even ones live in world 0, odd ones in world 1."""
+def _trials(
+    shards: Sequence[Mapping[str, Tensor]], adversary: Adversary, canary: Canary, looks: tuple[int, ...]
+) -> Trials:
+    scores, strengths = (
+        torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
+        for key in (str(adversary), f"{adversary} strength")
+    )
+    worlds = scores[0::2], scores[1::2]
+    return Trials(adversary=adversary, canary=canary, scores=worlds, strengths=strengths, looks=looks)
+
+
+def _shards(system: System, done: int, until: int) -> list[range]:
+    """Replica numbers of the trials from `done` to `until` in each world; even ones live in world 0, odd in world 1."""
     room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
     size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
-    return [range(start, min(start + size, 2 * trials)) for start in range(0, 2 * trials, size)]
+    return [range(start, min(start + size, 2 * until)) for start in range(2 * done, 2 * until, size)]
 
 
 def for_replicas(canary: Canary, replicas: range) -> Canary:

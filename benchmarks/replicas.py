@@ -15,8 +15,9 @@ import torch
 
 from vflpriv import datasets
 from vflpriv.audits._canaries import plan
+from vflpriv.audits._ratios import likelihood_ratio
 from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.audits.two_world import for_replicas, likelihood_ratio
+from vflpriv.audits.two_world import for_replicas
 from vflpriv.canaries import CanaryKind
 from vflpriv.registry import find
 from vflpriv.systems import System

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.canaries import Canary
+from vflpriv.canaries import Canaries, Canary
 from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.conducts import Conduct
 from vflpriv.data import VerticalData
@@ -30,7 +31,7 @@ from vflpriv.training._parts import check_choice, check_models, device_models, e
 from vflpriv.training._settings import EngineSettings
 from vflpriv.training._targets import posterior
 from vflpriv.views import Belongings
-from vflpriv.wire import Message, Wire
+from vflpriv.wire import Message, Shift, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
 
@@ -39,11 +40,12 @@ _TOGETHER = 1024
 
 @dataclass(frozen=True)
 class Payload:
-    """What a party puts on the wire; `worlds` as in `Message`."""
+    """What a party puts on the wire; `worlds` and `shifts` as in `Message`."""
 
     kind: str
     tensors: Mapping[str, Tensor]
     worlds: Mapping[str, Tensor] = field(default_factory=dict)
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Engine(ABC):
     """The bottom models it can train; all if None."""
     bank: Bank
     """The devices' models; `setup` makes it."""
+    many_canaries: ClassVar[bool] = False
+    """Whether it says how each of many canaries moves what it releases."""
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class Engine(ABC):
         seed: int,
         replicas: Sequence[int] = (0,),
         torch_device: torch.device | None = None,
-        canary: Canary | None = None,
+        canary: Canary | Canaries | None = None,
         conducts: Mapping[int, Conduct] | None = None,
     ) -> None:
         self.torch_device = torch_device or torch.device("cpu")
@@ -280,10 +284,21 @@ class Engine(ABC):
 
     def canary_position(self, round_: int) -> int | None:
         """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
-        if self.canary is None:
+        if not isinstance(self.canary, Canary):
             return None
         place = (self.schedule.batch(round_) == self.canary.record).nonzero()[0]
         return int(place[0]) if len(place) else None
+
+    def canary_positions(self, round_: int) -> tuple[Tensor, Tensor] | None:
+        """Where canaries stand in this round's batch, and their numbers, if there are many and some are in it."""
+        if not isinstance(self.canary, Canaries):
+            return None
+        batch = self.schedule.batch(round_)
+        _, places, numbers = np.intersect1d(batch, self.canary.records, assume_unique=True, return_indices=True)
+        if not len(places):
+            return None
+        device = self.torch_device
+        return torch.from_numpy(places).to(device), torch.from_numpy(numbers).to(device)
 
     @torch.no_grad()
     def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
@@ -313,5 +328,6 @@ def _send(
         tensors=payload.tensors,
         records=records,
         worlds=payload.worlds,
+        shifts=payload.shifts,
     )
     return wire.send(message).tensors

@@ -13,8 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vflpriv.canaries import CanaryKind
 from vflpriv.errors import InputError
+from vflpriv.verdicts import MIN_TRIALS
 
-__all__ = ["AttackConfig", "AuditConfig", "Config", "DataConfig", "SystemConfig", "load_config", "parse_settings"]
+__all__ = [
+    "AttackConfig",
+    "AuditConfig",
+    "Config",
+    "DataConfig",
+    "OneRunConfig",
+    "SystemConfig",
+    "load_config",
+    "parse_settings",
+]
 
 M = TypeVar("M", bound=BaseModel)
 Trials = Annotated[int, Field(ge=0)]
@@ -41,6 +51,19 @@ class DataConfig(_Section):
     )
 
 
+class OneRunConfig(_Section):
+    """Many canaries in one training, each in or out by its own fair coin."""
+
+    canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
+    guesses: int | None = Field(None, ge=1, description="canaries guessed about; decided on a pilot if not given")
+
+    @model_validator(mode="after")
+    def _possible(self) -> OneRunConfig:
+        if self.guesses is not None and self.guesses > self.canaries:
+            raise ValueError(f"guesses <= canaries, found {self.guesses} > {self.canaries}")
+        return self
+
+
 class AuditConfig(_Section):
     """What is done with a system."""
 
@@ -48,6 +71,11 @@ class AuditConfig(_Section):
     trials: Trials | dict[CanaryKind, Trials] = Field(
         400, description="trainings in each world, for every canary or by canary; 0 trains none"
     )
+    min_trials: int = Field(
+        MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
+    )
+    stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
+    one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, why_infinite
+from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.verdicts import Word
 
@@ -134,6 +134,12 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
         header = ["Canary", "Trials a world", "False positives", "False negatives", "μ ≥", "ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
         yield table(header, ":--------:", (_measurement(row) for row in claim.measurements))
+    if isinstance(claim, ClaimRow):
+        for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
+            if reason is not None:
+                yield f"No ε by way of μ: {escape(reason)}."
+        if claim.one_run is not None:
+            yield f"{escape(one_run_sentence(claim.one_run))}."
     command = f.shorten(claim.reproduce, 2000)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
     yield f"{fence}sh\n{command}\n{fence}"

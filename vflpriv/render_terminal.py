@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, why_infinite, worst_word
+from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
@@ -154,6 +154,8 @@ def _system(writer: Writer, system: SystemRow) -> None:
         if claim.measurements:
             name = f"{title} – measured for {f.shorten(claim.key, 40)}"
             writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
+        if claim.one_run is not None:
+            writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")
     # With claims, their budgets are in the first table; all the others would bury it.
     if system.budgets and not system.claims:
         rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]

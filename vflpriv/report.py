@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vflpriv.errors import InputError
+from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
 from vflpriv.verdicts import Word
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "BudgetRow",
     "ClaimRow",
     "MeasurementRow",
+    "OneRunRow",
     "Report",
     "SensitivityRow",
     "Staleness",
@@ -30,12 +32,6 @@ __all__ = [
 ]
 
 SCHEMA = "vflpriv-report/1"
-
-
-class Row(BaseModel):
-    """A frozen piece of the report; infinities are written as strings, since JSON has none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class BudgetRow(Row):
@@ -62,35 +58,6 @@ class BudgetRow(Row):
     not_applicable: str | None
 
 
-class MeasurementRow(Row):
-    """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""
-
-    canary: str
-    canary_description: str
-    adversary: str
-    unit: str
-    record: int
-    trials_per_world: int
-    false_positives: int
-    false_negatives: int
-    confidence: float
-    mu_lower: float
-    mu_estimate: float
-    mu_rectangle: float
-    """The same bound from two separate error rates, as most tools compute it."""
-    epsilon_lower: float
-    """At the claim's delta, valid for any mechanism."""
-    epsilon_from_mu: float | None
-    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
-    mu_accounted: float | None
-    p_value: float
-    p_adjusted: float
-    """Holm over all tests of the report."""
-    refutes: bool
-    curve: tuple[tuple[float, float], ...]
-    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
-
-
 class ClaimRow(Row):
     """A published guarantee with its three numbers and the verdict."""
 
@@ -109,6 +76,7 @@ class ClaimRow(Row):
     paper_reading: BudgetRow | None
     """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
     measurements: tuple[MeasurementRow, ...]
+    one_run: OneRunRow | None = None
     verdict: Word
     reason: str
     reproduce: str

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.attempts import Attack
-from vflpriv.audits._trials import TrialStore
+from vflpriv.audits._world_trials import Trials
 from vflpriv.audits.attack_success import Success, draw_auxiliary, label_success
 from vflpriv.audits.attack_trials import Watched
+from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
-from vflpriv.audits.two_world import Trials, TwoWorldAudit
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim, SuccessClaim
@@ -23,20 +23,14 @@ from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure
 from vflpriv.registry import available, find
+from vflpriv.run_trials import Progress, one_run, two_worlds
 from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Traffic, Wire
 
-__all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "load_data", "workload"]
-
-
-class Progress(Protocol):
-    """Who wants to know how far an audit is."""
-
-    def stage(self, text: str) -> None: ...
-    def advance(self, work: int) -> None: ...
+__all__ = ["Attempt", "Audited", "audit_system", "build_system", "load_data", "workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +53,8 @@ class Audited:
     claims: tuple[Claim, ...]
     success_claims: tuple[SuccessClaim, ...] = ()
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
+    """By claim key."""
+    one_run: dict[str, OneRun] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -94,6 +90,11 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
         raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
     engine: type[Engine] = find("engine", name)
     settings: Any = parse_settings(engine.settings_type, raw, where)
+    planted = section.audit.one_run
+    if planted is not None and planted.canaries > data.records:
+        raise InputError(
+            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
+        )
     try:
         engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
@@ -138,7 +139,7 @@ def workload(system: System, audit: AuditConfig) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     claims = system.engine.claims(system.settings, system.schedule)
     trainings = 2 * sum(audit.trials_of(kind) for kind in CanaryKind) if claims else 0
-    return system.schedule.rounds * (1 + trainings)
+    return system.schedule.rounds * (1 + trainings + bool(claims and audit.one_run))
 
 
 def audit_system(
@@ -157,7 +158,11 @@ def audit_system(
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
     if any(section.audit.trials_of(kind) for kind in CanaryKind):
-        audited = _measure(audited, store, progress)
+        trials, skipped = two_worlds(system, claims, section.audit, config, store, progress)
+        audited = replace(audited, trials=trials, skipped=skipped)
+    if section.audit.one_run is not None and claims:
+        once, skipped = one_run(system, claims, section.audit.one_run, store, progress)
+        audited = replace(audited, one_run=once, skipped=(*audited.skipped, *skipped))
     return audited
 
 
@@ -198,20 +203,3 @@ def _attempt(attack: Attack, view: View, system: System, confidence: float) -> A
         guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
         success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
     return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
-
-
-def _measure(audited: Audited, store: Path | None, progress: Progress) -> Audited:
-    """The two-world audit of every claim whose view can be tried, all views of one canary in the same trainings."""
-    system, audit = audited.system, audited.config.audit
-    two_world = TwoWorldAudit(store=TrialStore(store))
-    refusals = {c.key: two_world.refusal(system, c.adversary) for c in audited.claims}
-    open_claims = [c for c in audited.claims if refusals[c.key] is None]
-    trials: dict[str, list[tuple[CanaryKind, Trials]]] = {c.key: [] for c in audited.claims}
-    for kind in [k for k in CanaryKind if audit.trials_of(k)] if open_claims else ():
-        count = audit.trials_of(kind)
-        progress.stage(f"{system.key}: {kind} canary, {2 * count} trainings")
-        found = two_world.run(system, [c.adversary for c in open_claims], kind, trials=count, advance=progress.advance)
-        for claim in open_claims:
-            trials[claim.key].append((kind, found[claim.adversary]))
-    skipped = tuple(f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if refusals[c.key])
-    return replace(audited, trials=trials, skipped=skipped)

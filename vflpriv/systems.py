@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vflpriv.canaries import Canary
+from vflpriv.canaries import Canaries, Canary
 from vflpriv.conducts import Conduct
 from vflpriv.data import VerticalData
 from vflpriv.ledger import Ledger
@@ -37,7 +37,11 @@ class System:
         return ledger
 
     def train(
-        self, replicas: Sequence[int], *, canary: Canary | None = None, conducts: Mapping[int, Conduct] | None = None
+        self,
+        replicas: Sequence[int],
+        *,
+        canary: Canary | Canaries | None = None,
+        conducts: Mapping[int, Conduct] | None = None,
     ) -> Any:
         """An engine ready to run these replicas; `conducts` are those of dishonest devices."""
         return self.engine(

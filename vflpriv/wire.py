@@ -12,7 +12,20 @@ from vflpriv.parties import SERVER, Party
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Message", "Recorder", "Traffic", "Transcript", "Wire"]
+__all__ = ["Message", "Recorder", "Shift", "Traffic", "Transcript", "Wire"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shift:
+    """How the coins of many canaries move one noiseless value: `centre` + the sum of ±`halves`, plus in world 0.
+
+    `centre` is (R, …), `halves` is (R, k, …) for the k canaries whose numbers are in `canaries`. Neither depends on a
+    coin where all state is post-processing of releases.
+    """
+
+    canaries: Tensor
+    centre: Tensor
+    halves: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +34,7 @@ class Message:
 
     `worlds` exists only in a run with a canary: for each tensor, its noiseless value in either world, (R, 2). It is
     what an adversary who knows every other record can compute for itself, so audits may read it; it is never sent.
+    `shifts` is the same in a run with many canaries, for an adversary who knows every record but the canaries' coins.
     """
 
     round: int
@@ -30,6 +44,7 @@ class Message:
     tensors: Mapping[str, Tensor]
     records: Tensor | None = None
     worlds: Mapping[str, Tensor] = field(default_factory=dict)
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:
@@ -91,7 +106,7 @@ class Transcript:
     def record(self, message: Message) -> None:
         wanted = self.kinds is None or message.kind in self.kinds
         linked = self.devices is None or message.device.index in self.devices
-        if wanted and linked and (message.worlds or not self.moved):
+        if wanted and linked and (message.worlds or message.shifts or not self.moved):
             self.messages.append(message)
 
 
