@@ -9,8 +9,9 @@ from vflpriv.accountants.curves import PrivacyCurve, RoundCurve, over_rounds, pr
 from vflpriv.budgets import Accountant
 from vflpriv.claims import Claim
 from vflpriv.ledger import Exposure, Reading
-from vflpriv.report import BudgetRow, Row
+from vflpriv.report import BudgetRow
 from vflpriv.report_budgets import account, budget_row, budget_rows
+from vflpriv.report_tests import Row
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflpriv.errors import InputError
-from vflpriv.report import Row
+from vflpriv.report_tests import Row
 
 __all__ = ["AttackReport", "Cell", "Limit", "TrainedRow"]
 
