@@ -108,6 +108,8 @@ class AttackReport(Row):
 class Limit:
     """A rule such as `leakage>0.05`: broken by a cell whose interval lies above it, not by a lucky mean.
 
+    Each interval stands for itself: there is no correction for the number of cells.
+
     >>> str(Limit.parse("leakage > 0.05"))
     'leakage>0.05'
     """
