@@ -25,7 +25,7 @@ class Bottom:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """How the completed model is trained; the defaults are the published ones, except for the number of iterations."""
+    """How the completed model is trained. Published: 25 epochs of 1024 iterations on CIFAR-10; `decay` is ours."""
 
     epochs: int = 5
     iterations: int = 200
@@ -36,7 +36,7 @@ class Completion:
     unlabelled_weight: float = 50.0
     average: float = 0.999
     decay: float = 4e-5
-    """Share of itself, times the rate, that a parameter loses in a step."""
+    """Share of itself that a parameter loses in a step."""
     augment: float = 0.0
     """Std of the noise on standardised features, by which two looks at a record differ."""
 
