@@ -219,3 +219,13 @@ def test_the_worst_device_is_found_under_any_noise():
         )
         ledger = Ledger(schedule=schedule, releases=(release,))
         assert str(ledger.exposure(Adversary.parse("device"), Unit.LABEL).adversary) == "device(3)"
+
+
+def test_a_device_reads_what_rounds_without_it_moved():
+    """One device alone has no smaller proven budget than all of them; the papers count its own rounds."""
+    ledger = dpzv(server_update="joint")[0]
+    one, everyone = (Adversary.parse(text) for text in ("device(0)", "devices(all)"))
+    assert ledger.exposure(one, Unit.RECORD).mu == ledger.exposure(everyone, Unit.RECORD).mu
+    papers = ledger.exposure(one, Unit.RECORD, reading=Reading.PAPER)
+    assert papers.mu < ledger.exposure(one, Unit.RECORD).mu
+    assert any("although later ones read" in note for note in papers.assumptions)

@@ -101,7 +101,7 @@ class Ledger:
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)
-        visible = [(r, self._rounds(r, adversary)) for r in self.releases if adversary.kind in r.seen_by]
+        visible = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
         visible = [(r, rounds) for r, rounds in visible if rounds.any() and r.sensitivity.get(unit, 0.0) > 0]
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
         unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
@@ -109,6 +109,7 @@ class Ledger:
         leaks = any(self._leaks(r, unit, reading) for r, _ in protected)
         notes = [*self._batch_notes(adversary, secret, leaks), *self._leak_notes(protected, unit, reading)]
         notes += [note for r, _ in protected for note in r.notes]
+        notes += [self._carried_note(adversary, reading) for r, _ in protected if r.carried and adversary.is_device]
         terms = self._terms(protected, unit, reading, amplified=secret and not leaks)
         choice = choose(terms)
         if not choice.proven:
@@ -138,8 +139,9 @@ class Ledger:
     def _exact_batches(self) -> bool:
         return self.schedule.batching is Batching.FULL
 
-    def _rounds(self, release: Release, adversary: Adversary) -> NDArray[np.bool_]:
-        if not adversary.is_device or release.reaches_all:
+    def _rounds(self, release: Release, adversary: Adversary, reading: Reading) -> NDArray[np.bool_]:
+        everywhere = release.reaches_all or (release.carried and reading is Reading.RIGOROUS)
+        if not adversary.is_device or everywhere:
             return release.rounds
         return release.rounds & self.schedule.visible(adversary.members(self.schedule.devices))
 
@@ -214,6 +216,11 @@ class Ledger:
             f"batches are secret but {self.schedule.batching}, not Poisson: counted as known, "
             "by the schedule's own participation counts"
         ]
+
+    def _carried_note(self, adversary: Adversary, reading: Reading) -> str:
+        if reading is Reading.PAPER:
+            return f"only rounds that {adversary} takes part in count, although later ones read what the others moved"
+        return f"models that all rounds moved are read in those of {adversary}: all rounds count"
 
     def _leak_notes(
         self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
