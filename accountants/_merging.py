@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
-    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
@@ -21,7 +21,7 @@ from vflpriv.ledger import Event, Exposure
 from vflpriv.releases import Exact, Gaussian, Laplace
 from vflpriv.units import Unit
 
-__all__ = ["SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
+__all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
 
 _ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
 _SAMPLED_REPLACEMENT = (
@@ -31,9 +31,14 @@ _SAMPLED_REPLACEMENT = (
 _SAMPLED_REMOVAL = (
     "a record outside the batch contributes nothing: the add-remove pair (1-q) N(0) + q N(sensitivity) against N(0)"
 )
+_WITHOUT_REPLACEMENT = (
+    "batches of a fixed size without replacement: the replace-one bound of Zhu, Dong and Wang (2022, Theorem 11), "
+    "composed from the larger of its two directions at every epsilon, which is conservative"
+)
 _DILUTED = "a sampled release is counted by joint convexity, as if its sampling were seen: delta(eps) = q delta_1(eps)"
 
 SECRET, SEEN = "poisson", "poisson-seen"
+FIXED, FIXED_SEEN = "without-replacement", "without-replacement-seen"
 """Schemes of `Sampling`. Secret: the release is a sum to which a record outside the batch adds nothing. Seen: the
 release shows whether a record of unknown name takes part (its row is there or not), so that no sum hides it."""
 
@@ -81,7 +86,8 @@ def merge(exposure: Exposure) -> Merged:
         if strength == math.inf:
             sums.leaks.append(f"{event.kind} ({event.noise}, sensitivity {event.sensitivity:g}) has no bounded cost")
         elif rate < 1.0 and (_is_seen(event) or not isinstance(event.noise, Gaussian)):
-            sums.pairs[Diluted(_plain_pair(event), rate)] += event.count
+            hidden = isinstance(event.noise, Laplace) and not _is_seen(event)
+            sums.pairs[Diluted(_plain_pair(event), rate, hidden)] += event.count
             sums.notes[_DILUTED] = None
         elif isinstance(event.noise, Gaussian):
             _add_gaussian(sums, event, rate, one_sided)
@@ -110,6 +116,9 @@ def _add_gaussian(sums: _Sums, event: Event, rate: float, one_sided: bool) -> No
     mu = _strength(event)
     if rate == 1.0:
         sums.squares.append(event.count * mu * mu)
+    elif event.sampling is not None and event.sampling.scheme == FIXED:
+        sums.pairs[WithoutReplacementPair(mu, rate)] += event.count
+        sums.notes[_WITHOUT_REPLACEMENT] = None
     elif one_sided:
         sums.pairs[SampledGaussianPair(mu, rate)] += event.count
         sums.notes[_SAMPLED_REMOVAL] = None
@@ -119,7 +128,7 @@ def _add_gaussian(sums: _Sums, event: Event, rate: float, one_sided: bool) -> No
 
 
 def _is_seen(event: Event) -> bool:
-    return event.sampling is not None and event.sampling.scheme == SEEN
+    return event.sampling is not None and event.sampling.scheme in (SEEN, FIXED_SEEN)
 
 
 def _plain_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponsePair:
@@ -135,17 +144,18 @@ def why_not(exposure: Exposure) -> str | None:
     if exposure.not_applicable is not None:
         return f"not applicable: {exposure.not_applicable}"
     schemes = {e.sampling.scheme for e in exposure.events if e.sampling is not None}
-    if unknown := sorted(schemes - {SECRET, SEEN}):
-        return f"batches are sampled by {', '.join(unknown)}; amplification is certified for {SECRET} and {SEEN} only"
+    known = (SECRET, SEEN, FIXED, FIXED_SEEN)
+    if unknown := sorted(schemes - set(known)):
+        return f"batches are sampled by {', '.join(unknown)}; amplification is certified for {', '.join(known)} only"
     return None
 
 
 def check(reason: str | None, delta: float) -> None:
-    """Refuses what `supports` refuses, and a delta outside (0, 1)."""
+    """Refuses what `supports` refuses, and a delta outside [0, 1); delta = 0 asks for pure epsilon."""
     if reason is not None:
         raise ValueError(f"Expected an exposure that can be accounted for: {reason}.")
-    if not 0 < delta < 1:
-        raise ValueError(f"Expected 0 < delta < 1, found delta={delta}.")
+    if not 0 <= delta < 1:
+        raise ValueError(f"Expected 0 <= delta < 1, found delta={delta}.")
 
 
 def unbounded(accountant: str, merged: Merged, delta: float) -> Budget:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
     Array,
-    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
@@ -42,6 +42,8 @@ def log_moments(pair: Pair, orders: tuple[float, ...], *, fast: bool = False) ->
         values = _sampled_moments(pair, orders, fast)
     elif isinstance(pair, SampledReplacementPair):
         values = _replacement_moments(pair, orders, fast)
+    elif isinstance(pair, WithoutReplacementPair):
+        values = _fixed_size_moments(pair, orders, fast)
     else:
         values = _closed_form(pair, np.array(orders))
     return np.where(np.isnan(values), math.inf, np.maximum(values, 0.0))
@@ -83,6 +85,36 @@ def _replacement_moments(pair: SampledReplacementPair, orders: tuple[float, ...]
     if not np.all(np.isfinite(values)):
         return np.array([_in_plain_sight(pair, a) for a in orders])
     return np.asarray(np.interp(orders, chosen, values))
+
+
+def _fixed_size_moments(pair: WithoutReplacementPair, orders: tuple[float, ...], fast: bool) -> Array:
+    """Each half has at most the removal's excess over 1, hence twice that; by quadrature where it is quick."""
+    with np.errstate(divide="ignore"):
+        removal = _sampled_moments(pair.removal, orders, fast)
+        # log(2 (e^m - 1)), without overflow.
+        excess = math.log(2) + removal + np.log(-np.expm1(-removal))
+    values = np.logaddexp(0.0, excess)
+    if not fast:
+        short = [i for i, a in enumerate(orders) if a < _FRACTIONAL_UP_TO]
+        values[short] = [min(values[i], _halves_quadrature(pair, orders[i])) for i in short]
+    return np.asarray(values)
+
+
+def _halves_quadrature(pair: WithoutReplacementPair, a: float) -> float:
+    """∫ over positive losses l of Q (excess of e^l) + P (excess of e^-l), which meets 0 smoothly at the loss 0."""
+    low, high, step = pair.mu / 2, (a + 1) * pair.mu + 12.0, min(0.1, 0.2 / pair.mu)
+    while (high - low) / step <= MAX_NODES:
+        rules = []
+        for start in (low, low + step / 2):
+            x = np.arange(start, high, step)
+            loss, log_q = pair.removal.loss(x), -x * x / 2 - _HALF_LOG_2PI
+            both = np.logaddexp(_log_term(loss, a) + log_q, _log_term(-loss, a) + loss + log_q)
+            rules.append(_log_sum(both))
+        # The error falls with the fourth power of the step only: the larger of two rules, and their distance on top.
+        if (apart := abs(rules[0] - rules[1])) < 1e-6:
+            return float(np.logaddexp(0.0, max(rules) + apart + math.log(step)))
+        step /= 2
+    return math.inf
 
 
 def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
@@ -137,11 +169,19 @@ def _log_excess(pair: SampledGaussianPair | SampledReplacementPair, a: float, x:
     if isinstance(pair, SampledReplacementPair):
         c = pair.mu / 2
         log_q = log_q + np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) - c * x - c * c / 2)
+    return _log_sum(_log_term(loss, a) + log_q)
+
+
+def _log_term(loss: Array, a: float) -> Array:
+    """log(r^a - 1 - a (r - 1)) at r = e^loss; -inf where that is 0."""
     size = a * loss
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         middle = np.log(np.maximum(np.expm1(size) - a * np.expm1(loss), 0.0))
         taylor = np.log(a * (a - 1) / 2) + 2 * np.log(np.abs(loss)) + np.log1p((a + 1) * loss / 3)
         large = size + np.log1p(-np.exp(-size) - a * (np.exp(loss - size) - np.exp(-size)))
-    excess = np.where(size > 1, large, np.where(np.abs(size) + np.abs(loss) < 1e-4, taylor, middle)) + log_q
+    return np.asarray(np.where(size > 1, large, np.where(np.abs(size) + np.abs(loss) < 1e-4, taylor, middle)))
+
+
+def _log_sum(excess: Array) -> float:
     top = float(excess.max())
     return top + math.log(float(np.sum(np.exp(excess - top)))) if math.isfinite(top) else math.inf

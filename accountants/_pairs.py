@@ -17,14 +17,14 @@ from scipy.special import ndtr, ndtri
 
 __all__ = [
     "Array",
-    "Diluted",
     "GaussianPair",
     "LaplacePair",
     "Pair",
     "RandomizedResponsePair",
     "SampledGaussianPair",
     "SampledReplacementPair",
-    "pure_epsilon",
+    "Symmetric",
+    "holds",
 ]
 
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ class Pair(Protocol):
         ...
 
 
-class _Symmetric:
+class Symmetric:
     """A pair whose two directions have the same loss."""
 
     def reversed(self) -> Self:
@@ -58,7 +58,7 @@ class _Symmetric:
 
 
 @dataclass(frozen=True)
-class GaussianPair(_Symmetric):
+class GaussianPair(Symmetric):
     """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling."""
 
     mu: float
@@ -125,7 +125,7 @@ class SampledGaussianPair:
 
 
 @dataclass(frozen=True)
-class SampledReplacementPair(_Symmetric):
+class SampledReplacementPair(Symmetric):
     """(1-q) N(0, 1) + q N(mu/2, 1) against (1-q) N(0, 1) + q N(-mu/2, 1): a record is replaced.
 
     Dominates the Poisson-sampled Gaussian under replace-one when a record's own contribution is at most mu/2 long
@@ -164,7 +164,7 @@ class SampledReplacementPair(_Symmetric):
 
 
 @dataclass(frozen=True)
-class LaplacePair(_Symmetric):
+class LaplacePair(Symmetric):
     """Laplace(0, 1) against Laplace(shift, 1): its loss has an atom at each end, -shift and shift.
 
     A shift of the same L1 length that is spread over several entries is harder to tell.
@@ -174,7 +174,7 @@ class LaplacePair(_Symmetric):
 
     def masses(self, edges: Array) -> tuple[Array, Array]:
         s, inner = self.shift, np.clip(edges, -self.shift, self.shift)
-        top, bottom = _holds(edges, s) / 2, _holds(edges, -s) / 2
+        top, bottom = holds(edges, s) / 2, holds(edges, -s) / 2
         upper = np.diff(np.exp((inner - s) / 2)) / 2 + top + bottom * math.exp(-s)
         lower = -np.diff(np.exp(-(inner + s) / 2)) / 2 + top * math.exp(-s) + bottom
         return upper, lower
@@ -187,14 +187,14 @@ class LaplacePair(_Symmetric):
 
 
 @dataclass(frozen=True)
-class RandomizedResponsePair(_Symmetric):
+class RandomizedResponsePair(Symmetric):
     """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP."""
 
     epsilon: float
 
     def masses(self, edges: Array) -> tuple[Array, Array]:
         right, wrong = 1 / (1 + math.exp(-self.epsilon)), 1 / (1 + math.exp(self.epsilon))
-        top, bottom = _holds(edges, self.epsilon), _holds(edges, -self.epsilon)
+        top, bottom = holds(edges, self.epsilon), holds(edges, -self.epsilon)
         return right * top + wrong * bottom, wrong * top + right * bottom
 
     def reach(self, tail: float) -> tuple[float, float]:
@@ -202,36 +202,6 @@ class RandomizedResponsePair(_Symmetric):
 
     def usual(self) -> float:
         return self.epsilon
-
-
-@dataclass(frozen=True)
-class Diluted(_Symmetric):
-    """The pair with probability `rate`, otherwise nothing, in plain sight: delta(eps) = rate * delta_pair(eps).
-
-    Dominates every secret Poisson sampling of the pair's mechanism, by joint convexity of the hockey-stick divergence.
-    """
-
-    pair: GaussianPair | LaplacePair | RandomizedResponsePair
-    rate: float
-
-    def masses(self, edges: Array) -> tuple[Array, Array]:
-        upper, lower = self.pair.masses(edges)
-        nothing = (1 - self.rate) * _holds(edges, 0.0)
-        return self.rate * upper + nothing, self.rate * lower + nothing
-
-    def reach(self, tail: float) -> tuple[float, float]:
-        return self.pair.reach(tail)
-
-    def usual(self) -> float:
-        return self.pair.usual() if self.rate > 0.5 else 0.0
-
-
-def pure_epsilon(pair: Pair) -> float:
-    """The largest loss of a pure mechanism (sampled or not: the loss when it is met); inf for Gaussians."""
-    inner = pair.pair if isinstance(pair, Diluted) else pair
-    if isinstance(inner, LaplacePair):
-        return inner.shift
-    return inner.epsilon if isinstance(inner, RandomizedResponsePair) else math.inf
 
 
 def _normal_masses(x: Array) -> Array:
@@ -248,7 +218,7 @@ def _log_mixture(rate: float, log_ratio: Array) -> Array:
     return np.asarray(np.where(log_ratio < 1, small, large))
 
 
-def _holds(edges: Array, atom: float) -> Array:
+def holds(edges: Array, atom: float) -> Array:
     """1 for the interval that holds the atom, 0 for the others; an edge that rounding moved off it counts as on it."""
     slack = 1e-12 * max(1.0, abs(atom))
     return ((edges[:-1] < atom - slack) & (edges[1:] >= atom - slack)).astype(np.float64)

@@ -23,7 +23,7 @@ from vflpriv.accountants._pairs import (
 from vflpriv.accountants.rdp import renyi_bound
 from vflpriv.ledger import Exposure
 
-__all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks"]
+__all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks", "mesh_fits"]
 
 MAX_MESH = 2**22
 """The most points of a mesh that a library is asked to allocate."""
@@ -103,12 +103,18 @@ def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
     return rows
 
 
-def _fits(merged: Merged, delta: float) -> bool:
+def mesh_fits(exposure: Exposure, delta: float, most: int = MAX_MESH) -> bool:
+    """Whether opacus PRV and prv-accountant can be asked about this exposure without running out of memory."""
+    merged = merge(exposure)
+    return not merged.leaks and _fits(merged, delta, most)
+
+
+def _fits(merged: Merged, delta: float, most: int = MAX_MESH) -> bool:
     """Whether the mesh of Gopi, Lee, Wutschitz 2021, Theorem 5.5, fits; its length is an RDP bound at a small delta."""
     counts = sum(merged.all_pairs.values())
     length = renyi_bound(merged, delta / 4000).epsilon + 3
     mesh = _MESH_ERROR / math.sqrt(counts / 2 * math.log(12_000 / delta))
-    return 2 * length / mesh <= MAX_MESH
+    return 2 * length / mesh <= most
 
 
 def _opacus_rdp(merged: Merged, delta: float) -> float | None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from scipy.special import ndtri
 
+from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import Diluted, SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._pairs import GaussianPair, Pair, SampledGaussianPair, SampledReplacementPair
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
 from vflpriv.registry import register
 from vflpriv.tradeoff import epsilon_of
 
-__all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget"]
+__all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget", "unsampled"]
 
 CENTRAL_LIMIT = "central limit (not a bound)"
+_SAMPLED = SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair | Diluted
 
 
 @register("accountant")
@@ -34,7 +37,7 @@ class GdpAccountant:
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:
             return None
-        if any(isinstance(pair, SampledGaussianPair | SampledReplacementPair | Diluted) for pair in merged.pairs):
+        if any(isinstance(pair, _SAMPLED) for pair in merged.pairs):
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
         return "the noise is not Gaussian only"
 
@@ -58,6 +61,18 @@ def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
         mu=merged.mu,
         assumptions=merged.assumptions,
     )
+
+
+def unsampled(pairs: Mapping[Pair, int], delta: float) -> float:
+    """Epsilon as if every record took part in every round: sampling only helps. Inf where noise is not Gaussian."""
+    squares = [count * _mu(pair) ** 2 for pair, count in pairs.items()]
+    return _epsilon(math.sqrt(sum(squares)), delta)
+
+
+def _mu(pair: Pair) -> float:
+    plain = pair.pair if isinstance(pair, Diluted) else pair
+    gaussian = GaussianPair | SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair
+    return plain.mu if isinstance(plain, gaussian) else math.inf
 
 
 def central_limit(exposure: Exposure, delta: float) -> float:
@@ -97,7 +112,7 @@ def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
 
 def _epsilon(mu: float, delta: float) -> float:
     """The root of delta(epsilon); beyond mu = 1e7 its bound without the second term, equal to all digits there."""
-    return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) else mu * mu / 2 - mu * float(ndtri(delta))
+    return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) or delta == 0 else mu * mu / 2 - mu * float(ndtri(delta))
 
 
 def _expm1(x: float) -> float:

@@ -7,14 +7,16 @@ its counterpart from below errs in second order too, and composition is one tran
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vflpriv.accountants._amplified import MANY_PAIRS, attained, pure_epsilon, thinned
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
-from vflpriv.accountants._merging import check, merge, why_not
-from vflpriv.accountants._pairs import Pair, pure_epsilon
-from vflpriv.accountants.gdp import approximations, exact_budget
+from vflpriv.accountants._merging import Merged, check, merge, why_not
+from vflpriv.accountants._pairs import Pair
+from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
@@ -24,7 +26,10 @@ __all__ = ["PrvAccountant"]
 
 _AIM = 1e-4  # the first grid's expected error, relative to epsilon
 _ENOUGH = 1e-3  # a wider bracket is worth a finer grid
+_UNSAMPLED = "exact composition of Gaussians, as if nothing were sampled"
 _USELESS = 0.1  # a grid that errs by more is not worth its time: RDP stands alone
+_AIM_OF_MANY = 5e-4  # with very many different pairs, when each grid costs a second and one has to do
+_LOOSE = 0.01  # bounds that are further apart are said to be
 _LARGEST_STEP = 0.05
 _TRUNCATED = 1e-7  # the share of delta that may be cut off the losses' tails
 _ATTEMPTS = 4
@@ -36,9 +41,9 @@ _ACCURATE = 1e-3  # the error of delta that is worth no other tilt
 class PrvAccountant:
     """Bounds the privacy loss of each dominating pair on a grid, from above and below, and composes them.
 
-    `upper` is the lesser of that and the Rényi bound, `lower` a certified bound from below. Gaussians without sampling
-    are composed in closed form first; an exposure that has nothing else is exact. Where no useful grid fits into
-    `MAX_GRID_POINTS` points, the Rényi bound stands alone and the budget says so.
+    `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from
+    below. Gaussians without sampling are composed in closed form first; an exposure that has nothing else is exact.
+    Where no useful grid fits into `MAX_GRID_POINTS` points, or only a coarse one, the budget says so.
     """
 
     name = "prv"
@@ -53,21 +58,49 @@ class PrvAccountant:
         if merged.gaussian or merged.leaks:
             return exact_budget(self.name, merged, delta)
         pairs = merged.all_pairs
+        if delta == 0:
+            return _pure(self.name, merged)
         finite = best_order(pairs, delta)
         renyi = min(finite, pure_bound(pairs), key=lambda b: b.epsilon)
-        bracket = _bracket(pairs, delta, Bound(renyi.epsilon, finite.order))
-        upper = min(bracket.upper, renyi.epsilon)
+        known = min((renyi.epsilon, renyi.method), (unsampled(pairs, delta), _UNSAMPLED))
+        bracket = _bracket(pairs, delta, Bound(known[0], finite.order))
+        upper = min(bracket.upper, known[0])
         lower = min(bracket.lower, upper)
         return Budget(
             accountant=self.name,
-            method=bracket.method if bracket.upper < renyi.epsilon else f"{renyi.method}; {bracket.method}",
+            method=bracket.method if bracket.upper < known[0] else f"{known[1]}; {bracket.method}",
             delta=delta,
             lower=lower,
             estimate=(lower + upper) / 2,
             upper=upper,
-            assumptions=(*merged.assumptions, *bracket.notes),
+            assumptions=(*merged.assumptions, *_looseness(pairs, lower, upper)),
             approximations=approximations(exposure, delta),
         )
+
+
+def _looseness(pairs: Mapping[Pair, int], lower: float, upper: float) -> tuple[str, ...]:
+    """What a budget says of an upper bound that may be more than 1 % above the truth for want of a finer grid."""
+    attainable = all(attained(pair) is pair for pair in pairs)
+    if lower >= upper * (1 - _LOOSE) - 1e-3 * _LOOSE or not attainable:
+        return ()
+    if lower == 0:
+        return (f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is looser",)
+    return (f"the truth is at least {lower:.6g}; a finer grid of privacy losses does not fit",)
+
+
+def _pure(accountant: str, merged: Merged) -> Budget:
+    """Pure epsilons add up, exactly where all of them are attained; noise that is not pure has none."""
+    bound = pure_bound(merged.all_pairs)
+    exact = all(attained(pair) is pair for pair in merged.all_pairs)
+    return Budget(
+        accountant=accountant,
+        method=bound.method,
+        delta=0.0,
+        lower=bound.epsilon if exact else 0.0,
+        estimate=bound.epsilon,
+        upper=bound.epsilon,
+        assumptions=merged.assumptions,
+    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +108,10 @@ class _Bracket:
     lower: float
     upper: float
     step: float
-    notes: tuple[str, ...] = ()
+    backward: bool = False
+    """Whether the reversed pairs have the larger upper bound."""
+    lowered: bool = False
+    """Whether the lower bound is from a finer grid than the upper one."""
 
     @property
     def gap(self) -> float:
@@ -84,7 +120,7 @@ class _Bracket:
 
     @property
     def method(self) -> str:
-        if self.notes:
+        if math.isinf(self.upper):
             return "no privacy-loss distribution: the grid would not fit"
         return f"privacy-loss distribution, grid step {self.step:.3g}"
 
@@ -94,32 +130,30 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
     if known.epsilon == 0:
         return _Bracket(0.0, 0.0, _LARGEST_STEP)
     if math.isinf(known.epsilon):
-        return _unfit(_LARGEST_STEP)
-    step, coarsest = _step(pairs, known, _AIM), _step(pairs, known, _USELESS)
+        return _Bracket(0.0, math.inf, _LARGEST_STEP)
+    many = len(pairs) > MANY_PAIRS
+    step, coarsest = _step(pairs, known, _AIM_OF_MANY if many else _AIM), _step(pairs, known, _USELESS)
     best: _Bracket | None = None
     for _ in range(_ATTEMPTS):
         try:
-            found = _bracket_at(pairs, delta, known, step)
+            found = _bracket_at(pairs, delta, known, step, best)
         except GridTooLargeError as error:
             step *= 1.1 * error.factor
             if step > (coarsest if best is None else 0.7 * best.step):
                 break
             continue
-        stuck = best is not None and found.gap > best.gap / 2
+        # The first upper bound errs by about _AIM; it is computed again only if a finer lower one is not enough.
+        stuck = best is not None and best.lowered and found.gap > best.gap / 2
         best = found if best is None else _better(best, found)
-        if stuck or best.gap <= _ENOUGH:
+        if stuck or best.gap <= _ENOUGH or many or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
-    return best or _unfit(step)
-
-
-def _unfit(step: float) -> _Bracket:
-    note = f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is RDP's alone"
-    return _Bracket(0.0, math.inf, step, (note,))
+    return best or _Bracket(0.0, math.inf, step)
 
 
 def _better(one: _Bracket, other: _Bracket) -> _Bracket:
-    return _Bracket(max(one.lower, other.lower), min(one.upper, other.upper), min(one.step, other.step))
+    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+    return replace(other, lower=lower, upper=upper, step=min(one.step, other.step))
 
 
 def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
@@ -134,14 +168,32 @@ def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
     return atom / math.ceil(atom / step) if math.isfinite(atom) else step
 
 
-def _bracket_at(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float) -> _Bracket:
-    """Both bounds on one grid: from above for both directions of the neighbours, from below for the worse one."""
+def _bracket_at(
+    pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, before: _Bracket | None
+) -> _Bracket:
+    """Bounds on one grid: from above for both directions of the neighbours, from below for the worse one.
+
+    After a first grid only the bound from below is computed, for it is the one that errs more.
+    """
+    if before is not None and not before.lowered:
+        lower = _lower(pairs, delta, known, step, backward=before.backward)
+        return replace(before, lower=lower, step=step, lowered=True)
     backward = {pair.reversed(): count for pair, count in pairs.items()}
     above = [_solve(pairs, pessimistic, delta, known, step)]
-    if backward != pairs:
+    # A removal costs more than an addition, mostly by far: then a rough bound on the latter is enough.
+    if backward != pairs and not _solve(thinned(backward, max), pessimistic, delta, known, 3 * step) <= above[0]:
         above.append(_solve(backward, pessimistic, delta, known, step))
-    worse = pairs if above[0] >= above[-1] else backward
-    return _Bracket(_solve(worse, optimistic, delta, known, step), max(above), step)
+    worse = above[0] < above[-1]
+    return _Bracket(_lower(pairs, delta, known, step, backward=worse), max(above), step, worse)
+
+
+def _lower(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, *, backward: bool) -> float:
+    """A bound from below, by worlds that exist: 0 where none are known."""
+    worlds: Counter[Pair] = Counter()
+    for pair, count in pairs.items():
+        if (world := attained(pair)) is not None:
+            worlds[world.reversed() if backward else world] += count
+    return _solve(thinned(worlds, min), optimistic, delta, known, step) if worlds else 0.0
 
 
 def _solve(

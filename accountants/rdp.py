@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from vflpriv.accountants._amplified import Diluted, pure_epsilon
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
+from vflpriv.accountants._pairs import Array, Pair
 from vflpriv.accountants.gdp import approximations
 from vflpriv.budgets import Budget
 from vflpriv.ledger import Exposure
@@ -25,6 +26,7 @@ _WHOLE = tuple(range(2, 16)) + tuple(sorted({round(16 * 1.12**k) for k in range(
 _ALL = tuple(sorted((*_FRACTIONAL, *_WHOLE, *_HALVES)))
 _LARGE = tuple(2.0**k for k in range(11, 18))
 _MANY_PAIRS = 32
+_SMALL = 64.0  # of many pairs, larger orders are tried only if the best is not below
 
 
 @register("accountant")
@@ -76,19 +78,21 @@ class Bound:
 def renyi_bound(merged: Merged, delta: float) -> Bound:
     """The least epsilon over all orders, infinity among them."""
     pairs = merged.all_pairs
-    if not pairs:
-        return Bound(0.0, math.inf)
+    if not pairs or delta == 0:
+        return pure_bound(pairs)
     return min(best_order(pairs, delta), pure_bound(pairs), key=lambda b: b.epsilon)
 
 
 def best_order(pairs: Mapping[Pair, int], delta: float) -> Bound:
     """The least epsilon over finite orders; with many different pairs only the coarser table of orders is tried."""
     many = len(pairs) > _MANY_PAIRS
-    orders = tuple(float(a) for a in (_WHOLE if many else _ALL))
-    epsilons = _convert(pairs, orders, delta, fast=many)
-    if np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
-        orders += _LARGE
-        epsilons = np.append(epsilons, _convert(pairs, _LARGE, delta, fast=True))
+    first = tuple(float(a) for a in (_WHOLE if many else _ALL))
+    few = sum(a <= _SMALL for a in first) if many else len(first)
+    orders, epsilons = first[:few], _convert(pairs, first[:few], delta, fast=many)
+    for more in (first[few:], _LARGE):
+        if more and np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
+            orders += more
+            epsilons = np.append(epsilons, _convert(pairs, more, delta, fast=True))
     place = int(np.argmin(epsilons))
     best = Bound(float(epsilons[place]), orders[place])
     if many or not 0 < best.epsilon < math.inf:
@@ -119,8 +123,8 @@ def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     total = 0.0
     for pair, count in pairs.items():
         epsilon = pure_epsilon(pair)
-        if isinstance(pair, Diluted) and epsilon < 700:
-            # (1-q) + q e^eps bounds the likelihood ratio of the sampled mechanism.
+        if isinstance(pair, Diluted) and pair.hidden and epsilon < 700:
+            # (1-q) + q e^eps bounds the likelihood ratio of a sampled mechanism that hides who takes part.
             epsilon = math.log1p(pair.rate * math.expm1(epsilon))
         total += count * epsilon
     return Bound(total, math.inf)

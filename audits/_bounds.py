@@ -1,4 +1,4 @@
-"""From the errors of a test to lower bounds on mu and epsilon, and to p-values of a claim.
+"""From the errors of a test to lower bounds on epsilon of any mechanism, and to p-values of an (epsilon, delta) claim.
 
 Every bound here rests on the same three conditions, and is void without them:
 
@@ -9,30 +9,29 @@ Every bound here rests on the same three conditions, and is void without them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincc, betainccinv, betaincinv, expit, ndtr, ndtri
-
-from vflpriv.tradeoff import epsilon_of
+from scipy.special import betaincc, betainccinv, betaincinv, expit
 
 __all__ = [
     "Bound",
     "Errors",
+    "Floats",
+    "balanced",
+    "check_alpha",
+    "check_delta",
     "clopper_pearson_upper",
+    "counts",
     "epsilon_error_rate",
-    "epsilon_from_mu",
     "epsilon_rectangle",
-    "holm",
-    "holm_adjusted",
     "interval",
-    "mu_error_rate",
-    "mu_estimate",
-    "mu_rectangle",
     "p_value_dp",
-    "p_value_gdp",
+    "pooled",
+    "rectangle",
+    "tail",
 ]
 
 Floats = NDArray[np.float64]
@@ -96,7 +95,7 @@ def clopper_pearson_upper(k: int, n: int, alpha: float) -> float:
     0.029513
     """
     _check_count(k, n)
-    _check_alpha(alpha)
+    check_alpha(alpha)
     return float(_upper(k, n, alpha))
 
 
@@ -108,7 +107,7 @@ def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
     """
     alpha = 1 - confidence
     _check_count(k, n)
-    _check_alpha(alpha)
+    check_alpha(alpha)
     low = float(betaincinv(k, n - k + 1, alpha / 2)) if k else 0.0
     return low, float(_upper(k, n, alpha / 2))
 
@@ -120,50 +119,11 @@ def epsilon_rectangle(errors: Errors, delta: float, confidence: float) -> Bound:
     an (epsilon, delta)-DP mechanism has FNR >= 1 - delta - e^eps FPR and FPR >= 1 - delta - e^eps FNR (Kairouz, Oh,
     Viswanath 2015, Thm 2.1); both are solved for epsilon at the corner of the rectangle, so two-sided is free.
     """
-    _check_delta(delta)
-    fpr, fnr = _rectangle(*_counts(errors), confidence)
+    check_delta(delta)
+    fpr, fnr = rectangle(*counts(errors), confidence)
     epsilon = float(_epsilon_of_rates(fpr, fnr, delta))
     upper = {"fpr_upper": float(fpr), "fnr_upper": float(fnr)}
     return Bound(method="rectangle", confidence=confidence, errors=errors, epsilon=epsilon, delta=delta, details=upper)
-
-
-def mu_rectangle(errors: Errors, confidence: float) -> Bound:
-    """A lower bound on mu from two separate error rates: below it no mu makes the mechanism mu-GDP.
-
-    Every test of a mu-GDP mechanism has FNR >= G_mu(FPR) = Phi(-Phi^-1(FPR) - mu) (Dong, Roth, Su 2022), so that
-    mu >= -Phi^-1(FPR) - Phi^-1(FNR), which falls in both rates: at the rectangle's corner it holds with probability
-    `confidence`. A negative value says nothing, hence 0. No assumption on the shape of the mechanism's own curve.
-    """
-    fpr, fnr = _rectangle(*_counts(errors), confidence)
-    upper = {"fpr_upper": float(fpr), "fnr_upper": float(fnr)}
-    mu = float(_mu_of_rates(fpr, fnr))
-    return Bound(method="rectangle", confidence=confidence, errors=errors, mu=mu, details=upper)
-
-
-def mu_error_rate(errors: Errors, confidence: float) -> Bound:
-    """A lower bound on mu from the number of all errors; tighter than `mu_rectangle` when both rates are alike.
-
-    Guarantee: if the mechanism is mu-GDP, the bound exceeds mu with probability at most alpha = 1 - confidence.
-    Proof. Let K of the n = 2N trials be errors, N in each world.
-
-    1. Every test has FPR + FNR >= 2 Phi(-mu/2), since x + G_mu(x) is least at x = Phi(-mu/2). With N trials in each
-       world the mean error probability is pbar = (FPR + FNR) / 2 >= p := Phi(-mu/2), and p <= 1/2.
-    2. K is a sum of n independent coins with mean probability pbar. Shrinking each coin's probability by p / pbar
-       makes P[K <= k] only larger; so take pbar = p. Hoeffding (1956, Thm 4): P[K <= k] <= P[Bin(n, p) <= k] for every
-       whole k <= n p - 1, although the coins of the two worlds differ.
-    3. Let U(k) = max{CP(k), (k + 1) / n} with CP the one-sided Clopper-Pearson bound at alpha. U rises in k, so
-       {U(K) < p} = {K <= k*} for some k*, and U(k*) < p says both k* + 1 < n p, which is Hoeffding's condition, and
-       CP(k*) < p, that is P[Bin(n, p) <= k*] < alpha. With 2.: P[U(K) < p] <= P[Bin(n, p) <= k*] < alpha.
-    4. So with probability 1 - alpha, Phi(-mu/2) = p <= U(K), that is mu >= -2 Phi^-1(U(K)).
-
-    The maximum's second term is the price of Hoeffding's gap n p - 1 < k < n p, where no comparison holds. It costs
-    nothing at confidence >= 3/4: for p <= 1/2 and k >= floor(n p), P[Bin(n, p) <= k] > 1/4 (Greenberg, Mohri 2014, by
-    symmetry), so that CP(k) <= 1/2 at alpha <= 1/4 already satisfies k <= n CP(k) - 1.
-    """
-    rate = _pooled(*_counts(_balanced(errors)), confidence)
-    upper = {"error_upper": float(rate)}
-    mu = float(_mu_of_rates(rate, rate))
-    return Bound(method="error rate", confidence=confidence, errors=errors, mu=mu, details=upper)
 
 
 def epsilon_error_rate(errors: Errors, delta: float, confidence: float) -> Bound:
@@ -172,41 +132,11 @@ def epsilon_error_rate(errors: Errors, delta: float, confidence: float) -> Bound
     As `mu_error_rate`, with p = (1 - delta) / (1 + e^eps) in step 1: the sum of the two inequalities of
     `epsilon_rectangle` is FPR + FNR >= 2 p. Solved for epsilon at U(K): ln((1 - delta - U) / U).
     """
-    _check_delta(delta)
-    rate = _pooled(*_counts(_balanced(errors)), confidence)
+    check_delta(delta)
+    rate = pooled(*counts(balanced(errors)), confidence)
     upper = {"error_upper": float(rate)}
     epsilon = float(_epsilon_of_rates(rate, rate, delta))
     return Bound(method="error rate", confidence=confidence, errors=errors, epsilon=epsilon, delta=delta, details=upper)
-
-
-def mu_estimate(errors: Errors) -> float:
-    """The mu whose best test errs as often as this one did: a point estimate, neither a bound nor unbiased."""
-    # The half error keeps it finite when there is none.
-    rate = (errors.total + 0.5) / (errors.trials + 1)
-    return float(_mu_of_rates(rate, rate))
-
-
-def epsilon_from_mu(mu_lower: float, delta: float, *, gaussian: bool) -> float | None:
-    """Epsilon at `delta` of a lower bound on mu; None unless the mechanism's trade-off curve is Gaussian.
-
-    If the curve is G_m for some m, mu_lower bounds m from below and epsilon rises in m. Of any other curve, mu_lower
-    says that one point of it lies below G_mu, and nothing about epsilon at a small delta: Laplace noise of scale 1 has
-    epsilon = 1 and a point on G_1.03, whose epsilon at delta = 1e-5 is 4.5.
-    """
-    _check_delta(delta)
-    return epsilon_of(mu_lower, delta) if gaussian else None
-
-
-def p_value_gdp(errors: Errors, mu: float) -> float:
-    """The p-value of "the mechanism is mu-GDP": P[Bin(2N, p) <= K] with p = Phi(-mu/2), and 1 where K > 2N p - 1.
-
-    Valid at every level a, P[p-value <= a] <= a: the event is {K <= k} for the largest k with P[Bin(2N, p) <= k] <= a
-    among k <= 2N p - 1, where Hoeffding's comparison holds (`mu_error_rate`, steps 1 and 2). For alpha <= 1/4 it is
-    below alpha exactly when the bound of `mu_error_rate` at confidence 1 - alpha exceeds mu.
-    """
-    if not mu >= 0:
-        raise ValueError(f"Expected mu={mu} >= 0.")
-    return float(_tail(_balanced(errors).total, errors.trials, float(ndtr(-mu / 2))))
 
 
 def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
@@ -214,43 +144,17 @@ def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
 
     Valid at every level, as `p_value_gdp`; the other side of `epsilon_error_rate`.
     """
-    _check_delta(delta)
+    check_delta(delta)
     if not epsilon >= 0:
         raise ValueError(f"Expected epsilon={epsilon} >= 0.")
-    return float(_tail(_balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
+    return float(tail(balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
 
 
-def holm_adjusted(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) adjusted p-values, in the order given: reject at alpha those that are at most alpha.
-
-    The probability of one wrong rejection or more is then at most alpha, however the tests depend on each other.
-
-    >>> [round(p, 3) for p in holm_adjusted([0.01, 0.04, 0.03])]
-    [0.03, 0.06, 0.06]
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    if not np.all((p >= 0) & (p <= 1)):
-        raise ValueError(f"Expected p-values between 0 and 1, found {list(p_values)}.")
-    order = np.argsort(p, kind="stable")
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    return [float(a) for a in adjusted]
-
-
-def holm(p_values: Sequence[float], alpha: float) -> list[bool]:
-    """Which hypotheses Holm's step-down procedure rejects at family-wise error `alpha`, in the order given.
-
-    >>> holm([0.01, 0.04, 0.03], 0.05)
-    [True, False, False]
-    """
-    return [p <= alpha for p in holm_adjusted(p_values)]
-
-
-def _counts(errors: Errors) -> tuple[int, int, int, int]:
+def counts(errors: Errors) -> tuple[int, int, int, int]:
     return errors.false_positives, errors.negatives, errors.false_negatives, errors.positives
 
 
-def _balanced(errors: Errors) -> Errors:
+def balanced(errors: Errors) -> Errors:
     if not errors.balanced:
         raise ValueError(
             f"Expected as many trials in each world, found negatives={errors.negatives} and "
@@ -264,12 +168,12 @@ def _check_count(k: int, n: int) -> None:
         raise ValueError(f"Expected 0 <= errors={k} <= trials={n} and trials >= 1.")
 
 
-def _check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float) -> None:
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
 
 
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
     if not 0 <= delta < 1:
         raise ValueError(f"Expected 0 <= delta={delta:g} < 1.")
 
@@ -283,34 +187,29 @@ def _upper(k: ArrayLike, n: int, alpha: float) -> Floats:
     return np.asarray(np.where(k >= n, 1.0, inner), dtype=np.float64)
 
 
-def _rectangle(
+def rectangle(
     false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
 ) -> tuple[Floats, Floats]:
     """Upper bounds on both rates that hold together with probability `confidence`."""
     alpha = 1 - confidence
-    _check_alpha(alpha)
+    check_alpha(alpha)
     return _upper(false_positives, negatives, alpha / 2), _upper(false_negatives, positives, alpha / 2)
 
 
-def _pooled(
+def pooled(
     false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
 ) -> Floats:
     """U(K) of `mu_error_rate`: the upper bound on the mean error probability of all trials."""
     alpha = 1 - confidence
-    _check_alpha(alpha)
+    check_alpha(alpha)
     k, n = np.asarray(false_positives) + np.asarray(false_negatives), negatives + positives
     return np.asarray(np.maximum(_upper(k, n, alpha), np.minimum(1.0, (k + 1) / n)), dtype=np.float64)
 
 
-def _tail(k: ArrayLike, n: int, p: float) -> Floats:
+def tail(k: ArrayLike, n: int, p: float) -> Floats:
     """P[Bin(n, p) <= k] where k <= n p - 1, and 1 elsewhere."""
     k = np.asarray(k, dtype=np.float64)
     return np.asarray(np.where(k <= n * p - 1, betaincc(k + 1, np.maximum(n - k, 1), p), 1.0), dtype=np.float64)
-
-
-def _mu_of_rates(fpr: ArrayLike, fnr: ArrayLike) -> Floats:
-    # Never abs(): a test worse than guessing says nothing. Adding 0.0 turns -0.0 into 0.0.
-    return np.asarray(np.maximum(0.0, -ndtri(fpr) - ndtri(fnr)) + 0.0, dtype=np.float64)
 
 
 def _epsilon_of_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Floats:

@@ -2,31 +2,36 @@
 
 Every scorer takes replicas whose even numbers live in world 0 and odd ones in world 1, trains them, and gives one score
 (or, to be learned from, one row of features) a replica and adversary. A bound does not rest on the form of a score.
+Log-likelihood ratios of Gaussian releases come with their strengths: what their variance is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from vflpriv.audits._ratios import LikelihoodRatio, squares
 from vflpriv.audits._taps import Tap
 from vflpriv.canaries import Canary
 from vflpriv.ledger import Ledger
 from vflpriv.random import Stream
-from vflpriv.releases import Gaussian
 from vflpriv.seeds import derive
 from vflpriv.systems import System
 from vflpriv.training._noise import NoiseSource
 from vflpriv.views import Adversary
 from vflpriv.wire import Message, Wire
 
-__all__ = ["SCORERS", "LikelihoodRatio", "Request", "for_replicas", "stds"]
+__all__ = ["SCORERS", "Request", "for_replicas", "strength_key"]
 
 _WIDEST = 256
+
+
+def strength_key(name: str) -> str:
+    """Beside an adversary's scores, where the summed squared distances between the worlds are kept."""
+    return f"{name} strength"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,56 +63,16 @@ def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
     return replace(canary, world=torch.tensor(worlds, dtype=torch.int64), blocks=blocks)
 
 
-def stds(ledger: Ledger) -> dict[str, float]:
-    """The noise std of every kind of message that carries Gaussian noise."""
-    return {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
-
-
-class LikelihoodRatio:
-    """Adds up, message by message, the log-likelihood ratio of world 0 to world 1 for an adversary who knows the rest.
-
-    A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
-    state is post-processing of releases. With `rate` nobody knows whether the record was in the batch: both worlds are
-    then mixtures with the mean (a + b)/2 of a round without it. What carries no noise needs no statistics: it is in the
-    ledger as unprotected.
-    """
-
-    def __init__(self, ledger: Ledger, eyes: Sequence[Adversary], devices: int, rate: float | None = None) -> None:
-        self._stds, self._devices, self._rate = stds(ledger), devices, rate
-        self.totals: dict[str, Tensor] = {str(a): torch.zeros(()) for a in eyes}
-        self._eyes = {str(a): a for a in eyes}
-
-    def record(self, message: Message) -> None:
-        if message.kind not in self._stds:
-            return
-        std = self._stds[message.kind]
-        for name, either in message.worlds.items():
-            value = message.tensors[name]
-            gain = self._log(value, either, 0, std) - self._log(value, either, 1, std)
-            for key, adversary in self._eyes.items():
-                if adversary.sees(message, self._devices):
-                    self.totals[key] = self.totals[key].to(gain.device) + gain
-
-    def _log(self, value: Tensor, either: Tensor, world: int, std: float) -> Tensor:
-        """(R,) log-density in one world, up to a constant."""
-        inside = _squares(value - either[:, world]) / (-2 * std**2)
-        if self._rate is None:
-            return inside
-        outside = _squares(value - either.mean(1)) / (-2 * std**2)
-        return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))
-
-
-def _squares(gap: Tensor) -> Tensor:
-    return gap.square().reshape(len(gap), -1).sum(1)
-
-
 def worlds_scores(request: Request) -> dict[str, Tensor]:
     """The likelihood ratio from the means that messages carry in a run with a canary."""
     system, canary = request.system, request.canary
     found = LikelihoodRatio(request.ledger, request.eyes, system.data.devices, canary.rate)
     engine = system.train(request.replicas, canary=for_replicas(canary, [r % 2 for r in request.replicas]))
     engine.run(Wire(found), advance=request.step)
-    return {key: total.expand(len(request.replicas)) for key, total in found.totals.items()}
+    both = dict(found.totals)
+    if canary.rate is None:
+        both |= {strength_key(key): strength for key, strength in found.strengths.items()}
+    return {key: value.expand(len(request.replicas)) for key, value in both.items()}
 
 
 def twin_scores(request: Request) -> dict[str, Tensor]:
@@ -121,15 +86,18 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
     engine = system.train([r for r in request.replicas for _ in (0, 1)], canary=for_replicas(request.canary, worlds))
     tap, device, devices = Tap(engine, twins=True), system.torch_device, system.data.devices
     totals = {str(a): torch.zeros(count, device=device) for a in request.eyes}
+    strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
     for round_ in request.rounds():
         for one in tap.round(round_):
             value, own, other = one.released[0::2], one.noiseless[0::2], one.noiseless[1::2]
-            gain = (_squares(value - other) - _squares(value - own)) / (2 * one.std**2)
+            gain = (squares(value - other) - squares(value - own)) / (2 * one.std**2)
+            apart = squares(own - other) / one.std**2
             for adversary in request.eyes:
                 if one.message is None or adversary.sees(one.message, devices):
                     totals[str(adversary)] += gain
+                    strengths[strength_key(str(adversary))] += apart
         request.done()
-    return {key: total * request.signs(device) for key, total in totals.items()}
+    return {key: total * request.signs(device) for key, total in totals.items()} | strengths
 
 
 def shadow_scores(request: Request) -> dict[str, Tensor]:
@@ -149,7 +117,7 @@ def shadow_scores(request: Request) -> dict[str, Tensor]:
     total = torch.zeros(count, device=system.torch_device)
     for value in engine.top_parameters.values():
         real, first, second = value.flatten(1).unflatten(0, (count, 3)).unbind(1)
-        total += _squares(real - second) - _squares(real - first)
+        total += squares(real - second) - squares(real - first)
     return {str(a): total for a in request.eyes}
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from vflpriv.audits._bounds import Errors, mu_rectangle
+from vflpriv.audits._bounds import Errors, Floats
+from vflpriv.audits._gdp import mu_rectangle
 from vflpriv.seeds import host_generator
 
 __all__ = ["p_value_rectangle", "secret_threshold"]
 
-Floats = NDArray[np.float64]
 _SIMULATED = 40_000
 _CANDIDATES = 200
 

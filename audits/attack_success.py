@@ -1,34 +1,153 @@
-"""How often an attack was right, against how often a blind guess would be."""
+"""How often an attack was right, against a blind guess and against the same adversary without the protocol."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 
-from vflpriv.attempts import LabelGuess
+from vflpriv.attempts import Auxiliary, LabelGuess
 from vflpriv.audits._bounds import interval
+from vflpriv.seeds import derive, host_generator
 
-__all__ = ["Success", "label_success"]
+__all__ = ["Leakage", "Score", "Success", "auc", "draw_auxiliary", "label_success", "leakage", "mean_interval", "score"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """Share of right guesses with its Clopper-Pearson interval, beside the share of the commonest label."""
+    """Share of right guesses with its Clopper-Pearson interval, beside the share of the commonest label.
+
+    `blind` is the share of the same adversary without the protocol, where it has something to go by.
+    """
 
     rate: float
     low: float
     high: float
     chance: float
     guesses: int
+    blind: float | None = None
 
 
-def label_success(guess: LabelGuess, truth: Tensor, *, confidence: float) -> Success:
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One seed: shares of right guesses of the attack, of the commonest label, and of the adversary by itself."""
+
+    success: float
+    chance: float
+    blind: float | None
+    guesses: int
+
+    @property
+    def leakage(self) -> float:
+        """What the protocol adds to what can be guessed without it."""
+        return self.success - max(self.chance, self.blind or 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leakage:
+    """Means over seeds; intervals are Student's over the seeds, trivial ones ([0, 1], [-1, 1]) for a single seed."""
+
+    seeds: int
+    success: float
+    success_low: float
+    success_high: float
+    chance: float
+    blind: float | None
+    leakage: float
+    low: float
+    high: float
+    guesses: int
+
+
+def label_success(
+    guess: LabelGuess,
+    truth: Tensor,
+    *,
+    confidence: float,
+    auxiliary: Auxiliary | None = None,
+    blind: LabelGuess | None = None,
+) -> Success:
     """Score a label guess. Records count as trials, given the one training of replica 0."""
-    labels = truth.index_select(0, guess.records.to(truth.device))
-    right = int((guess.labels[0].to(truth.device) == labels).sum())
-    count = len(labels)
-    low, high = interval(right, count, confidence)
-    chance = float(torch.bincount(labels).max()) / count
-    return Success(rate=right / count, low=low, high=high, chance=chance, guesses=count)
+    one = score(guess, truth, auxiliary=auxiliary, blind=blind)
+    low, high = interval(round(one.success * one.guesses), one.guesses, confidence)
+    return Success(rate=one.success, low=low, high=high, chance=one.chance, guesses=one.guesses, blind=one.blind)
+
+
+def score(
+    guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None, blind: LabelGuess | None = None
+) -> Score:
+    """Replica 0's guesses against the truth, on the records the attack speaks of and was not given the label of."""
+    known = truth.new_empty(0) if auxiliary is None else auxiliary.records
+    fresh = ~torch.isin(guess.records, known.to(guess.records.device))
+    records = guess.records[fresh].to(truth.device)
+    labels = truth.index_select(0, records)
+    right = (guess.labels[0][fresh].to(truth.device) == labels).to(torch.float64).mean()
+    alone = None
+    if blind is not None:
+        table = torch.full_like(truth, -1)
+        table[blind.records.to(truth.device)] = blind.labels[0].to(truth.device)
+        alone = float((table.index_select(0, records) == labels).to(torch.float64).mean())
+    chance = float(torch.bincount(labels).max()) / len(labels)
+    return Score(success=float(right), chance=chance, blind=alone, guesses=len(labels))
+
+
+def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
+    """The seeds' scores together."""
+    success, low, high = mean_interval([s.success for s in scores], confidence, (0.0, 1.0))
+    beyond = mean_interval([s.leakage for s in scores], confidence, (-1.0, 1.0))
+    blind = [s.blind for s in scores if s.blind is not None]
+    return Leakage(
+        seeds=len(scores),
+        success=success,
+        success_low=low,
+        success_high=high,
+        chance=sum(s.chance for s in scores) / len(scores),
+        blind=sum(blind) / len(blind) if blind else None,
+        leakage=beyond[0],
+        low=beyond[1],
+        high=beyond[2],
+        guesses=min(s.guesses for s in scores),
+    )
+
+
+def mean_interval(
+    values: Sequence[float], confidence: float, limits: tuple[float, float]
+) -> tuple[float, float, float]:
+    """The mean and Student's interval for it, within the limits; one value alone bounds nothing.
+
+    >>> [round(x, 3) for x in mean_interval([0.4, 0.5, 0.6], 0.95, (0.0, 1.0))]
+    [0.5, 0.252, 0.748]
+    """
+    count, mean = len(values), sum(values) / len(values)
+    if count == 1:
+        return mean, *limits
+    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1))
+    reach = float(student.ppf(0.5 + confidence / 2, count - 1)) * spread / math.sqrt(count)
+    return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
+
+
+def auc(guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None) -> float:
+    """The chance that a record of label 1 scores higher than one of label 0; ties count half."""
+    assert guess.scores is not None
+    known = truth.new_empty(0) if auxiliary is None else auxiliary.records
+    fresh = ~torch.isin(guess.records, known)
+    labels, scores = truth.index_select(0, guess.records[fresh]), guess.scores[0][fresh]
+    zeros, ones = scores[labels == 0].sort().values, scores[labels == 1]
+    below, up_to = torch.searchsorted(zeros, ones), torch.searchsorted(zeros, ones, right=True)
+    return float((below + up_to).to(torch.float64).mean() / (2 * len(zeros)))
+
+
+def draw_auxiliary(truth: Tensor, classes: int, *, per_class: int, seed: int, replica: int = 0) -> Auxiliary:
+    """The labels of a few records of each class, as many as there are if there are fewer."""
+    generator = host_generator(seed, "auxiliary", replica)
+    chosen: list[int] = []
+    for label in range(classes):
+        among = (truth == label).nonzero().flatten().cpu().numpy()
+        chosen += generator.permutation(among)[:per_class].tolist()
+    records = torch.tensor(sorted(chosen), dtype=torch.int64, device=truth.device)
+    coins = derive(seed, "attack", replica) >> 1
+    return Auxiliary(records=records, labels=truth.index_select(0, records), seed=coins)

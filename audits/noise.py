@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits._bounds import holm_adjusted
+from vflpriv.audits._holm import holm_adjusted
 from vflpriv.audits._noise_tests import anderson_darling, distinct_pairs, like_pairs, scale
 from vflpriv.audits._public import Sample, public
-from vflpriv.audits._scores import stds
+from vflpriv.audits._ratios import noise_stds
 from vflpriv.audits._taps import Leaving, Tap
 from vflpriv.audits._trials import one_thread
 from vflpriv.registry import register
@@ -89,7 +89,7 @@ class NoiseAudit:
         `confidence` is the interval's. A test fails at a family-wise error of 1 in 1000: wrong noise is never a close
         call, and a false alarm would void a whole report.
         """
-        declared = stds(system.ledger)
+        declared = noise_stds(system.ledger)
         if not declared:
             return []
         rounds = min(system.schedule.rounds, self.most_rounds)

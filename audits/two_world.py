@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits._bounds import Errors
+from vflpriv.audits._bounds import Floats
 from vflpriv.audits._canaries import REACH, most_exposed, plan
 from vflpriv.audits._learned import discriminant
 from vflpriv.audits._methods import canary_unit, method_of, threshold_of
-from vflpriv.audits._scores import SCORERS, Request
+from vflpriv.audits._scores import SCORERS, Request, strength_key
+from vflpriv.audits._sequential import look_times
 from vflpriv.audits._trials import TrialStore, side_by_side
+from vflpriv.audits._world_trials import Trials
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.errors import VflprivError
 from vflpriv.ledger import Reading
@@ -24,56 +25,57 @@ from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
-__all__ = ["Trials", "TwoWorldAudit"]
+__all__ = ["TwoWorldAudit"]
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
 _LEARNING = 256
-Floats = NDArray[np.float64]
+Shard = Mapping[str, Tensor]
+Stop = Callable[[Mapping[Adversary, Trials]], bool]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Trials:
-    """The scores of both worlds through one view. Above the threshold says world 0; it was fixed in advance."""
+class _Plan:
+    """Trainings with one canary that one method scores: `eyes` are the views as they were asked for, and in full."""
 
-    adversary: Adversary
+    system: System
     canary: Canary
-    scores: tuple[Floats, Floats]
-    method: str = "likelihood ratio"
-    threshold: float = 0.0
+    method: str
+    reach: float
+    eyes: Mapping[Adversary, Adversary]
+    threshold: float
 
     @property
-    def unit(self) -> Unit:
-        """What the canary changes."""
-        return self.canary.unit
+    def key(self) -> str:
+        """What its scores are kept under."""
+        canary, views = self.canary, "+".join(map(str, self.eyes.values()))
+        what = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
+        return f"{self.system.fingerprint()}/{self.method}/{self.reach:g}/{what}/{views}/strength"
 
-    @property
-    def exact(self) -> bool:
-        """Whether a score is N(±μ²/2, μ²) in a sound engine: gaps at the clip are the same in every trial."""
-        return self.canary.at_clip and self.method == "likelihood ratio"
+    def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
+        """The trials of these shards by view, scored by what was learned on others."""
+        found = {}
+        for actual in dict.fromkeys(self.eyes.values()):
+            scores, key = _joined(shards, str(actual)), strength_key(str(actual))
+            if learned_on:
+                features = _joined(learned_on, str(actual))
+                weights, offset = discriminant(features[0::2], features[1::2])
+                scores = np.asarray(scores @ weights + offset, dtype=np.float64)
+            found[str(actual)] = Trials(
+                adversary=actual,
+                canary=self.canary,
+                scores=(scores[0::2], scores[1::2]),
+                strengths=_joined(shards, key) if key in shards[0] else np.zeros(0),
+                looks=looks,
+                method=self.method,
+                threshold=self.threshold,
+            )
+        return found
 
-    @property
-    def one_sided(self) -> bool:
-        """Whether the threshold lies far out, so that the two error rates are nothing alike."""
-        return self.threshold != 0.0
 
-    @property
-    def errors(self) -> Errors:
-        inside, outside = self.scores
-        return Errors(
-            false_positives=int((outside > self.threshold).sum()),
-            negatives=len(outside),
-            false_negatives=int((inside <= self.threshold).sum()),
-            positives=len(inside),
-        )
-
-    def curve(self, points: int = 41) -> list[tuple[float, float]]:
-        """Observed (false-positive, false-negative) rates over thresholds: for the eye, no bound is taken from it."""
-        inside, outside = (np.sort(s) for s in self.scores)
-        thresholds = np.quantile(np.concatenate(self.scores), np.linspace(0, 1, points))
-        fpr = 1 - np.searchsorted(outside, thresholds, side="right") / len(outside)
-        fnr = np.searchsorted(inside, thresholds, side="right") / len(inside)
-        return [(float(a), float(b)) for a, b in zip(fpr, fnr, strict=True)]
+def _joined(shards: Sequence[Shard], key: str) -> Floats:
+    joined: Floats = torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
+    return joined
 
 
 @register("audit")
@@ -116,10 +118,13 @@ class TwoWorldAudit:
         confidence: float = 0.95,
         reach: float = REACH,
         advance: Callable[[int], None] | None = None,
+        stop: Stop | None = None,
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
         Views that are scored by the same method share their trainings. `advance` is told the replica-rounds done.
+        `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
+        are those of a test that may be stopped at any look.
         """
         methods = {a: method_of(system, a, unit, kind) for a in adversaries}
         for adversary, method in methods.items():
@@ -128,10 +133,11 @@ class TwoWorldAudit:
         found: dict[Adversary, Trials] = {}
         for name in dict.fromkeys(m.name for m in methods.values()):
             same = [a for a in adversaries if methods[a].name == name]
-            found |= self._together(system, same, kind, unit, name, trials, confidence, reach, advance)
+            one = self._plan(system, same, kind, unit, name, trials, confidence, reach)
+            found |= self._together(one, trials, advance, stop)
         return {a: found[a] for a in adversaries}
 
-    def _together(
+    def _plan(
         self,
         system: System,
         adversaries: Sequence[Adversary],
@@ -141,8 +147,7 @@ class TwoWorldAudit:
         trials: int,
         confidence: float,
         reach: float,
-        advance: Callable[[int], None] | None,
-    ) -> dict[Adversary, Trials]:
+    ) -> _Plan:
         ledger = system.ledger
         seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
         what = canary_unit(ledger, unit, kind)
@@ -150,41 +155,45 @@ class TwoWorldAudit:
         rate = system.schedule.rate if method == "secret batches" else None
         canary = plan(system, kind, record, self.store, unit=what, rate=rate, reach=reach)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
-        learning = _learning(method, trials)
-
-        def shard(replicas: range) -> dict[str, Tensor]:
-            return self._shard(system, canary, list(eyes.values()), f"{method}/{reach:g}", replicas, advance)
-
-        shards = side_by_side(shard, _shards(system, trials + learning), system.torch_device)
         threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
-        result = {}
-        for asked, actual in eyes.items():
-            scores = torch.cat([shard[str(actual)] for shard in shards]).to(torch.float64).numpy()
-            if learning:
-                scores = _learned(scores, 2 * trials)
-            both = (scores[0::2], scores[1::2])
-            result[asked] = Trials(adversary=actual, canary=canary, scores=both, method=method, threshold=threshold)
+        return _Plan(system=system, canary=canary, method=method, reach=reach, eyes=eyes, threshold=threshold)
+
+    def _together(
+        self, one: _Plan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
+    ) -> dict[Adversary, Trials]:
+        def train(done: int, until: int) -> list[Shard]:
+            ranges = _shards(one.system, done, until)
+            return list(side_by_side(lambda r: self._shard(one, r, advance), ranges, one.system.torch_device))
+
+        # A score is learned on trials of its own, with numbers beyond those that are tested.
+        learned_on = train(trials, trials + _learning(one.method, trials))
+        result: dict[Adversary, Trials] = {}
+        shards: list[Shard] = []
+        times, done = (look_times(trials) if stop is not None else (trials,)), 0
+        for place, until in enumerate(times):
+            shards += train(done, until)
+            looks, done = times[: place + 1] if stop is not None else (), until
+            found = one.trials(shards, learned_on, looks)
+            result = {asked: found[str(actual)] for asked, actual in one.eyes.items()}
+            if stop is not None and stop(result):
+                break
+        if advance is not None and done < trials:
+            advance(2 * (trials - done) * one.system.schedule.rounds)
         return result
 
-    def _shard(
-        self,
-        system: System,
-        canary: Canary,
-        eyes: Sequence[Adversary],
-        method: str,
-        replicas: range,
-        advance: Callable[[int], None] | None,
-    ) -> dict[str, Tensor]:
-        what = f"{method}/{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
-        key = f"{system.fingerprint()}/{what}/{'+'.join(map(str, eyes))}/{replicas}"
+    def _shard(self, one: _Plan, replicas: range, advance: Callable[[int], None] | None) -> Shard:
+        key, system = f"{one.key}/{replicas}", one.system
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
                 advance(system.schedule.rounds * len(replicas))
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        request = Request(system=system, ledger=system.ledger, canary=canary, eyes=eyes, replicas=replicas, step=step)
-        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[method.split("/")[0]](request).items()}
+        eyes = list(dict.fromkeys(one.eyes.values()))
+        request = Request(
+            system=system, ledger=system.ledger, canary=one.canary, eyes=eyes, replicas=replicas, step=step
+        )
+        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[one.method](request).items()}
         self.store.save(key, shard)
         return shard
 
@@ -194,14 +203,8 @@ def _learning(method: str, trials: int) -> int:
     return min(trials, _LEARNING) if method == "learned" else 0
 
 
-def _learned(features: Floats, tested: int) -> Floats:
-    """Scores of the first `tested` rows, learned from the others."""
-    weights, offset = discriminant(features[tested::2], features[tested + 1 :: 2])
-    return np.asarray(features[:tested] @ weights + offset, dtype=np.float64)
-
-
-def _shards(system: System, trials: int) -> list[range]:
-    """Replica numbers, an even count a shard: even ones live in world 0, odd ones in world 1."""
+def _shards(system: System, done: int, until: int) -> list[range]:
+    """Replica numbers of the trials from `done` to `until` in each world; even ones live in world 0, odd in world 1."""
     room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
     size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
-    return [range(start, min(start + size, 2 * trials)) for start in range(0, 2 * trials, size)]
+    return [range(start, min(start + size, 2 * until)) for start in range(2 * done, 2 * until, size)]

@@ -10,7 +10,7 @@ from vflpriv.audits._bounds import Errors
 from vflpriv.budgets import Budget
 from vflpriv.claims import Claim
 from vflpriv.formatting import confidence, delta, epsilon, exact, mu, p_value
-from vflpriv.verdicts import Verdict, Word
+from vflpriv.verdicts import MIN_TRIALS, Verdict, Word
 from vflpriv.views import Adversary
 
 __all__ = ["ClaimTest", "judge"]
@@ -21,21 +21,29 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimTest:
-    """One two-world test of a claim.
+    """One test of a claim, in two worlds or in one run.
 
     `mu_lower` is this test's own lower bound at confidence 1 - alpha, `p_value` the claim's under this test (of
     `p_value_gdp`); `rejected` says whether Holm's procedure over *all* tests of the report rejects the claim by it.
     `epsilon_lower` is given where the claim is (epsilon, delta) of a mechanism whose curve is not Gaussian: then the
-    p-value is that of `p_value_dp`, and epsilon is compared instead of mu.
+    p-value is that of `p_value_dp`, and epsilon is compared instead of mu. A test in
+    one run has no `errors` of two worlds, but a number of `guesses` and a `setting` in words.
     """
 
     canary: str
     adversary: Adversary
-    errors: Errors
+    errors: Errors | None
     mu_lower: float
     p_value: float
     rejected: bool
     epsilon_lower: float | None = None
+    setting: str = ""
+    guesses: int = 0
+
+    @property
+    def trials(self) -> int:
+        """Trials in the world that has fewer, or guesses of a test in one run."""
+        return self.guesses if self.errors is None else min(self.errors.positives, self.errors.negatives)
 
     @property
     def lower(self) -> float:
@@ -58,13 +66,15 @@ def judge(
     premises: Sequence[str] = (),
     facts: Sequence[str] = (),
     not_applicable: str | None = None,
+    min_trials: int = MIN_TRIALS,
 ) -> Verdict:
     """What can be said of a claim.
 
     * not applicable: the question does not arise, for the reason given;
     * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim),
       or the sensitivity search found a witness beyond the bound that the guarantee rests on, or another premise of
-      its proof does not hold in the run (`premises`, a sentence each);
+      its proof does not hold in the run (`premises`, a sentence each). A test with fewer than `min_trials` in a world
+      never refutes: its p-value is valid, but one lucky handful is no evidence to publish;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
 
@@ -77,10 +87,11 @@ def judge(
         raise ValueError(f"Expected a budget at the claim's delta={claim.delta:g}, found delta={accounted.delta:g}.")
     if not_applicable is not None:
         return Verdict(Word.NOT_APPLICABLE, not_applicable)
-    found = [_refutation(claim, tests, alpha), _broken(sensitivity_broken), *premises]
+    enough = [test for test in tests if test.trials >= min_trials]
+    found = [_refutation(claim, enough, alpha), _broken(sensitivity_broken), *premises]
     if any(found):
         return Verdict(Word.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
-    tested = _tested(claim, tests, alpha)
+    tested = _tested(claim, enough, alpha) if enough or not tests else _too_few(tests, min_trials)
     if accounted is None:
         return Verdict(Word.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
     if _exceeds(accounted, claim):
@@ -113,8 +124,15 @@ def _scale(test: ClaimTest) -> tuple[str, Callable[[float], str]]:
     return ("μ", mu) if test.epsilon_lower is None else ("ε", epsilon)
 
 
+def _too_few(tests: Sequence[ClaimTest], wanted: int) -> str:
+    most = max(test.trials for test in tests)
+    return f"there were too few trials to judge: {most} in each world, at least {wanted} are wanted"
+
+
 def _setting(test: ClaimTest) -> str:
     errors = test.errors
+    if errors is None:
+        return test.setting
     trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
     wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
     return f"{test.canary} canary, view {test.adversary}, {wrong} in {trials}"
@@ -135,8 +153,10 @@ def _tested(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str:
 
 
 def _exceeds(budget: Budget, claim: Claim) -> bool:
-    # Where the curve is Gaussian, mu is the whole of it; elsewhere epsilon can only be compared at the claim's delta.
-    upper, claimed = (budget.upper, claim.epsilon) if budget.mu is None else (budget.mu, claim.mu)
+    # Where the curve is Gaussian, mu is the whole of it; elsewhere, and against a claim of pure epsilon, which no
+    # Gaussian curve keeps, epsilon can only be compared at the claim's delta.
+    pure = budget.mu is None or claim.delta == 0
+    upper, claimed = (budget.upper, claim.epsilon) if pure else (budget.mu or 0.0, claim.mu)
     return upper > claimed * (1 + _TOLERANCE)
 
 

@@ -107,6 +107,42 @@ def test_secret_poisson_batches_are_sampled_and_secret_shuffled_ones_are_not():
     assert any("not Poisson" in note for note in shuffled.assumptions)
 
 
+def test_releases_that_share_a_secret_batch_are_one_release():
+    found = exposure("model", Unit.LABEL, server_update="dp-sgd", server_noise_std=0.5, schedule="poisson")
+    (event,) = found.events
+    assert event.kind == "zo-scalar + server-update"
+    assert event.sampling is not None
+    assert event.count == T
+    _, settings, _ = dpzv(server_update="dp-sgd", server_noise_std=0.5, schedule="poisson")
+    assert event.sensitivity == pytest.approx(math.hypot(20 / B / settings.noise_std, 2 / B / 0.5))
+
+
+def test_noises_that_cannot_be_joined_are_counted_as_known():
+    from vflpriv.amplification import Sampled, join
+    from vflpriv.releases import Gaussian, Laplace
+
+    early, late = np.arange(6) < 4, np.arange(6) >= 2
+    one = Sampled(kind="a", noise=Gaussian(1.0), sensitivity=1.0, seen=False, rounds=early)
+    two = Sampled(kind="b", noise=Laplace(1.0), sensitivity=1.0, seen=False, rounds=late)
+    terms, rest = join([one, two], "poisson", 0.1, 3)
+    assert sorted((t.kind, int(t.counts[0])) for t in terms) == [("a", 2), ("b", 2)]
+    assert sorted((r.kind, rounds.tolist()) for r, rounds in rest) == [
+        ("a", (early & late).tolist()),
+        ("b", (early & late).tolist()),
+    ]
+    seen = Sampled(kind="c", noise=Gaussian(1.0), sensitivity=1.0, seen=True, rounds=early)
+    ((joint,), nothing) = join([one, seen], "poisson", 0.1, 3)
+    assert nothing == []
+    assert joint.sampling is not None
+    assert joint.sampling.scheme == "poisson-seen"
+
+
+def test_state_that_leaks_undoes_the_secrecy_of_batches():
+    found = exposure("outsider", Unit.LABEL, reading=Reading.RIGOROUS, schedule="poisson")
+    assert all(e.sampling is None for e in found.events)
+    assert any("may show who took part" in note for note in found.assumptions)
+
+
 def test_full_batches_make_the_published_noise_exactly_right_for_all_devices():
     found = exposure("devices(all)", schedule="full", server_update="joint")
     assert [e.count for e in found.events] == [T]
@@ -183,3 +219,13 @@ def test_the_worst_device_is_found_under_any_noise():
         )
         ledger = Ledger(schedule=schedule, releases=(release,))
         assert str(ledger.exposure(Adversary.parse("device"), Unit.LABEL).adversary) == "device(3)"
+
+
+def test_a_device_reads_what_rounds_without_it_moved():
+    """One device alone has no smaller proven budget than all of them; the papers count its own rounds."""
+    ledger = dpzv(server_update="joint")[0]
+    one, everyone = (Adversary.parse(text) for text in ("device(0)", "devices(all)"))
+    assert ledger.exposure(one, Unit.RECORD).mu == ledger.exposure(everyone, Unit.RECORD).mu
+    papers = ledger.exposure(one, Unit.RECORD, reading=Reading.PAPER)
+    assert papers.mu < ledger.exposure(one, Unit.RECORD).mu
+    assert any("although later ones read" in note for note in papers.assumptions)

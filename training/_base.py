@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.canaries import Canary
+from vflpriv.canaries import Canaries, Canary
 from vflpriv.claims import Claim, SuccessClaim
+from vflpriv.conducts import Conduct
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Ledger
@@ -19,13 +21,17 @@ from vflpriv.parties import SERVER, Party, device
 from vflpriv.random import Stream
 from vflpriv.releases import Release
 from vflpriv.schedules import Activation, Schedule
+from vflpriv.training._bank import Bank
+from vflpriv.training._blocks import start
 from vflpriv.training._labels import protected
+from vflpriv.training._malicious import Amplifier
 from vflpriv.training._mechanisms import Mechanism
 from vflpriv.training._models import Mlp, Model
 from vflpriv.training._parts import check_choice, check_models, device_models, embedding_width
 from vflpriv.training._settings import EngineSettings
 from vflpriv.training._targets import posterior
-from vflpriv.wire import Message, Wire
+from vflpriv.views import Belongings
+from vflpriv.wire import Message, Shift, Wire
 
 __all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
 
@@ -34,11 +40,12 @@ _TOGETHER = 1024
 
 @dataclass(frozen=True)
 class Payload:
-    """What a party puts on the wire; `worlds` as in `Message`."""
+    """What a party puts on the wire; `worlds` and `shifts` as in `Message`."""
 
     kind: str
     tensors: Mapping[str, Tensor]
     worlds: Mapping[str, Tensor] = field(default_factory=dict)
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,10 @@ class Engine(ABC):
     label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
     bottoms: ClassVar[tuple[str, ...] | None] = None
     """The bottom models it can train; all if None."""
+    bank: Bank
+    """The devices' models; `setup` makes it."""
+    many_canaries: ClassVar[bool] = False
+    """Whether it says how each of many canaries moves what it releases."""
 
     def __init__(
         self,
@@ -82,7 +93,8 @@ class Engine(ABC):
         seed: int,
         replicas: Sequence[int] = (0,),
         torch_device: torch.device | None = None,
-        canary: Canary | None = None,
+        canary: Canary | Canaries | None = None,
+        conducts: Mapping[int, Conduct] | None = None,
     ) -> None:
         self.torch_device = torch_device or torch.device("cpu")
         self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
@@ -97,6 +109,8 @@ class Engine(ABC):
             evidence = None if settings.targets == "likeliest" else mechanism.evidence(observed)
             self.data = self.data.with_labels(observed.argmax(-1), evidence)
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
+        self.conducts = dict(conducts or {})
+        self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
         self.setup()
 
     # What a variant declares ---------------------------------------------------------------------------------------
@@ -236,21 +250,55 @@ class Engine(ABC):
         start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
         records = self._order[start : start + size]
         members = self.schedule.members(round_)
-        sent = self.uplinks(round_, members, records)
+        sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
         uplinks = {m: _send(wire, round_, device(m), SERVER, payload, records) for m, payload in sent.items()}
         for m, asked in self.questions(round_).items():
             _send(wire, round_, SERVER, device(m), Payload("refresh-request", {}), asked)
             self.receive(m, asked, _send(wire, round_, device(m), SERVER, self.answer(round_, m, asked), asked))
         answers = self.serve(round_, records, uplinks)
         replies = {m: _send(wire, round_, SERVER, device(m), payload, records) for m, payload in answers.items()}
+        cheating = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
+        for m, amplifier in cheating.items():
+            amplifier.before(self.bank.parameters[m])
         self.updates(round_, records, replies)
+        for m, amplifier in cheating.items():
+            amplifier.after(self.bank.parameters[m])
+
+    def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
+        """What device m really sends."""
+        conduct = self.conducts.get(m)
+        if conduct is None or conduct.forge is None:
+            return payload
+        return Payload(payload.kind, conduct.forge(round_, records, payload.tensors), payload.worlds)
+
+    def belongings(self, m: int) -> Belongings:
+        """What device m holds of its own by now, copied: nothing else of the run hangs on it."""
+        model = self.bank.models[m]
+        return Belongings(
+            features=self.data.blocks[m].flatten(1).clone(),
+            apply=model.apply,
+            initial=start(model, self.stream("init"), m),
+            trained={name: value.clone() for name, value in self.bank.parameters[m].items()},
+            conduct=self.conducts[m].name if m in self.conducts else "honest",
+        )
 
     def canary_position(self, round_: int) -> int | None:
         """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
-        if self.canary is None:
+        if not isinstance(self.canary, Canary):
             return None
         place = (self.schedule.batch(round_) == self.canary.record).nonzero()[0]
         return int(place[0]) if len(place) else None
+
+    def canary_positions(self, round_: int) -> tuple[Tensor, Tensor] | None:
+        """Where canaries stand in this round's batch, and their numbers, if there are many and some are in it."""
+        if not isinstance(self.canary, Canaries):
+            return None
+        batch = self.schedule.batch(round_)
+        _, places, numbers = np.intersect1d(batch, self.canary.records, assume_unique=True, return_indices=True)
+        if not len(places):
+            return None
+        device = self.torch_device
+        return torch.from_numpy(places).to(device), torch.from_numpy(numbers).to(device)
 
     @torch.no_grad()
     def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
@@ -280,5 +328,6 @@ def _send(
         tensors=payload.tensors,
         records=records,
         worlds=payload.worlds,
+        shifts=payload.shifts,
     )
     return wire.send(message).tensors

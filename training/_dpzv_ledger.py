@@ -44,13 +44,15 @@ def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
     """Scalars down, embeddings up, and what becomes of the server's model."""
     every = np.ones(schedule.rounds, dtype=np.bool_)
     scalar = _scalar(settings, schedule)
+    sound = settings.server_update not in _UNSOUND
     leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
     down = scalar.describe(
         kind="zo-scalar",
         what="clipped mean loss difference, server to device",
         rounds=every,
         seen_by=_EVERYONE,
-        leak=leak if settings.server_update in _UNSOUND else None,
+        carried=sound,
+        leak=None if sound else leak,
     )
     up = NoNoise(depends_on=_FEATURE_UNITS).describe(
         kind="embedding-pair",

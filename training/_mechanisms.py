@@ -76,6 +76,7 @@ class Mechanism(ABC):
         rounds: NDArray[np.bool_],
         seen_by: frozenset[str],
         reaches_all: bool = False,
+        carried: bool = False,
         leak: StateLeak | None = None,
     ) -> Release:
         """The ledger's entry for what this mechanism lets out."""
@@ -87,6 +88,7 @@ class Mechanism(ABC):
             rounds=rounds,
             seen_by=seen_by,
             reaches_all=reaches_all,
+            carried=carried,
             additive=self.additive,
             leak=leak,
         )

@@ -59,8 +59,8 @@ class EngineSettings(BaseModel):
     label_targets: LabelTargets | None = Field(
         None,
         description="what is trained on of noised labels: the likeliest label, their posterior, or iterative, the "
-        "posterior with the model's prediction as prior (ALIBI's own, for large data); if not given posterior for alibi "
-        "and likeliest for rr",
+        "posterior with the model's prediction as prior (ALIBI's own, for large data); if not given posterior for "
+        "alibi and likeliest for rr",
     )
 
     @field_validator("label_targets")

@@ -14,6 +14,7 @@ from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
 from vflpriv.training._blocks import start
 from vflpriv.training._delays import Refreshes
+from vflpriv.training._downlinks import guarded
 from vflpriv.training._fused import FusedMlp
 from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._neurons import NoisyMlp
@@ -54,6 +55,7 @@ class VaflEngine(Engine):
         self._make_top(devices)
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
         self._neurons = self.stream("noise")
         self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
         # Where all devices send in every round nothing is ever stale, and no table is needed.
@@ -130,7 +132,8 @@ class VaflEngine(Engine):
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         # Of its own memory where most is not sent, so that a recorded message does not keep the rest.
         own = {m: by_held[:, m].contiguous() if self.stale else by_held[:, m] for m in uplinks}
-        return {m: Payload(kind, {"gradient": gradient}) for m, gradient in own.items()}  # eq. (2b)
+        sent = {m: guarded(self.settings, g, self.server_noise, round_, m) for m, g in own.items()}
+        return {m: Payload(kind, {"gradient": gradient}) for m, gradient in sent.items()}  # eq. (2b)
 
     def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Tensor:
         """(R, devices, B, width): what the server holds of this batch once it has noted what it was sent."""

@@ -13,6 +13,7 @@ from vflpriv.releases import Release
 from vflpriv.schedules import Activation, Schedule
 from vflpriv.training._async import AsyncSettings
 from vflpriv.training._delays import senders
+from vflpriv.training._downlinks import DownlinkSettings
 from vflpriv.training._mechanisms import NoNoise
 from vflpriv.training._settings import TopSettings
 from vflpriv.training._split_ledger import gradient_releases
@@ -22,7 +23,7 @@ from vflpriv.units import Unit
 __all__ = ["TsyncSettings", "VaflBase", "VaflSettings", "claims", "releases"]
 
 
-class VaflBase(UplinkSettings, TopSettings):
+class VaflBase(UplinkSettings, DownlinkSettings, TopSettings):
     """What both kinds of VAFL can be told. Its random neurons are `hidden_noise` and `protection = "embedding"`."""
 
     aggregation: Literal["concat", "sum", "weighted"] = Field(

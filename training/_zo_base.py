@@ -11,13 +11,13 @@ from torch import Tensor
 from vflpriv.data import VerticalData
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine
-from vflpriv.training._blocks import start
+from vflpriv.training._blocks import Sum, start
 from vflpriv.training._directions import Direction, Directions, move_along
 from vflpriv.training._mechanisms import Mechanism
-from vflpriv.training._models import first_replicas
+from vflpriv.training._models import Model, first_replicas
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._parts import embedding_width, server_model
-from vflpriv.training._zo_server import ServerStep
+from vflpriv.training._zo_server import SERVER_UPDATES, ServerStep
 
 __all__ = ["ZoEngine"]
 
@@ -35,31 +35,35 @@ class ZoEngine(Engine):
 
     @classmethod
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        table = 4 * data.records * data.devices * embedding_width(settings, data) if cls.asynchronous else 0
+        width = max(embedding_width(settings, data), data.classes)
+        table = 4 * data.records * data.devices * width if cls.asynchronous else 0
         return super().state_bytes(settings, data) + int(table)
 
     def setup(self) -> None:
-        devices = self.data.devices
-        self.top = server_model(self.settings, self.data)
+        devices, classes = self.data.devices, self.data.classes
+        self.sums = getattr(self.settings, "aggregation", "concat") == "sum"
+        self.width = classes if self.sums else self.embedding
+        self.top: Model = Sum(devices * classes, classes) if self.sums else server_model(self.settings, self.data)
         init = self.stream("init")
-        self.bank = Bank(self.device_models(self.embedding, activate=True), init)
+        self.bank = Bank(self.device_models(self.width, activate=not self.sums), init)
         self.bottom_parameters = self.bank.parameters
         self.top_parameters = start(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
-            shape = (self.data.records, len(self.replicas), devices * self.embedding)
+            shape = (self.data.records, len(self.replicas), devices * self.width)
             self.table = torch.zeros(shape, device=self.torch_device)
 
     def inputs(self, m: int, records: Tensor) -> Tensor:
-        """Device m's rows, flat: (B, …), or (R, B, …) where replicas differ."""
+        """Device m's rows, flat: (B, …), or (R, B, …) where replicas differ or logits are summed."""
         features = self.data.features(m, records)
-        return features.flatten(features.dim() - self.data.blocks[m].dim() + 1)
+        rows = features.flatten(features.dim() - self.data.blocks[m].dim() + 1)
+        # One product a replica: as narrow columns of one wide product equal replicas would differ in their last bits.
+        return rows.expand(len(self.replicas), *rows.shape) if self.sums and rows.dim() == 2 else rows
 
     def columns(self, m: int) -> slice:
         """Where device m's embeddings lie among all."""
-        width = self.embedding
-        return slice(m * width, (m + 1) * width)
+        return slice(m * self.width, (m + 1) * self.width)
 
     def refresh(self, m: int, records: Tensor, embedding: Tensor) -> Tensor:
         """Put device m's embeddings into the table; (R, B, all embeddings) of the batch, the others' stale."""
@@ -83,6 +87,11 @@ class ZoEngine(Engine):
             noise=self.server_noise,
             mechanism=self.server_mechanism,
         )
+
+    def learn(self, rule: str, step: ServerStep) -> None:
+        """The server's own update by this rule; where logits are summed it has no model to update."""
+        if self.top_parameters:
+            SERVER_UPDATES[rule].apply(step)
 
     def move(self, round_: int, m: int, direction: Direction, scalar: Tensor) -> None:
         """w_m -= rate · scalar · u; `scalar` is (R,)."""

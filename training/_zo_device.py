@@ -11,7 +11,7 @@ from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
-from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims
+from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims, pair_kind
 
 __all__ = ["OneSidedEngine"]
 
@@ -44,7 +44,7 @@ class OneSidedEngine(ZoEngine):
         shifted = Shifted(weights, self._direction[m], self.settings.smoothing)
         either = {"embedding": weights, "perturbed": shifted}
         pair = {name: self.mechanism.noiseless(model.apply(w, features)) for name, w in either.items()}
-        return let_out(self, "embedding-pair", round_, m, records, pair)
+        return let_out(self, pair_kind(self.settings), round_, m, records, pair)
 
     def step_device(self, round_: int, m: int, difference: Tensor) -> None:
         """Eq. (3), given f(w + μu) - f(w), (R,)."""

@@ -32,6 +32,7 @@ __all__ = [
     "czofo_releases",
     "loss_claims",
     "no_claims",
+    "pair_kind",
     "zoo_releases",
 ]
 
@@ -41,6 +42,9 @@ _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 class SynZooSettings(UplinkSettings, ZoSettings):
     """Settings of synchronous ZOO-VFL; μ = 1e-3 is the paper's."""
 
+    aggregation: Literal["concat", "sum"] = Field(
+        "concat", description="concatenated embeddings under a server model, or summed logits without one"
+    )
     smoothing: float = Field(1e-3, gt=0, description="μ, the step of the finite difference")
     direction: Literal["sphere", "gaussian"] = Field(
         "sphere", description="uniform on the unit sphere with φ(d) = d, or N(0, I) with φ(d) = 1"
@@ -85,7 +89,12 @@ def loss_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[SuccessCl
     )
 
 
-def zoo_releases(settings: UplinkSettings, schedule: Schedule, *, down: str) -> tuple[Release, ...]:
+def pair_kind(settings: SynZooSettings) -> str:
+    """What a device's two outputs are called on the wire."""
+    return "logit-pair" if settings.aggregation == "sum" else "embedding-pair"
+
+
+def zoo_releases(settings: SynZooSettings, schedule: Schedule, *, down: str) -> tuple[Release, ...]:
     """Two embeddings of each record up, the batch's mean losses (or their difference) down, and the trained models.
 
     Each of the two is clipped and noised for itself, so that together they move by √2 times as much as one. Losses
@@ -100,7 +109,7 @@ def zoo_releases(settings: UplinkSettings, schedule: Schedule, *, down: str) -> 
             seen_by=one.seen_by | {"model"} if noised else one.seen_by,
             leak=None,
         )
-        for one in uplink_releases(settings, schedule, kind="embedding-pair", sent=schedule.active)
+        for one in uplink_releases(settings, schedule, kind=pair_kind(settings), sent=schedule.active)
     )
     units = _LABEL_UNITS if noised else frozenset(Unit)
     return *pairs, *_losses_and_models(schedule, down, "mean losses of the batch", units, units)
@@ -112,7 +121,8 @@ def czofo_releases(settings: CzofoSettings, schedule: Schedule) -> tuple[Release
     The perturbations are added to the embedding that leaves, noise included: they tell nothing more. Back-propagation
     reads raw features, so a device's model carries a record without noise into the rows of all later batches.
     """
-    ups = uplink_releases(settings, schedule, kind="embeddings", sent=schedule.active)
+    kind = "logits" if settings.aggregation == "sum" else "embeddings"
+    ups = uplink_releases(settings, schedule, kind=kind, sent=schedule.active)
     read = _LABEL_UNITS if settings.noise_std > 0 else frozenset(Unit)
     what = "loss differences of each record"
     return *ups, *_losses_and_models(schedule, "loss-differences", what, read, frozenset(Unit))

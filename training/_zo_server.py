@@ -74,6 +74,11 @@ class Losses:
         """(R, 2) cross-entropy of the record at one place under each of two labels."""
         return -self.log_probabilities[:, place][:, list(labels)]
 
+    def at_places(self, places: Tensor, labels: Tensor) -> Tensor:
+        """(R, k, 2) cross-entropy of the records at k places under each of two labels, (k, 2)."""
+        found = self.log_probabilities.index_select(1, places)
+        return -found.gather(-1, labels.expand(len(found), -1, -1))
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServerStep:

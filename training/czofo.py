@@ -15,7 +15,6 @@ from vflpriv.training._outlet import let_out
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import CzofoSettings, czofo_releases, no_claims
-from vflpriv.training._zo_server import SERVER_UPDATES
 
 __all__ = ["Czofo"]
 
@@ -52,15 +51,17 @@ class Czofo(ZoEngine):
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         self._leaves = {name: value.detach().requires_grad_() for name, value in self.bottom_parameters[m].items()}
         self._output = self.mechanism.noiseless(self.bank.models[m].apply(self._leaves, self.inputs(m, records)))
-        out = let_out(self, "embeddings", round_, m, records, {"embedding": self._output.detach()})
+        out = let_out(
+            self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": self._output.detach()}
+        )
         sent = out.tensors["embedding"]
         self._directions = self.embedding_directions(round_, m, len(records))
         perturbed = torch.add(sent.unsqueeze(1), self._directions, alpha=self.settings.smoothing)
-        return Payload("embeddings", {"embedding": sent, "perturbed": perturbed}, out.worlds)
+        return Payload(out.kind, {"embedding": sent, "perturbed": perturbed}, out.worlds)
 
     def embedding_directions(self, round_: int, m: int, batch: int) -> Tensor:
         """(R, n, B, E): for each record n directions over its embedding."""
-        s, width = self.settings, self.embedding
+        s, width = self.settings, self.width
         shape = (s.perturbations, batch, width)
         normals = self._stream.normal(s.perturbations * batch * width, round_, m).unflatten(1, shape)
         return normals if s.direction == "gaussian" else torch.nn.functional.normalize(normals, dim=-1)
@@ -72,12 +73,12 @@ class Czofo(ZoEngine):
         columns, perturbed = self.columns(m), sent["perturbed"]
         several = [step.losses(step.parameters, step.replaced(columns, h)).of(step.labels) for h in perturbed.unbind(1)]
         differences = torch.stack(several, dim=1) - step.plain.unsqueeze(1)
-        SERVER_UPDATES["sgd"].apply(step)
+        self.learn("sgd", step)
         return {m: Payload("loss-differences", {"differences": differences})}
 
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         s = self.settings
-        factor = self.embedding if s.direction == "sphere" else 1
+        factor = self.width if s.direction == "sphere" else 1
         scale = factor / (s.perturbations * s.smoothing * self.schedule.batch_size)
         estimate = torch.einsum("rnb,rnbe->rbe", reply["differences"], self._directions) * scale
         gradient = torch.autograd.grad(self._output, list(self._leaves.values()), estimate)

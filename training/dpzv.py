@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from vflpriv.canaries import Canaries, Canary
 from vflpriv.registry import register
 from vflpriv.training import _dpzv_ledger
 from vflpriv.training._base import Payload
@@ -16,6 +17,7 @@ from vflpriv.training._mechanisms import ScalarMean
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_server import SERVER_UPDATES, Losses
+from vflpriv.wire import Shift
 
 __all__ = ["Dpzv"]
 
@@ -33,6 +35,7 @@ class Dpzv(ZoEngine):
     source = "dpzv-journal.txt Alg. 1"
     settings_type = DpzvSettings
     asynchronous = True
+    many_canaries = True
     settings: DpzvSettings
 
     mechanisms = staticmethod(_dpzv_ledger.mechanisms)
@@ -77,21 +80,24 @@ class Dpzv(ZoEngine):
         )
         differences = (losses[0].of(step.labels) - losses[1].of(step.labels)) / self.settings.smoothing  # eq. (7)
         worlds = self._meet_canary(round_, differences, losses)
+        shifts = self._meet_canaries(round_, differences, losses)
         noiseless = self.mechanism.noiseless(differences) + self._in_secret(round_)
         delta = self.mechanism.release(noiseless, self.noise.scalar(round_))  # eq. (8)
         self.server_update.apply(step, delta)
-        return {m: Payload("zo-scalar", {"delta": delta}, worlds)}
+        return {m: Payload("zo-scalar", {"delta": delta}, worlds, shifts)}
 
     def _meet_canary(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Tensor]:
         """Put the canary's contribution in its place, and return the noiseless scalar in either world, (R, 2)."""
         place = self.canary_position(round_)
+        if not isinstance(self.canary, Canary):
+            return {}
         clip = self.mechanism.clip
-        if self.canary is not None and self.canary.rate is not None:
+        if self.canary.rate is not None:
             if place is not None:
                 differences[:, place] = 0.0  # coins decide, not the schedule
             edge = torch.tensor([[clip, -clip]], device=differences.device) / self.mechanism.batch_size
             return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + edge}
-        if self.canary is None or place is None:
+        if place is None:
             return {}
         labels = self.canary.labels
         if self.canary.at_clip:
@@ -105,10 +111,23 @@ class Dpzv(ZoEngine):
 
     def _in_secret(self, round_: int) -> Tensor | float:
         """What a canary adds whose batches nobody knows: (R,), each replica with a coin of its own."""
-        if self.canary is None or self.canary.rate is None:
+        if not isinstance(self.canary, Canary) or self.canary.rate is None:
             return 0.0
         coin = self.stream("canary").uniform(1, round_)[:, 0] <= self.canary.rate
         return coin * self.canary.sign().to(coin.device) * (self.mechanism.clip / self.mechanism.batch_size)
+
+    def _meet_canaries(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Shift]:
+        """How each canary of the batch moves the noiseless scalar: half its distance between the worlds, either way."""
+        found = self.canary_positions(round_)
+        if not isinstance(self.canary, Canaries) or found is None:
+            return {}
+        places, numbers = found
+        labels = self.canary.labels.to(differences.device).index_select(0, numbers)
+        either = (losses[0].at_places(places, labels) - losses[1].at_places(places, labels)) / self.settings.smoothing
+        either, size = self.mechanism.contributions(either), self.mechanism.batch_size
+        own = self.mechanism.contributions(differences.index_select(1, places))
+        centre = self.mechanism.noiseless(differences) + (either.mean(-1) - own).sum(1) / size
+        return {"delta": Shift(canaries=numbers, centre=centre, halves=(either[..., 0] - either[..., 1]) / (2 * size))}
 
     @torch.no_grad()
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from vflpriv.registry import register
 from vflpriv.training._local import local_steps
-from vflpriv.training._split_ledger import SplitSettings
-from vflpriv.training.split import Split
+from vflpriv.training.split import GradientSettings, Split
 
 __all__ = ["FedBcd", "FedBcdSettings"]
 
 
-class FedBcdSettings(SplitSettings):
+class FedBcdSettings(GradientSettings):
     """Settings of FedBCD."""
 
     local_steps: int = Field(5, ge=1, description="τ, steps of a device with the same gradient of its outputs")

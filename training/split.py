@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from vflpriv.registry import register
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
 from vflpriv.training._blocks import start
+from vflpriv.training._downlinks import DownlinkSettings, guarded
 from vflpriv.training._fused import FusedMlp
 from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._noise import NoiseSource
@@ -20,7 +22,11 @@ from vflpriv.training._split_ledger import SplitSettings, releases
 from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import client_claims, uplink_mechanisms
 
-__all__ = ["Split"]
+__all__ = ["GradientSettings", "Split"]
+
+
+class GradientSettings(SplitSettings, DownlinkSettings):
+    """Settings of split learning, a defence of its gradients included."""
 
 
 @register("engine")
@@ -33,7 +39,7 @@ class Split(Engine):
     name = "split"
     summary = "first-order, synchronous; exact per-record gradients on the downlink"
     source = "vimadmm.txt Alg. 2"
-    settings_type = SplitSettings
+    settings_type: ClassVar[type[SplitSettings]] = GradientSettings
     asynchronous = False
     settings: SplitSettings
 
@@ -53,6 +59,9 @@ class Split(Engine):
         self._velocity: dict[str, Tensor] = {}
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        guard: object = s
+        self._guard = guard if isinstance(guard, DownlinkSettings) else None
+        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
         self._inputs: list[Tensor] = []
         self._leaves: list[dict[str, Tensor]] = []
         self._outputs: list[Tensor] = []
@@ -77,7 +86,10 @@ class Split(Engine):
         rows.requires_grad_()
         (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, records), [rows])  # eq. (16)
         # Every device's logits have the gradient of their sum.
-        parts = [gradient] * len(received) if self.sums else gradient.split(self.embedding, dim=-1)
+        shares = [gradient] if self.sums else gradient.split(self.embedding, dim=-1)
+        if self._guard is not None:
+            shares = [guarded(self._guard, g, self.server_noise, round_, k) for k, g in enumerate(shares)]
+        parts = list(shares) * (len(received) if self.sums else 1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
 

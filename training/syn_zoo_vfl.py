@@ -12,7 +12,6 @@ from vflpriv.registry import register
 from vflpriv.training._base import Payload
 from vflpriv.training._zo_device import OneSidedEngine
 from vflpriv.training._zo_ledger import SynZooSettings, zoo_releases
-from vflpriv.training._zo_server import SERVER_UPDATES
 
 __all__ = ["SynZooVfl"]
 
@@ -44,7 +43,7 @@ class SynZooVfl(OneSidedEngine):
             perturbed = step.losses(step.parameters, step.replaced(self.columns(m), pair["perturbed"]))
             delta = step.mean(perturbed.of(step.labels) - step.plain)  # line 5
             replies[m] = Payload("loss-difference", {"delta": delta})
-        SERVER_UPDATES["zo-one-sided"].apply(step)  # lines 9 and 10
+        self.learn("zo-one-sided", step)  # lines 9 and 10
         return replies
 
     @torch.no_grad()

@@ -13,7 +13,6 @@ from vflpriv.registry import register
 from vflpriv.training._base import Payload
 from vflpriv.training._zo_device import OneSidedEngine
 from vflpriv.training._zo_ledger import ZooSettings, zoo_releases
-from vflpriv.training._zo_server import SERVER_UPDATES
 
 __all__ = ["ZooVfl"]
 
@@ -45,7 +44,7 @@ class ZooVfl(OneSidedEngine):
         step = self.server_step(round_, records, self.refresh(m, records, pair["embedding"]))
         perturbed = step.losses(step.parameters, step.replaced(self.columns(m), pair["perturbed"])).of(step.labels)
         losses = {"loss": step.mean(step.plain), "perturbed": step.mean(perturbed)}
-        SERVER_UPDATES[self.server_update].apply(step)
+        self.learn(self.server_update, step)
         return {m: Payload("losses", losses)}
 
     @torch.no_grad()

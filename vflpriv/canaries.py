@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from vflpriv.data import VerticalData
 
-__all__ = ["Canary", "CanaryKind"]
+__all__ = ["Canaries", "Canary", "CanaryKind"]
 
 
 class CanaryKind(StrEnum):
@@ -89,3 +89,25 @@ def _own(pair: Tensor, world: Tensor) -> Tensor:
     """(R, *shape): of (R or 1, 2, *shape) each replica's value in its own world."""
     every = world.reshape(-1, *(1 for _ in pair.shape[2:]))
     return pair[:, 0] + every * (pair[:, 1] - pair[:, 0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Canaries:
+    """Many records in one run, each in a world of its own: `worlds` is (R, m) of 0 and 1, from fair coins.
+
+    `labels` (m, 2) are each record's label in either world. No record is there twice: a privacy unit holds one coin.
+    """
+
+    records: tuple[int, ...]
+    labels: Tensor
+    worlds: Tensor
+
+    def __post_init__(self) -> None:
+        if len(set(self.records)) != len(self.records):
+            raise ValueError("Expected every canary in a record of its own: one coin a privacy unit.")
+
+    def into(self, data: VerticalData) -> VerticalData:
+        """The data with these canaries in it."""
+        device = data.labels.device
+        labels, worlds = self.labels.to(device), self.worlds.to(device)
+        return data.override(self.records, labels=labels[:, 0] + worlds * (labels[:, 1] - labels[:, 0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vflpriv.tradeoff import epsilon_of, mu_of
+from vflpriv.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
@@ -16,7 +16,8 @@ class Claim:
     """One guarantee: who says it, where, and what it says about which unit under whose eyes.
 
     `mu` is the trade-off curve it promises, `epsilon` what it says at `delta`. A claim in (ε, δ) alone promises, for a
-    Gaussian mechanism, the curve with that ε at that δ.
+    Gaussian mechanism, the curve with that ε at that δ. A claim of pure ε (δ = 0) implies a Gaussian curve, the one
+    that touches its own; whatever refutes that refutes the claim.
     """
 
     key: str
@@ -50,9 +51,9 @@ class Claim:
     def of_epsilon(
         cls, epsilon: float, delta: float, *, key: str, source: str, where: str, statement: str, unit: Unit, view: str
     ) -> Claim:
-        """A claim stated as (ε, δ), δ > 0."""
-        if not 0 < delta < 1:
-            raise ValueError(f"Expected 0 < delta={delta} < 1: a claim with δ = 0 promises no Gaussian curve.")
+        """A claim stated as (ε, δ); with δ = 0, as pure ε."""
+        if not 0 <= delta < 1:
+            raise ValueError(f"Expected 0 <= delta={delta} < 1.")
         return cls(
             key=key,
             source=source,
@@ -62,7 +63,7 @@ class Claim:
             adversary=Adversary.parse(view),
             epsilon=epsilon,
             delta=delta,
-            mu=mu_of(epsilon, delta),
+            mu=mu_of(epsilon, delta) if delta > 0 else mu_of_pure(epsilon),
         )
 
 

@@ -91,6 +91,41 @@ def audit(
 
 
 @app.command()
+def attack(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded matrix if not given.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="INTEGER", help="Trainings of each system.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Attack only the systems with these keys.")] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option("--fail-on", help="Exit code 1 above a limit, such as 'leakage>0.05'.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
+    ] = None,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Try attacks on every system, with and without defences, and write the matrix of what leaks."""
+    from vflpriv.command_attack import run_attacks
+
+    flags: dict[str, Any] = {"seed": _plain(seed), "attack.seeds": _plain(seeds), "device": device}
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    overrides |= dict(_assignment(text) for text in set_ or [])
+    code = run_attacks(
+        config,
+        out=out,
+        overrides=overrides,
+        only=tuple(only or ()),
+        fail_on=tuple(fail_on or ()),
+        formats=_formats(format_),
+        quiet=quiet,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def report(
     path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
@@ -119,6 +154,69 @@ def validate(
     from vflpriv.command_audit import check
 
     check(config)
+
+
+@app.command()
+def account(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of the table; each system's own if not given.")] = None,
+    accountant: Annotated[str | None, typer.Option(help="auto, gdp, rdp or prv.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only the systems with these keys.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field of the configuration.")] = None,
+    curves: Annotated[Path | None, typer.Option(help="Folder for curves: CSV, JSON and PNG.")] = None,
+    view: Annotated[str | None, typer.Option(help="Curves of this view, not of the claims.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Curves of this unit, not of the claims.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """Print the budgets of a configuration without training: all views, all units, claimed beside accounted."""
+    from vflpriv.command_account import run_account
+
+    overrides = {} if accountant is None else {"accountant": accountant}
+    run_account(
+        config,
+        overrides=overrides | dict(_assignment(text) for text in set_ or []),
+        only=tuple(only or ()),
+        delta=delta,
+        format_=format_,
+        curves=curves,
+        view=view,
+        unit=unit,
+    )
+
+
+@app.command()
+def calibrate(
+    epsilon: Annotated[float, typer.Option(help="The ε to keep.")],
+    delta: Annotated[float, typer.Option(help="δ at which ε is read.")],
+    engine: Annotated[str, typer.Option(help="An engine that `vflpriv engines` lists.")],
+    records: Annotated[int, typer.Option(help="Training records, D.")],
+    devices: Annotated[int, typer.Option(help="Devices, M.")],
+    rounds: Annotated[int, typer.Option(help="Rounds, T.")],
+    batch_size: Annotated[int, typer.Option(help="Records in a round, B.")],
+    view: Annotated[str, typer.Option(help="Who looks: device, devices(all), server, outsider, …")] = "device",
+    unit: Annotated[str, typer.Option(help="What is protected: label, record, features, …")] = "record",
+    reading: Annotated[str, typer.Option(help="rigorous, or paper: unnoised state taken as harmless.")] = "rigorous",
+    accountant: Annotated[str, typer.Option(help="auto, gdp, rdp or prv.")] = "auto",
+    field: Annotated[str, typer.Option(help="The setting to find: noise_std, label_noise, …")] = "noise_std",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the engine.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the schedule.")] = 0,
+    format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """Print the least noise that keeps (ε, δ) of a unit under a view, to 0.1 % of ε and on the safe side."""
+    from vflpriv.command_calibrate import Target, run_calibrate
+
+    settings = {"rounds": rounds, "batch_size": batch_size, **dict(_assignment(text) for text in set_ or [])}
+    run_calibrate(
+        Target(epsilon=epsilon, delta=delta, view=view, unit=unit, reading=reading),
+        engine=engine,
+        settings=settings,
+        records=records,
+        devices=devices,
+        seed=seed,
+        field=field,
+        accountant=accountant,
+        format_=format_,
+    )
 
 
 def _lister(kind: str, many: str) -> None:

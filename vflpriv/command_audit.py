@@ -17,7 +17,7 @@ from vflpriv.config import Config, load_config
 from vflpriv.errors import InputError
 from vflpriv.report import Report, read_report, write_atomically
 
-__all__ = ["check", "rerender", "run_audit"]
+__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "writable"]
 
 _TRIALS = "trials"
 
@@ -35,7 +35,7 @@ def run_audit(
 ) -> int:
     """Audit, write the report, print it; the exit code is the report's."""
     config = _selected(load_config(path, overrides), only, trials)
-    _writable(out)
+    writable(out)
     if fresh:
         shutil.rmtree(out / _TRIALS, ignore_errors=True)
     report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
@@ -94,7 +94,7 @@ def _selected(config: Config, only: Sequence[str], trials: object) -> Config:
     return config.model_copy(update={"system": systems})
 
 
-def _writable(out: Path) -> None:
+def writable(out: Path) -> None:
     """Fail before the work, not after it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -119,8 +119,8 @@ def _audit(config: Config, store: Path, command: str, quiet: bool) -> Report:
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
     total = sum(workload(s, c) for s, c in zip(systems, config.system, strict=True))
-    with _bar(quiet) as bar:
-        task = _Task(bar, total)
+    with progress_bar(quiet) as bar:
+        task = Task(bar, total)
         audited = [
             audit_system(system, section, config, store=store, progress=task)
             for system, section in zip(systems, config.system, strict=True)
@@ -129,7 +129,7 @@ def _audit(config: Config, store: Path, command: str, quiet: bool) -> Report:
         return build_report(audited, config, reproduce=command)
 
 
-def _bar(quiet: bool) -> Bar:
+def progress_bar(quiet: bool) -> Bar:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -141,7 +141,7 @@ def _bar(quiet: bool) -> Bar:
     return Bar(*columns, console=Console(stderr=True), transient=True, disable=quiet)
 
 
-class _Task:
+class Task:
     """The one progress bar of an audit."""
 
     def __init__(self, bar: Bar, total: int) -> None:

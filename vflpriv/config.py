@@ -15,14 +15,17 @@ from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim
 from vflpriv.errors import InputError
 from vflpriv.units import Unit
+from vflpriv.verdicts import MIN_TRIALS
 from vflpriv.views import Adversary
 
 __all__ = [
     "EMBEDDED",
+    "AttackConfig",
     "AuditConfig",
     "ClaimConfig",
     "Config",
     "DataConfig",
+    "OneRunConfig",
     "SystemConfig",
     "load_config",
     "parse_settings",
@@ -56,6 +59,19 @@ class DataConfig(_Section):
     )
 
 
+class OneRunConfig(_Section):
+    """Many canaries in one training, each in or out by its own fair coin."""
+
+    canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
+    guesses: int | None = Field(None, ge=1, description="canaries guessed about; decided on a pilot if not given")
+
+    @model_validator(mode="after")
+    def _possible(self) -> OneRunConfig:
+        if self.guesses is not None and self.guesses > self.canaries:
+            raise ValueError(f"guesses <= canaries, found {self.guesses} > {self.canaries}")
+        return self
+
+
 class AuditConfig(_Section):
     """What is done with a system."""
 
@@ -64,6 +80,11 @@ class AuditConfig(_Section):
         400, description="trainings in each world, for every canary or by canary; 0 trains none"
     )
     reach: float = Field(10.0, gt=0, description="how many times the data's range a crafted canary may lie out")
+    min_trials: int = Field(
+        MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
+    )
+    stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
+    one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
     noise: bool = Field(True, description="whether to test the noise that leaves")
@@ -120,6 +141,18 @@ class ClaimConfig(_Section):
         return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **names)
 
 
+class AttackConfig(_Section):
+    """What `vflpriv attack` tries on every system."""
+
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    views: tuple[str, ...] = Field(("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="who looks")
+    seeds: int = Field(5, ge=1, description="trainings of each system, over which intervals are taken")
+    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may be told")
+    defences: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="by name, the engine settings that a defence changes"
+    )
+
+
 class SystemConfig(_Section):
     """One system: an engine with its settings."""
 
@@ -138,6 +171,7 @@ class Config(_Section):
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
+    attack: AttackConfig = AttackConfig()
     system: tuple[SystemConfig, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

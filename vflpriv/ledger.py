@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release
+from vflpriv.amplification import Sampled, join
+from vflpriv.profiles import Event, Sampling, Term, choose, strength
+from vflpriv.releases import Exact, Gaussian, Release
 from vflpriv.schedules import Batching, Schedule
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
 __all__ = ["Event", "Exposure", "Ledger", "Reading", "Sampling"]
+
+
+_SCHEMES = {Batching.POISSON: "poisson", Batching.FIXED: "without-replacement"}
+"""The batchings whose secrecy amplifies."""
+
+_BOUND = "each noise is counted as for the one that meets it most, which bounds them all"
 
 
 class Reading(StrEnum):
@@ -25,39 +33,14 @@ class Reading(StrEnum):
     PAPER = "paper"
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Secret batches that amplify: each record is in a round with probability `rate`, independently.
-
-    `poisson` hides whether a record took part (a noised sum); `poisson-seen` does not (rows of their own).
-    """
-
-    scheme: str
-    rate: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """`count` releases with the same noise, as the worst unit of the protected data meets them.
-
-    `sensitivity` is the distance between the two worlds' noiseless values in a round that the unit takes part in.
-    Without `sampling` the unit takes part in each of the `count` rounds; with it, in each with probability `rate`.
-    """
-
-    kind: str
-    noise: Noise
-    sensitivity: float
-    count: int
-    sampling: Sampling | None = None
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Exposure:
     """What an accountant is given: the events that reach one adversary, for one unit.
 
     `unprotected` names the messages that depend on the unit, reach the adversary and carry no (bounded) noise: any
     of them makes epsilon infinite. `not_applicable` says why the question does not arise.
-    `counts` holds each record's number of rounds before the adversary's eyes, `worst` the record that decides.
+    `counts` holds each record's number of rounds before the adversary's eyes, `squares` its mu² where only plain
+    Gaussian noise meets it, `worst` the record that decides (of several noises, about: the events bound every record).
     """
 
     unit: Unit
@@ -68,6 +51,7 @@ class Exposure:
     unprotected: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     counts: NDArray[np.int64] | None = None
+    squares: NDArray[np.float64] | None = None
     worst: int | None = None
     not_applicable: str | None = None
 
@@ -82,17 +66,7 @@ class Exposure:
         """The exact mu of a Gaussian exposure: the squares of sensitivity / std add."""
         if not self.gaussian:
             raise ValueError("Expected an exposure with a Gaussian trade-off curve.")
-        return math.sqrt(sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in self.events))
-
-
-def _strength(noise: Noise, sensitivity: float) -> float:
-    """How much one release gives away: mu of a Gaussian one, epsilon of any other."""
-    if isinstance(noise, RandomizedResponse):
-        return noise.epsilon
-    width = noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else 0.0
-    if sensitivity == 0:
-        return 0.0
-    return sensitivity / width if width > 0 else math.inf
+        return math.sqrt(sum(e.count * strength(e.noise, e.sensitivity) ** 2 for e in self.events))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,22 +78,44 @@ class Ledger:
     label_holders: frozenset[str] = frozenset({"server"})
     """The adversary kinds that hold the labels themselves."""
 
+    def until(self, rounds: int) -> Ledger:
+        """The ledger of a run that stops after this many rounds."""
+        early = np.arange(self.schedule.rounds) < rounds
+        return replace(self, releases=tuple(replace(r, rounds=r.rounds & early) for r in self.releases))
+
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
-        """What reaches this adversary, for this unit; of several devices the worst one's."""
+        """What reaches this adversary, for this unit; of several devices the worst one's, or a bound on all of them."""
         found = [self._exposure(a, unit, reading) for a in adversary.each(self.schedule.devices)]
-        return max(found, key=_cost)
+        most = max(len(e.unprotected) for e in found)
+        if len(found) == 1 or most:
+            return next(e for e in found if len(e.unprotected) == most)
+        here = np.eye(len(found), dtype=np.int64)
+        events = [(place, event) for place, e in enumerate(found) for event in e.events]
+        choice = choose([Term.of(event, here[place]) for place, event in events])
+        leading = found[choice.leading]
+        if choice.proven or not events:
+            return leading
+        kept = [event for (place, event), chosen in zip(events, choice.of_terms, strict=True) if place == chosen]
+        notes = (*leading.assumptions, f"no device is worst under every noise: {_BOUND}")
+        return replace(leading, adversary=adversary, events=tuple(kept), assumptions=notes)
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)
-        visible = [(r, self._rounds(r, adversary)) for r in self.releases if adversary.kind in r.seen_by]
+        visible = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
         visible = [(r, rounds) for r, rounds in visible if rounds.any() and r.sensitivity.get(unit, 0.0) > 0]
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
         unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
         secret = not adversary.knows_batches and not (adversary.kind == "model" and self._exact_batches)
-        notes = [*self._batch_notes(adversary, secret), *self._leak_notes(protected, unit, reading)]
+        leaks = any(self._leaks(r, unit, reading) for r, _ in protected)
+        notes = [*self._batch_notes(adversary, secret, leaks), *self._leak_notes(protected, unit, reading)]
         notes += [note for r, _ in protected for note in r.notes]
-        counts, worst = self._worst(protected, unit, reading) if unit.per_record else (None, None)
-        events = [e for r, rounds in protected for e in self._events(r, rounds, unit, reading, secret, worst)]
+        notes += [self._carried_note(adversary, reading) for r, _ in protected if r.carried and adversary.is_device]
+        terms = self._terms(protected, unit, reading, amplified=secret and not leaks)
+        choice = choose(terms)
+        if not choice.proven:
+            notes.append(f"no record is worst under every noise: {_BOUND}")
+        chosen = zip(terms, choice.of_terms, strict=True)
+        events = [term.event(place) for term, place in chosen]
         return Exposure(
             unit=unit,
             adversary=adversary,
@@ -128,8 +124,9 @@ class Ledger:
             events=tuple(e for e in events if e.count),
             unprotected=() if reason else unprotected,
             assumptions=tuple(dict.fromkeys(notes)),
-            counts=counts,
-            worst=worst,
+            counts=self._counts(protected) if unit.per_record else None,
+            squares=_squares(terms) if unit.per_record else None,
+            worst=choice.leading if unit.per_record else None,
             not_applicable=reason,
         )
 
@@ -142,27 +139,21 @@ class Ledger:
     def _exact_batches(self) -> bool:
         return self.schedule.batching is Batching.FULL
 
-    def _rounds(self, release: Release, adversary: Adversary) -> NDArray[np.bool_]:
-        if not adversary.is_device or release.reaches_all:
+    def _rounds(self, release: Release, adversary: Adversary, reading: Reading) -> NDArray[np.bool_]:
+        everywhere = release.reaches_all or (release.carried and reading is Reading.RIGOROUS)
+        if not adversary.is_device or everywhere:
             return release.rounds
         return release.rounds & self.schedule.visible(adversary.members(self.schedule.devices))
 
     def _leaks(self, release: Release, unit: Unit, reading: Reading) -> bool:
         return reading is Reading.RIGOROUS and release.leak is not None and unit in release.leak.sensitivity
 
-    def _worst(
-        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
-    ) -> tuple[NDArray[np.int64], int]:
-        """Each record's participations, and the record that gives most away."""
+    def _counts(self, protected: Sequence[tuple[Release, NDArray[np.bool_]]]) -> NDArray[np.int64]:
+        """Each record's participations, of the kind of release it meets most often."""
         counts = np.zeros(self.schedule.records, dtype=np.int64)
-        cost = np.zeros(self.schedule.records)
         for release, rounds in protected:
-            taken = self._participations(release, rounds)
-            counts = np.maximum(counts, taken)
-            cost += taken * _strength(release.noise, release.sensitivity[unit]) ** 2
-            if self._leaks(release, unit, reading) and release.leak is not None:
-                cost += self._after_first(rounds) * _strength(release.noise, release.leak.sensitivity[unit]) ** 2
-        return counts, int(np.argmax(cost))
+            counts = np.maximum(counts, self._participations(release, rounds))
+        return counts
 
     def _participations(self, release: Release, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
         if release.once:
@@ -174,44 +165,62 @@ class Ledger:
         seen = np.concatenate([np.cumsum(rounds[::-1])[::-1], [0, 0]])
         return np.asarray(seen[self.schedule.first_rounds() + 1], dtype=np.int64)
 
-    def _events(
+    def _terms(
         self,
-        release: Release,
-        rounds: NDArray[np.bool_],
+        protected: Sequence[tuple[Release, NDArray[np.bool_]]],
         unit: Unit,
         reading: Reading,
-        secret: bool,
-        worst: int | None,
-    ) -> list[Event]:
-        def event(sensitivity: float, count: int, sampling: Sampling | None = None) -> Event:
-            return Event(
-                kind=release.kind, noise=release.noise, sensitivity=sensitivity, count=count, sampling=sampling
-            )
+        *,
+        amplified: bool,
+    ) -> list[Term]:
+        """How often each record (or the one unit that is not a record) meets the releases, and how hard."""
+        scheme = _SCHEMES.get(self.schedule.batching) if amplified and unit.per_record else None
+        fixed = self.schedule.batching is Batching.FIXED
+        hidden = [(r, rounds) for r, rounds in protected if scheme is not None and not r.once]
+        sampled = [Sampled.of(r, rounds, unit, fixed_size=fixed) for r, rounds in hidden]
+        plain = [(r, rounds) for r, rounds in protected if scheme is None or r.once]
+        joined, rest = join(sampled, scheme or "", self.schedule.rate, self.schedule.records)
+        known = [
+            Term(kind=one.kind, noise=one.noise, sensitivity=one.sensitivity, counts=self.schedule.counts(rounds))
+            for one, rounds in rest
+        ]
+        return [t for r, rounds in plain for t in self._plain_terms(r, rounds, unit, reading)] + joined + known
+
+    def _plain_terms(self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading) -> list[Term]:
+        """Those of one release, whoever is in its batches being known."""
+
+        def term(sensitivity: float, counts: NDArray[np.int64]) -> Term:
+            return Term(kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=counts)
 
         own = release.sensitivity[unit]
-        if worst is None:
-            return [event(own, int(rounds.sum()))]
+        if not unit.per_record:
+            return [term(own, np.array([np.count_nonzero(rounds)], dtype=np.int64))]
         if self._leaks(release, unit, reading) and release.leak is not None:
-            later = int(self._after_first(rounds)[worst])
-            first = int(self.schedule.first_rounds()[worst])
-            at_first = int(first < self.schedule.rounds and rounds[first])
-            return [event(own, at_first), event(release.leak.sensitivity[unit], later)]
-        if secret and self.schedule.batching is Batching.POISSON and not release.once:
-            scheme = "poisson" if release.additive else "poisson-seen"
-            return [event(own, int(rounds.sum()), Sampling(scheme, self.schedule.rate))]
-        return [event(own, int(self._participations(release, rounds)[worst]))]
+            at_first = np.append(rounds, False)[self.schedule.first_rounds()].astype(np.int64)
+            return [term(own, at_first), term(release.leak.sensitivity[unit], self._after_first(rounds))]
+        return [term(own, self._participations(release, rounds))]
 
-    def _batch_notes(self, adversary: Adversary, secret: bool) -> list[str]:
+    def _batch_notes(self, adversary: Adversary, secret: bool, leaks: bool) -> list[str]:
         if self._exact_batches:
             return ["every record is in every round: nothing is sampled"]
         if not secret:
             return [f"{adversary} knows which records were in each batch: no amplification by subsampling"]
+        if leaks:
+            return ["batches are secret, but counted as known: state that moves without noise may show who took part"]
         if self.schedule.batching is Batching.POISSON:
             return [f"batches are secret and Poisson with rate {self.schedule.rate:.6g}"]
+        if self.schedule.batching is Batching.FIXED:
+            rate = f"{self.schedule.batch_size} of {self.schedule.records} records, rate {self.schedule.rate:.6g}"
+            return [f"batches are secret and drawn without replacement, not Poisson: {rate}"]
         return [
             f"batches are secret but {self.schedule.batching}, not Poisson: counted as known, "
             "by the schedule's own participation counts"
         ]
+
+    def _carried_note(self, adversary: Adversary, reading: Reading) -> str:
+        if reading is Reading.PAPER:
+            return f"only rounds that {adversary} takes part in count, although later ones read what the others moved"
+        return f"models that all rounds moved are read in those of {adversary}: all rounds count"
 
     def _leak_notes(
         self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
@@ -231,7 +240,8 @@ def _explain(release: Release, unit: Unit) -> str:
     return f"{release.kind} ({release.what}) {why}"
 
 
-def _cost(exposure: Exposure) -> tuple[float, float]:
-    """Orders exposures of one ledger by what they give away."""
-    given = sum(e.count * _strength(e.noise, e.sensitivity) ** 2 for e in exposure.events)
-    return float(len(exposure.unprotected)), given
+def _squares(terms: Sequence[Term]) -> NDArray[np.float64] | None:
+    """Each record's mu², where nothing but plain Gaussian noise meets it."""
+    if not terms or any(term.scale != "gaussian" for term in terms):
+        return None
+    return np.asarray(sum(term.squares for term in terms))

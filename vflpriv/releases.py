@@ -74,6 +74,8 @@ class Release:
     a round that the unit takes part in; a unit that is absent cannot move this value (or only through other releases).
     `rounds` marks the rounds with such a release; `seen_by` names the adversary kinds before whose eyes it passes,
     a device only in the rounds it takes part in unless `reaches_all`: what it moves is read by everyone later.
+    With `carried` it moves, noised as it is, models that a device's later messages read, whoever took part: rigorously
+    all rounds count for every device; read as papers do, its own.
     """
 
     kind: str
@@ -83,6 +85,7 @@ class Release:
     rounds: NDArray[np.bool_]
     seen_by: frozenset[str]
     reaches_all: bool = False
+    carried: bool = False
     additive: bool = False
     """Whether it is a sum to which an absent record adds nothing, so that secret batches hide who was in them."""
     once: bool = False

@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from vflpriv import formatting
 from vflpriv.plots import importance_svg, participation_svg, tradeoff_svg
-from vflpriv.render_shared import banner, best_attack, headline, why_infinite, worst_word
+from vflpriv.render_shared import banner, best_attack, headline, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["render_html"]
+__all__ = ["environment", "render_html"]
 
 _NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "mu", "p_value", "percent", "ratio", "size")
 _EXITS = {
@@ -32,7 +32,7 @@ def render_html(report: Report) -> str:
     """The page. The same report gives the same bytes."""
     words = [(word, report.count(word)) for word in Word if report.count(word)]
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             report=report,
@@ -46,7 +46,7 @@ def render_html(report: Report) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Autoescape for every value; a name that is missing in the template is an error."""
     environment = Environment(
         loader=PackageLoader("vflpriv", "templates"),
@@ -67,6 +67,7 @@ def _environment() -> Environment:
         "interval": formatting.interval,
         "share": formatting.share,
         "headline": headline,
+        "one_run_sentence": one_run_sentence,
         "tradeoff": _tradeoff,
         "why_infinite": why_infinite,
     }

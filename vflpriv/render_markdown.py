@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, why_infinite
+from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["LIMIT", "escape", "render_markdown"]
+__all__ = ["LIMIT", "escape", "render_markdown", "table"]
 
 LIMIT = 1_000_000
 """Bytes. GitHub drops a step summary above 1 MiB."""
@@ -61,7 +61,7 @@ def _blocks(report: Report) -> Iterator[str]:
 def _claims(claims: Sequence[tuple[SystemRow, ClaimRow]]) -> str:
     header = ["Verdict", "System", "Claim", "Seen by", "Unit", "Claimed ε (δ)", "ε ≤, paper’s reading"]
     header += ["ε ≤, rigorous", "Measured μ ≥", "Claimed μ"]
-    return _table(header, ":::::-----", (_claim(system, claim) for system, claim in claims))
+    return table(header, ":::::-----", (_claim(system, claim) for system, claim in claims))
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _success_claims(claims: Sequence[tuple[SystemRow, SuccessClaimRow]]) -> str:
         )
         for system, claim in claims
     )
-    return _table(header, ":::::---", rows)
+    return table(header, ":::::---", rows)
 
 
 def _bound(budget: BudgetRow) -> str:
@@ -127,7 +127,7 @@ def _system(system: SystemRow) -> Iterator[str]:
         rows = [
             (f"{_EMOJI[c.verdict]} {c.verdict}", *map(escape, (c.audit, c.subject, c.reason))) for c in system.checks
         ]
-        yield _table(("Verdict", "Audit", "Of", "Reason"), "::::", rows)
+        yield table(("Verdict", "Audit", "Of", "Reason"), "::::", rows)
         for command in dict.fromkeys(c.reproduce for c in system.checks):
             yield _command(command)
     if system.sensitivity:
@@ -142,7 +142,13 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
         header = ["Canary", "Score", "Trials a world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
         header += ["ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
-        yield _table(header, "::---------:", (_measurement(row) for row in claim.measurements))
+        yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))
+    if isinstance(claim, ClaimRow):
+        for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
+            if reason is not None:
+                yield f"No ε by way of μ: {escape(reason)}."
+        if claim.one_run is not None:
+            yield f"{escape(one_run_sentence(claim.one_run))}."
     yield _command(claim.reproduce)
 
 
@@ -179,17 +185,17 @@ def _budgets(system: SystemRow) -> str:
         bound = f"{numbers[0]} ({f.delta(row.delta)})" if numbers[0] != "–" else "–"
         words = (escape(row.adversary), escape(row.unit), escape(row.reading), bound, numbers[1])
         rows.append((*words, escape(row.batches), f.count(row.participations), escape(note)))
-    return _table(header, ":::--:-:", rows)
+    return table(header, ":::--:-:", rows)
 
 
 def _attacks(system: SystemRow) -> str:
-    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "Note")
+    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "No signal", "Note")
     rows = []
     for row in system.attacks:
         note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
-        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance))
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
         rows.append((escape(row.attack), escape(row.adversary), escape(row.target), *numbers, escape(note)))
-    return _table(header, ":::---:", rows)
+    return table(header, ":::----:", rows)
 
 
 def _sensitivity(system: SystemRow) -> str:
@@ -199,10 +205,10 @@ def _sensitivity(system: SystemRow) -> str:
         numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
         holds = "not broken" if row.holds else f"**broken** {escape(row.replay)}".rstrip()
         rows.append((escape(row.mechanism), escape(row.unit), *numbers, escape(row.witness), holds))
-    return _table(header, "::---::", rows)
+    return table(header, "::---::", rows)
 
 
-def _table(header: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) -> str:
     """`aligned` has a colon for each column of words and a dash for each of numbers."""
     rule = ["---" if mark == ":" else "--:" for mark in aligned]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from vflpriv.canaries import CanaryKind
-from vflpriv.formatting import clean
-from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
+from vflpriv.formatting import clean, confidence, epsilon, mu, p_value
+from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["banner", "best_attack", "headline", "why_infinite", "worst_word"]
+__all__ = ["banner", "best_attack", "headline", "one_run_sentence", "why_infinite", "worst_word"]
 
 _HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
 _SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
@@ -21,6 +21,14 @@ def headline(claim: ClaimRow) -> MeasurementRow | None:
     The largest of several 95 % bounds would be one of less than 95 %.
     """
     return max(claim.measurements, key=lambda m: _HARSHNESS.get(m.canary, -1), default=None)
+
+
+def one_run_sentence(row: OneRunRow) -> str:
+    """What a training with many canaries showed."""
+    gaussian = "" if row.epsilon_from_mu is None else f" ({epsilon(row.epsilon_from_mu)} for the Gaussian curve)"
+    found = f"μ ≥ {mu(row.mu_lower)}, ε ≥ {epsilon(row.epsilon_lower)}{gaussian} at {confidence(row.confidence)}"
+    verdict = "refutes the claim" if row.refutes else "does not refute the claim"
+    return f"One run: {row.sentence}, {found}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
 
 
 def why_infinite(budget: BudgetRow) -> str:
@@ -49,5 +57,5 @@ def banner(report: Report) -> str:
 
 
 def best_attack(system: SystemRow) -> AttackRow | None:
-    """The attack that guesses most, among those that apply."""
-    return max((a for a in system.attacks if a.success is not None), key=lambda a: a.success or 0.0, default=None)
+    """The attack that gains most from the protocol, among those that apply."""
+    return max((a for a in system.attacks if a.success is not None), key=lambda a: a.leakage, default=None)

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, why_infinite, worst_word
+from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
-__all__ = ["print_report"]
+__all__ = ["Writer", "print_report"]
 
 _STYLES = {
     Word.VIOLATED: "bold red",
@@ -34,7 +34,7 @@ Cell = str | Text
 
 def print_report(report: Report, console: Console) -> None:
     """Claims first, then the evidence of each system, then one line with the verdict."""
-    writer = _Writer(console)
+    writer = Writer(console)
     claims = [(system, claim) for system in report.systems for claim in system.claims]
     if claims and writer.wide:
         writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
@@ -60,7 +60,7 @@ def print_report(report: Report, console: Console) -> None:
     writer.line(Text(f"{icon}{banner(report)}", style))
 
 
-class _Writer:
+class Writer:
     """Prints to a console; on one that has no Greek letters, in ASCII."""
 
     def __init__(self, console: Console) -> None:
@@ -151,12 +151,14 @@ def _bound(budget: BudgetRow) -> str:
     return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
 
 
-def _system(writer: _Writer, system: SystemRow) -> None:
+def _system(writer: Writer, system: SystemRow) -> None:
     title = f.shorten(system.title, 60)
     for claim in system.claims:
         if claim.measurements:
             name = f"{title} – measured for {f.shorten(claim.key, 40)}"
             writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
+        if claim.one_run is not None:
+            writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")
     # With claims, their budgets are in the first table; all the others would bury it.
     if system.budgets and not system.claims:
         rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]
@@ -194,7 +196,7 @@ def _budget(row: BudgetRow) -> tuple[Cell, ...]:
     return (*names, *numbers, f.shorten(why_infinite(row), 120))
 
 
-def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
+def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
     """Units that one search served share a line."""
     units: dict[tuple[str, ...], list[str]] = {}
     for row in system.sensitivity:
@@ -213,7 +215,7 @@ def _sensitivity(writer: _Writer, system: SystemRow, title: str) -> None:
     writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
 
 
-def _attacks(writer: _Writer, system: SystemRow, title: str) -> None:
+def _attacks(writer: Writer, system: SystemRow, title: str) -> None:
     """Successes in a table; one line for each reason why an attack does not apply."""
     rows: list[tuple[Cell, ...]] = []
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -222,8 +224,8 @@ def _attacks(writer: _Writer, system: SystemRow, title: str) -> None:
         if row.not_applicable is not None:
             reasons.setdefault((names[0], f.shorten(row.not_applicable, 200)), []).append(names[1])
             continue
-        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.count(row.guesses))
-        rows.append((*names, f.clean(row.target), *numbers))
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
+        rows.append((*names, f.clean(row.target), *numbers, f.count(row.guesses)))
     if rows:
-        writer.table(title, "attack;seen by;target;>success;>interval;>chance;?>guesses", rows)
+        writer.table(title, "attack;seen by;target;>success;>interval;>chance;>no/signal;?>guesses", rows)
     writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons.items()])

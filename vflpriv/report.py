@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from vflpriv.errors import InputError
+from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
 from vflpriv.verdicts import Word
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "CheckRow",
     "ClaimRow",
     "MeasurementRow",
+    "OneRunRow",
     "Report",
     "SensitivityRow",
     "Staleness",
@@ -31,12 +33,6 @@ __all__ = [
 ]
 
 SCHEMA = "vflpriv-report/1"
-
-
-class Row(BaseModel):
-    """A frozen piece of the report; infinities are written as strings, since JSON has none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class BudgetRow(Row):
@@ -63,42 +59,6 @@ class BudgetRow(Row):
     not_applicable: str | None
 
 
-class MeasurementRow(Row):
-    """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""
-
-    canary: str
-    canary_description: str
-    adversary: str
-    unit: str
-    record: int
-    trials_per_world: int
-    false_positives: int
-    false_negatives: int
-    confidence: float
-    mu_lower: float
-    mu_estimate: float
-    mu_rectangle: float
-    """The same bound from two separate error rates, as most tools compute it."""
-    epsilon_lower: float
-    """At the claim's delta, valid for any mechanism."""
-    epsilon_from_mu: float | None
-    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
-    mu_accounted: float | None
-    method: str = "likelihood ratio"
-    """How a trial was scored."""
-    threshold: float = 0.0
-    """Of the score, fixed before the trials."""
-    mu_known_sigma: float | None = None
-    """From the scores themselves; valid where they are exact likelihood ratios of noise with the declared std."""
-    epsilon_known_sigma: float | None = None
-    p_value: float
-    p_adjusted: float
-    """Holm over all tests of the report."""
-    refutes: bool
-    curve: tuple[tuple[float, float], ...]
-    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
-
-
 class ClaimRow(Row):
     """A published guarantee with its three numbers and the verdict."""
 
@@ -117,6 +77,7 @@ class ClaimRow(Row):
     paper_reading: BudgetRow | None
     """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
     measurements: tuple[MeasurementRow, ...]
+    one_run: OneRunRow | None = None
     verdict: Word
     reason: str
     reproduce: str
@@ -159,8 +120,15 @@ class AttackRow(Row):
     low: float | None
     high: float | None
     chance: float | None
+    blind: float | None = None
+    """Success of the same adversary without the protocol; None if it can only guess the commonest label."""
     guesses: int
     not_applicable: str | None
+
+    @property
+    def leakage(self) -> float:
+        """Success beyond what can be had without the protocol."""
+        return (self.success or 0.0) - max(self.chance or 0.0, self.blind or 0.0)
 
 
 class SuccessClaimRow(Row):

@@ -86,6 +86,7 @@ def attack_row(attempt: Attempt) -> AttackRow:
         low=found.low if found else None,
         high=found.high if found else None,
         chance=found.chance if found else None,
+        blind=found.blind if found else None,
         guesses=found.guesses if found else 0,
         not_applicable=attempt.refusal,
     )

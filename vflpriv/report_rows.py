@@ -4,40 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from vflpriv import __version__
-from vflpriv.audits._bounds import (
-    epsilon_error_rate,
-    epsilon_from_mu,
-    holm_adjusted,
-    mu_error_rate,
-    mu_estimate,
-    mu_rectangle,
-    p_value_dp,
-    p_value_gdp,
-)
-from vflpriv.audits._known_sigma import known_sigma
-from vflpriv.audits._thresholds import p_value_rectangle
+from vflpriv.audits._gdp import gaussian_refusal
+from vflpriv.audits._holm import holm_adjusted
 from vflpriv.audits.sensitivity import Finding
-from vflpriv.audits.two_world import Trials
-from vflpriv.audits.verdict import ClaimTest, judge
+from vflpriv.audits.verdict import judge
 from vflpriv.budgets import Accountant
-from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim
 from vflpriv.config import Config
-from vflpriv.ledger import Exposure, Reading
+from vflpriv.ledger import Reading
 from vflpriv.registry import find
 from vflpriv.report import (
     ClaimRow,
-    MeasurementRow,
     Report,
     SystemRow,
 )
 from vflpriv.report_budgets import account, budget_row, budget_rows
 from vflpriv.report_facts import attack_row, check_rows, sensitivity_row, staleness_row, traffic_row, utility_row
+from vflpriv.report_measured import ClaimTrial, Found, claim_test, measurement_row, one_run_row, tests_of
 from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
 from vflpriv.units import Unit
@@ -54,22 +41,12 @@ _NEVER_TESTED = (
 )
 
 
-@dataclass(frozen=True)
-class _Test:
-    """One measurement of one claim, with its raw p-value."""
-
-    claim: Claim
-    kind: CanaryKind
-    trials: Trials
-    p_value: float
-
-
 def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) -> Report:
     """The report of all systems; `reproduce` is the command without `--only`."""
     accountant: Accountant = find("accountant", config.accountant)()
-    tests = {a.config.key: _tests(a) for a in audited}
+    tests = {a.config.key: tests_of(a) for a in audited}
     successes = {a.config.key: success_tests(a) for a in audited}
-    flat: list[_Test | SuccessTest] = [t for found in tests.values() for t in found]
+    flat: list[ClaimTrial | SuccessTest] = [t for found in tests.values() for t in found]
     flat += [t for found in successes.values() for t in found]
     adjusted = dict(zip(map(id, flat), holm_adjusted([t.p_value for t in flat]), strict=True))
     systems = tuple(
@@ -86,7 +63,11 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
     )
     words = [c.verdict for s in systems for c in s.all_claims]
     skipped = [f"{a.config.key}: {text}" for a in audited for text in a.skipped]
-    untried = [f"{a.config.key}: no trials were run" for a in audited if a.claims and not any(a.trials.values())]
+    untried = [
+        f"{a.config.key}: no trials were run"
+        for a in audited
+        if a.claims and not any(a.trials.values()) and not a.one_run
+    ]
     return Report(
         tool_version=__version__,
         seed=config.seed,
@@ -98,31 +79,9 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
     )
 
 
-def _tests(audited: Audited) -> list[_Test]:
-    """Every test of every claim; a canary only speaks of claims whose unit covers what it changes."""
-    return [
-        _Test(claim, kind, trials, _p_value(claim, trials))
-        for claim in audited.claims
-        for kind, trials in audited.trials.get(claim.key, [])
-        if claim.unit.implies(trials.unit)
-    ]
-
-
-def _p_value(claim: Claim, trials: Trials) -> float:
-    """Of the claim; in ε where a score was learned, since what leaves there is not Gaussian."""
-    if trials.method == "learned":
-        return p_value_dp(trials.errors, claim.epsilon, claim.delta)
-    return (p_value_rectangle if trials.one_sided else p_value_gdp)(trials.errors, claim.mu)
-
-
-def _mu_lower(trials: Trials, confidence: float) -> float:
-    """By the bound that suits the threshold, which was chosen before the trials."""
-    return (mu_rectangle if trials.one_sided else mu_error_rate)(trials.errors, confidence).mu or 0.0
-
-
 def _system(
     audited: Audited,
-    tests: Sequence[_Test],
+    tests: Sequence[ClaimTrial],
     successes: Sequence[SuccessTest],
     adjusted: Mapping[int, float],
     accountant: Accountant,
@@ -167,7 +126,7 @@ def _system(
 def _claim(
     audited: Audited,
     claim: Claim,
-    tests: Sequence[_Test],
+    tests: Sequence[ClaimTrial],
     adjusted: Mapping[int, float],
     accountant: Accountant,
     config: Config,
@@ -183,14 +142,22 @@ def _claim(
         claim,
         accounted=budgets[Reading.RIGOROUS],
         paper_budget=budgets[Reading.PAPER] if leaks else None,
-        tests=[_claim_test(t, rejected[id(t)], config.confidence) for t in tests],
+        tests=[claim_test(t, rejected[id(t)], config.confidence) for t in tests],
         sensitivity_broken=_broken(audited.findings, claim),
         premises=_premises(audited, claim),
         facts=_facts(audited, claim),
         alpha=alpha,
         not_applicable=exposures[Reading.RIGOROUS].not_applicable,
+        min_trials=audited.config.audit.min_trials,
     )
-    gaussian = exposures[Reading.RIGOROUS].gaussian and not leaks
+    found = Found(
+        adjusted={id(t): adjusted[id(t)] for t in tests},
+        alpha=alpha,
+        refusal=gaussian_refusal(exposures[Reading.RIGOROUS], leaks=leaks),
+        exposure=paper,
+        seed=config.seed,
+        min_trials=audited.config.audit.min_trials,
+    )
     return ClaimRow(
         key=claim.key,
         source=claim.source,
@@ -204,26 +171,11 @@ def _claim(
         mu=claim.mu,
         accounted=budget_row(exposures[Reading.RIGOROUS], budgets[Reading.RIGOROUS]),
         paper_reading=budget_row(paper, budgets[Reading.PAPER]) if leaks else None,
-        measurements=tuple(
-            _measurement(t, adjusted[id(t)], rejected[id(t)], config.confidence, gaussian, paper) for t in tests
-        ),
+        measurements=tuple(measurement_row(t, found) for t in tests if t.trials is not None),
+        one_run=next((one_run_row(t, found) for t in tests if t.one_run is not None), None),
         verdict=verdict.word,
         reason=verdict.reason,
         reproduce=reproduce,
-    )
-
-
-def _claim_test(test: _Test, rejected: bool, confidence: float) -> ClaimTest:
-    errors, delta = test.trials.errors, test.claim.delta
-    learned = test.trials.method == "learned"
-    return ClaimTest(
-        canary=test.kind.value,
-        adversary=test.trials.adversary,
-        errors=errors,
-        mu_lower=_mu_lower(test.trials, confidence),
-        p_value=test.p_value,
-        rejected=rejected,
-        epsilon_lower=epsilon_error_rate(errors, delta, confidence).epsilon if learned else None,
     )
 
 
@@ -248,37 +200,3 @@ def _broken(findings: Sequence[Finding], claim: Claim) -> str | None:
                 f"{f.mechanism} declares {f.declared:.4g} for the {f.unit} unit, found {f.observed:.4g} ({f.witness})"
             )
     return None
-
-
-def _measurement(
-    test: _Test, p_adjusted: float, rejected: bool, confidence: float, gaussian: bool, exposure: Exposure
-) -> MeasurementRow:
-    errors, delta = test.trials.errors, test.claim.delta
-    lower = _mu_lower(test.trials, confidence)
-    known = known_sigma(*test.trials.scores, confidence) if test.trials.exact and exposure.gaussian else None
-    refutes = _claim_test(test, rejected, confidence)
-    return MeasurementRow(
-        canary=test.kind.value,
-        canary_description=test.kind.description,
-        adversary=str(test.trials.adversary),
-        unit=test.trials.unit.value,
-        record=test.trials.canary.record,
-        trials_per_world=errors.positives,
-        false_positives=errors.false_positives,
-        false_negatives=errors.false_negatives,
-        confidence=confidence,
-        mu_lower=lower,
-        mu_estimate=mu_estimate(errors),
-        mu_rectangle=mu_rectangle(errors, confidence).mu or 0.0,
-        epsilon_lower=epsilon_error_rate(errors, delta, confidence).epsilon or 0.0,
-        epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=gaussian),
-        mu_accounted=exposure.mu if exposure.gaussian else None,
-        p_value=test.p_value,
-        p_adjusted=p_adjusted,
-        method=test.trials.method,
-        threshold=test.trials.threshold,
-        mu_known_sigma=known,
-        epsilon_known_sigma=None if known is None else epsilon_from_mu(known, delta, gaussian=True),
-        refutes=rejected and refutes.lower > refutes.claimed(test.claim),
-        curve=tuple(test.trials.curve()),
-    )

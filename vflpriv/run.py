@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
-from vflpriv.audits._trials import TrialStore
-from vflpriv.audits.attack_success import Success, label_success
+from vflpriv.attempts import Attack
+from vflpriv.audits._world_trials import Trials
+from vflpriv.audits.attack_success import Success, draw_auxiliary, label_success
+from vflpriv.audits.attack_trials import Watched
 from vflpriv.audits.noise import NoiseAudit, NoiseFinding
+from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
 from vflpriv.audits.server_state import EmptiedFinding, StateAudit, StateFinding
-from vflpriv.audits.two_world import Trials, TwoWorldAudit
 from vflpriv.audits.witnesses import save_witnesses
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
@@ -24,21 +26,15 @@ from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure
 from vflpriv.registry import available, find
+from vflpriv.run_trials import Progress, one_run, trainings, two_worlds
 from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
 from vflpriv.training._labels import label_claims
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
-from vflpriv.wire import Traffic, Transcript, Wire
+from vflpriv.wire import Traffic, Wire
 
-__all__ = ["Attempt", "Audited", "Progress", "audit_system", "build_system", "claims_of", "load_data", "workload"]
-
-
-class Progress(Protocol):
-    """Who wants to know how far an audit is."""
-
-    def stage(self, text: str) -> None: ...
-    def advance(self, work: int) -> None: ...
+__all__ = ["Attempt", "Audited", "audit_system", "build_system", "claims_of", "load_data", "workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +57,8 @@ class Audited:
     claims: tuple[Claim, ...]
     success_claims: tuple[SuccessClaim, ...] = ()
     trials: dict[str, list[tuple[CanaryKind, Trials]]] = field(default_factory=dict)
+    """By claim key."""
+    one_run: dict[str, OneRun] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
     witnesses: dict[int, Path] = field(default_factory=dict)
@@ -101,6 +99,11 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
         raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
     engine: type[Engine] = find("engine", name)
     settings: Any = parse_settings(engine.settings_type, raw, where)
+    planted = section.audit.one_run
+    if planted is not None and planted.canaries > data.records:
+        raise InputError(
+            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
+        )
     try:
         engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
@@ -156,27 +159,8 @@ def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
 
 def workload(system: System, section: SystemConfig) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
-    trainings = sum(
-        TwoWorldAudit.trainings(system, [c.adversary for c in claims], kind, trials=trials, unit=unit)
-        for kind, trials, unit, claims in _plans(system, section, claims_of(system, section))
-    )
-    return system.schedule.rounds * (1 + trainings)
-
-
-def _plans(
-    system: System, section: SystemConfig, claims: Sequence[Claim]
-) -> list[tuple[CanaryKind, int, Unit, list[Claim]]]:
-    """Canary, trials, unit and the claims that can be tried with them, all views of a unit in the same trainings."""
-    plans = []
-    for kind in (k for k in CanaryKind if section.audit.trials_of(k)):
-        for unit in dict.fromkeys(c.unit for c in claims):
-            found = [
-                c
-                for c in claims
-                if c.unit is unit and not TwoWorldAudit.refusal(system, c.adversary, unit=unit, kind=kind)
-            ]
-            plans += [(kind, section.audit.trials_of(kind), unit, found)] if found else []
-    return plans
+    claims, audit = claims_of(system, section), section.audit
+    return system.schedule.rounds * (1 + trainings(system, claims, audit) + bool(claims and audit.one_run))
 
 
 def audit_system(
@@ -201,76 +185,48 @@ def audit_system(
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
     if any(section.audit.trials_of(kind) for kind in CanaryKind):
-        audited = _measure(audited, config, store, progress)
+        trials, skipped = two_worlds(system, claims, section.audit, config, store, progress)
+        audited = replace(audited, trials=trials, skipped=skipped)
+    if section.audit.one_run is not None and claims:
+        once, skipped = one_run(system, claims, section.audit.one_run, store, progress)
+        audited = replace(audited, one_run=once, skipped=(*audited.skipped, *skipped))
     return audited
 
 
 def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int], None]) -> Audited:
     system = audited.system
-    attacks = (
-        available("attack")
-        if audited.config.audit.attacks is None
-        else {name: find("attack", name) for name in audited.config.audit.attacks}
-    )
-    tried = [attack() for attack in attacks.values()]
+    chosen = audited.config.audit.attacks
+    attacks = available("attack") if chosen is None else {name: find("attack", name) for name in chosen}
+    tried: list[Attack] = [attack() for attack in attacks.values() if chosen is not None or not attack.heavy]
     sent = frozenset(release.kind for release in system.ledger.releases)
-    needed = frozenset().union(*(a.needs for a in tried)) & sent
-    # One message of each other kind is enough for an attack to say why it does not apply.
-    transcript, sample = Transcript(kinds=needed), _Sample(needed)
+    watched = Watched(frozenset().union(*(a.needs for a in tried)) & sent)
     engine = system.train([0])
-    wire = Wire(transcript, sample)
+    wire = Wire(watched)
     before = engine.evaluate()
     engine.run(wire, advance=advance)
     after = engine.evaluate()
-    whole = Transcript(messages=[*transcript.messages, *sample.messages.values()])
+    data, whole, own = system.data, watched.whole, {0: engine.belongings(0)}
     views = [
-        View.of(whole, Adversary.parse(text), devices=system.data.devices, classes=system.data.classes)
+        View.of(whole, Adversary.parse(text), devices=data.devices, classes=data.classes, own=own)
         for text in ("device(0)", "eavesdropper")
     ]
-    attempts = [_attempt(a, view, system.data, config.confidence) for a in tried for view in views]
+    attempts = [_attempt(a, view, system, config.confidence) for a in tried for view in views]
     measured = getattr(engine, "importance", None)
     importance = () if measured is None else tuple(float(x) for x in measured()[0])
     found = replace(audited, before=before, after=after, traffic=wire.traffic, importance=importance)
     return replace(found, attempts=tuple(attempts))
 
 
-def _attempt(attack: Any, view: View, data: VerticalData, confidence: float) -> Attempt:
-    refusal = attack.refusal(view)
-    success = None if refusal else label_success(attack.run(view), data.labels, confidence=confidence)
+_LABELS_PER_CLASS = 4
+
+
+def _attempt(attack: Attack, view: View, system: System, confidence: float) -> Attempt:
+    refusal, success = attack.refusal(view), None
+    if refusal is None and attack.conduct is not None and attack.conduct.gain:
+        refusal = "needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too"
+    if refusal is None:
+        truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
+        auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
+        guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
+        success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
     return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
-
-
-class _Sample:
-    """Keeps the first message of each kind and device that nobody records in full."""
-
-    def __init__(self, recorded: frozenset[str]) -> None:
-        self._recorded = recorded
-        self.messages: dict[tuple[str, int], Any] = {}
-
-    def record(self, message: Any) -> None:
-        if message.kind not in self._recorded:
-            self.messages.setdefault((message.kind, message.device.index), message)
-
-
-def _measure(audited: Audited, config: Config, store: Path | None, progress: Progress) -> Audited:
-    """The two-world audit of every claim whose view can be tried."""
-    system, two_world = audited.system, TwoWorldAudit(store=TrialStore(store))
-    trials: dict[str, list[tuple[CanaryKind, Trials]]] = {c.key: [] for c in audited.claims}
-    for kind, count, unit, claims in _plans(system, audited.config, audited.claims):
-        progress.stage(f"{system.key}: {kind} canary, {unit}, 2 × {count} trials")
-        found = two_world.run(
-            system,
-            [c.adversary for c in claims],
-            kind,
-            trials=count,
-            unit=unit,
-            confidence=config.confidence,
-            reach=audited.config.audit.reach,
-            advance=progress.advance,
-        )
-        for claim in claims:
-            trials[claim.key].append((kind, found[claim.adversary]))
-    kinds = [k for k in CanaryKind if audited.config.audit.trials_of(k)]
-    refusals = {c.key: two_world.refusal(system, c.adversary, unit=c.unit, kind=kinds[0]) for c in audited.claims}
-    skipped = [f"{c.where} ({c.adversary}): {refusals[c.key]}" for c in audited.claims if not trials[c.key]]
-    return replace(audited, trials=trials, skipped=tuple(skipped))

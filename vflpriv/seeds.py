@@ -19,6 +19,8 @@ STREAMS = (
     "dropout",
     "canary",
     "search",
+    "auxiliary",
+    "attack",
 )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vflpriv.canaries import Canary
+from vflpriv.canaries import Canaries, Canary
+from vflpriv.conducts import Conduct
 from vflpriv.data import VerticalData
 from vflpriv.ledger import Ledger
 from vflpriv.schedules import Schedule
@@ -35,8 +36,14 @@ class System:
         ledger: Ledger = self.engine.ledger(self.settings, self.schedule)
         return ledger
 
-    def train(self, replicas: Sequence[int], *, canary: Canary | None = None) -> Any:
-        """An engine ready to run these replicas."""
+    def train(
+        self,
+        replicas: Sequence[int],
+        *,
+        canary: Canary | Canaries | None = None,
+        conducts: Mapping[int, Conduct] | None = None,
+    ) -> Any:
+        """An engine ready to run these replicas; `conducts` are those of dishonest devices."""
         return self.engine(
             self.data,
             self.settings,
@@ -45,6 +52,7 @@ class System:
             replicas=replicas,
             torch_device=self.torch_device,
             canary=canary,
+            conducts=conducts,
         )
 
     def fingerprint(self) -> str:

@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
-__all__ = ["curve", "delta_of", "epsilon_of", "mu_of"]
+__all__ = ["curve", "delta_of", "epsilon_of", "mu_of", "mu_of_pure"]
 
 _MU_MAX = 1e8
 
@@ -65,6 +65,18 @@ def mu_of(epsilon: float, delta: float) -> float:
     while delta_of(high, epsilon) < delta and high < _MU_MAX:
         high *= 2
     return float(brentq(lambda m: delta_of(m, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
+
+
+def mu_of_pure(epsilon: float) -> float:
+    """The least mu that every epsilon-DP mechanism (delta = 0) has.
+
+    Its curve consists of two lines that meet at the rate 1/(1 + e^eps) of both errors; G_mu is convex and passes
+    through that corner and both ends, hence lies below.
+
+    >>> round(mu_of_pure(math.log(3)), 6) == round(-2 * float(ndtri(0.25)), 6)
+    True
+    """
+    return -2 * float(ndtri_exp(-np.logaddexp(0.0, epsilon)))
 
 
 def curve(mu: float, false_positive_rate: ArrayLike) -> NDArray[np.float64]:

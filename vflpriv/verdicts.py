@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Verdict", "Word"]
+__all__ = ["MIN_TRIALS", "Verdict", "Word"]
+
+MIN_TRIALS = 30
+"""Trials in each world below which no test is said to refute a claim, unless a configuration says otherwise."""
 
 
 class Word(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from vflpriv.wire import Message, Transcript
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adversary", "View"]
+__all__ = ["Adversary", "Belongings", "View"]
 
 _SYNTAX = re.compile(r"^(device|devices|eavesdropper|server|model|outsider)(?:\(([\d,\s]*|all)\))?$")
 _FORMS = "device, device(M), devices(all), devices(M, …), eavesdropper, server, model or outsider"
@@ -90,14 +90,36 @@ class Adversary:
         return self.kind != "model"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Belongings:
+    """What a device holds of its own: its features, its model before and after training, and how it conducted itself.
+
+    `features` is (N, d), a row for each training record; parameters are (R, …). `apply` computes the model's outputs
+    (R, B, …) from parameters and rows (B, d).
+    """
+
+    features: Tensor
+    apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
+    initial: Mapping[str, Tensor]
+    trained: Mapping[str, Tensor]
+    conduct: str = "honest"
+
+    def replica(self, r: int) -> Belongings:
+        """One replica's."""
+        initial = {name: value[r : r + 1] for name, value in self.initial.items()}
+        trained = {name: value[r : r + 1] for name, value in self.trained.items()}
+        return replace(self, initial=initial, trained=trained)
+
+
 @dataclass(frozen=True)
 class View:
-    """An adversary's slice of the transcript plus its own secrets: the only thing attacks and audits are given."""
+    """An adversary's slice of the transcript plus its own belongings: the only thing attacks and audits are given."""
 
     adversary: Adversary
     messages: tuple[Message, ...]
     classes: int
-    secrets: Mapping[str, Tensor] = field(default_factory=dict)
+    own: Mapping[int, Belongings] = field(default_factory=dict)
+    """By device, of the devices that the adversary consists of."""
 
     @classmethod
     def of(
@@ -107,19 +129,30 @@ class View:
         *,
         devices: int,
         classes: int,
-        secrets: Mapping[str, Tensor] | None = None,
+        own: Mapping[int, Belongings] | None = None,
     ) -> View:
         """Cut the adversary's slice out of a transcript; one who does not know the batches gets no record ids."""
         seen = (m for m in transcript.messages if adversary.sees(m, devices))
         if not adversary.knows_batches:
             seen = (replace(m, records=None) for m in seen)
-        return cls(adversary, tuple(seen), classes, dict(secrets or {}))
+        members = adversary.members(devices)
+        return cls(adversary, tuple(seen), classes, {m: b for m, b in (own or {}).items() if m in members})
 
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of messages in it."""
         return frozenset(m.kind for m in self.messages)
 
-    def of_kind(self, kind: str) -> tuple[Message, ...]:
-        """Its messages of one kind, in order."""
-        return tuple(m for m in self.messages if m.kind == kind)
+    def of_kind(self, *kinds: str) -> tuple[Message, ...]:
+        """Its messages of these kinds, in order."""
+        return tuple(m for m in self.messages if m.kind in kinds)
+
+    def replica(self, r: int) -> View:
+        """What it sees of one replica."""
+        messages = tuple(m.replica(r) for m in self.messages)
+        return replace(self, messages=messages, own={m: b.replica(r) for m, b in self.own.items()})
+
+    def silent(self) -> View:
+        """What is left without the protocol: no messages, and models as they were before the first round."""
+        own = {m: replace(b, trained=b.initial, conduct="honest") for m, b in self.own.items()}
+        return replace(self, messages=(), own=own)

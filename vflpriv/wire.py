@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from vflpriv.parties import SERVER, Party
@@ -12,7 +12,20 @@ from vflpriv.parties import SERVER, Party
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Message", "Recorder", "Traffic", "Transcript", "Wire"]
+__all__ = ["Message", "Recorder", "Shift", "Traffic", "Transcript", "Wire"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shift:
+    """How the coins of many canaries move one noiseless value: `centre` + the sum of ±`halves`, plus in world 0.
+
+    `centre` is (R, …), `halves` is (R, k, …) for the k canaries whose numbers are in `canaries`. Neither depends on a
+    coin where all state is post-processing of releases.
+    """
+
+    canaries: Tensor
+    centre: Tensor
+    halves: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +34,7 @@ class Message:
 
     `worlds` exists only in a run with a canary: for each tensor, its noiseless value in either world, (R, 2). It is
     what an adversary who knows every other record can compute for itself, so audits may read it; it is never sent.
+    `shifts` is the same in a run with many canaries, for an adversary who knows every record but the canaries' coins.
     """
 
     round: int
@@ -30,6 +44,7 @@ class Message:
     tensors: Mapping[str, Tensor]
     records: Tensor | None = None
     worlds: Mapping[str, Tensor] = field(default_factory=dict)
+    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:
@@ -40,6 +55,11 @@ class Message:
     def device(self) -> Party:
         """The device at the far end of the link to the server."""
         return self.receiver if self.sender == SERVER else self.sender
+
+    def replica(self, r: int) -> Message:
+        """The message as one replica's parties exchanged it."""
+        tensors = {name: value[r : r + 1] for name, value in self.tensors.items()}
+        return replace(self, tensors=tensors, worlds={name: value[r : r + 1] for name, value in self.worlds.items()})
 
 
 class Recorder(Protocol):
@@ -74,15 +94,19 @@ class Traffic:
 class Transcript:
     """The recorded messages of a run.
 
-    `kinds` limits what is kept to these kinds, `moved` to what a canary moves; by default all is kept.
+    `kinds` limits what is kept to these kinds, `devices` to the links of these devices, `moved` to what a canary moves;
+    by default all is kept.
     """
 
     kinds: frozenset[str] | None = None
     moved: bool = False
+    devices: frozenset[int] | None = None
     messages: list[Message] = field(default_factory=list)
 
     def record(self, message: Message) -> None:
-        if (self.kinds is None or message.kind in self.kinds) and (message.worlds or not self.moved):
+        wanted = self.kinds is None or message.kind in self.kinds
+        linked = self.devices is None or message.device.index in self.devices
+        if wanted and linked and (message.worlds or message.shifts or not self.moved):
             self.messages.append(message)
 
 

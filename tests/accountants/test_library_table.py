@@ -100,11 +100,11 @@ def exact_coins(epsilon: float, count: int, delta: float) -> float:
     return float(brentq(excess, 0, count * epsilon))
 
 
-@pytest.mark.parametrize(("epsilon", "published"), [(math.log(3), 90.79), (1.0, 79.84)])
+@pytest.mark.parametrize(("epsilon", "published"), [(math.log(3), 90.7815), (1.0, 79.84)])
 def test_randomized_response_counts(epsilon, published):
     exact = exact_coins(epsilon, 100, DELTA)
     budget = PrvAccountant().budget(expose(event(RandomizedResponse(epsilon), 1.0, 100), unit=Unit.LABEL), DELTA)
-    assert exact == pytest.approx(published, abs=0.01)
+    assert exact == pytest.approx(published, abs=5e-3)
     assert budget.lower <= exact <= budget.upper
     assert budget.upper == pytest.approx(exact, rel=1e-6)
     assert RdpAccountant().budget(expose(event(RandomizedResponse(epsilon), 1.0, 100)), DELTA).upper >= exact
@@ -138,7 +138,8 @@ def test_thousand_different_pairs():
     exposure = expose(*(event(Gaussian(float(s)), 1.0, 1, float(q)) for q, s in zip(rates, stds, strict=True)))
     budget = PrvAccountant().budget(exposure, DELTA)
     assert budget.lower <= 4.15905
-    assert budget.upper == pytest.approx(4.15904, rel=5e-4)
+    assert budget.upper == pytest.approx(4.15904, rel=1e-3)
+    assert budget.lower >= 0.99 * budget.upper
 
 
 def test_orders_have_no_floor():

@@ -8,10 +8,13 @@ import torch
 from tests.support import make_system
 from vflpriv import datasets
 from vflpriv.attacks.label_direct import LabelDirect
+from vflpriv.attempts import Auxiliary
 from vflpriv.audits.attack_success import label_success
 from vflpriv.parties import SERVER, device
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Message, Transcript, Wire
+
+NOTHING = Auxiliary(records=torch.empty(0, dtype=torch.int64), labels=torch.empty(0, dtype=torch.int64))
 
 
 def view_of(system, adversary: str, rounds: int | None = None) -> View:
@@ -30,7 +33,7 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
     attack = LabelDirect()
     view = view_of(system, adversary)
     assert attack.refusal(view) is None
-    found = label_success(attack.run(view), data.labels, confidence=0.95)
+    found = label_success(attack.run(view, NOTHING), data.labels, confidence=0.95)
     assert found.rate == 1.0
     assert found.guesses == 1437
     assert found.low > 0.997
@@ -50,7 +53,7 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
             "device(0)",
             "needs per-record gradients of summed logits; gradients of embeddings have no entry for each class",
         ),
-        ("split-sum", "outsider", "needs to know which record a gradient belongs to"),
+        ("split-sum", "outsider", "needs to know which record a message belongs to"),
     ],
 )
 def test_it_says_why_it_does_not_apply(variant, adversary, reason):
@@ -69,7 +72,7 @@ def test_the_smallest_entry_is_taken_not_the_first_negative_one():
         records=torch.tensor([7, 4]),
     )
     view = View(Adversary.parse("device(0)"), (message,), classes=3)
-    guess = LabelDirect().run(view)
+    guess = LabelDirect().run(view, NOTHING)
     assert dict(zip(guess.records.tolist(), guess.labels[0].tolist(), strict=True)) == {7: 1, 4: 2}
 
 

@@ -15,21 +15,16 @@ from scipy.stats import binom
 
 from vflpriv.audits._bounds import (
     Errors,
-    _pooled,
-    _tail,
     clopper_pearson_upper,
     epsilon_error_rate,
-    epsilon_from_mu,
     epsilon_rectangle,
-    holm,
-    holm_adjusted,
     interval,
-    mu_error_rate,
-    mu_estimate,
-    mu_rectangle,
     p_value_dp,
-    p_value_gdp,
+    pooled,
+    tail,
 )
+from vflpriv.audits._gdp import epsilon_from_mu, mu_error_rate, mu_estimate, mu_rectangle, p_value_gdp
+from vflpriv.audits._holm import holm, holm_adjusted
 from vflpriv.tradeoff import curve, epsilon_of
 
 ALL = (
@@ -68,7 +63,7 @@ def test_interval_has_the_tabulated_values(k: int, n: int, low: float, high: flo
 
 
 @pytest.mark.parametrize(("k", "n", "alpha"), [(0, 50, 0.05), (3, 500, 0.025), (154, 500, 0.05), (49, 50, 1e-6)])
-def test_upper_is_the_root_of_the_binomial_tail(k: int, n: int, alpha: float) -> None:
+def test_upper_is_the_root_of_the_binomialtail(k: int, n: int, alpha: float) -> None:
     upper = mpmath.mpf(clopper_pearson_upper(k, n, alpha))
     tail = mpmath.fsum(mpmath.binomial(n, i) * upper**i * (1 - upper) ** (n - i) for i in range(k + 1))
     assert float(tail) == pytest.approx(alpha, rel=1e-9)
@@ -92,7 +87,7 @@ def test_rectangle_is_the_formula_at_the_corner() -> None:
     assert float(curve(mu, fpr)) == pytest.approx(fnr), "the corner lies on G_mu"
 
 
-def test_error_rate_is_the_formula_of_all_errors() -> None:
+def test_error_rate_is_the_formula_of_both() -> None:
     rate = clopper_pearson_upper(15, 200, 0.05)
     mu = mu_error_rate(errors(5, 10), 0.95)
     assert mu.details == pytest.approx({"error_upper": rate})
@@ -104,10 +99,13 @@ def test_error_rate_is_the_formula_of_all_errors() -> None:
 
 def test_error_rate_is_tighter_than_the_rectangle_when_rates_are_alike() -> None:
     for n, wrong in ((250, 77), (500, 79), (5000, 115)):
-        pooled, corner = mu_error_rate(errors(wrong, wrong, n), 0.95).mu, mu_rectangle(errors(wrong, wrong, n), 0.95).mu
-        assert pooled is not None
+        both, corner = (
+            mu_error_rate(errors(wrong, wrong, n), 0.95).mu,
+            mu_rectangle(errors(wrong, wrong, n), 0.95).mu,
+        )
+        assert both is not None
         assert corner is not None
-        assert pooled > corner
+        assert both > corner
 
 
 # No leak, no bound
@@ -152,7 +150,7 @@ def test_delta_is_respected(e: Errors, confidence: float, one: float, other: flo
         assert (small.delta, large.delta) == (min(one, other), max(one, other))
 
 
-def test_a_delta_that_explains_all_errors_leaves_no_epsilon() -> None:
+def test_a_delta_that_explains_both_leaves_no_epsilon() -> None:
     assert (epsilon_rectangle(errors(0, 0), 0.0, 0.95).epsilon or 0) > 3
     assert epsilon_rectangle(errors(0, 0), 0.95, 0.95).epsilon == 0.0
     assert epsilon_error_rate(errors(0, 0), 0.98, 0.95).epsilon == 0.0
@@ -206,7 +204,7 @@ def test_p_value_is_valid_at_every_level_for_every_pair_of_rates() -> None:
     """Exactly, without simulation: the two worlds' coins differ, so K is Poisson-binomial, not binomial."""
     for n, fpr, fnr in GRID:
         mass, p = poisson_binomial(n, fpr, fnr), min(0.5, (fpr + fnr) / 2)
-        level = _tail(np.arange(2 * n + 1), 2 * n, p)
+        level = tail(np.arange(2 * n + 1), 2 * n, p)
         reached = np.array([mass[level <= a].sum() for a in level])
         assert np.all(reached <= level + 1e-9), (n, fpr, fnr)
 
@@ -214,7 +212,7 @@ def test_p_value_is_valid_at_every_level_for_every_pair_of_rates() -> None:
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.75, 0.95, 0.99])
 def test_pooled_upper_bound_covers_for_every_pair_of_rates(confidence: float) -> None:
     for n, fpr, fnr in GRID:
-        upper = _pooled(np.arange(2 * n + 1), n, 0, n, confidence)
+        upper = pooled(np.arange(2 * n + 1), n, 0, n, confidence)
         missed = poisson_binomial(n, fpr, fnr)[upper < (fpr + fnr) / 2 - 1e-12].sum()
         assert missed <= 1 - confidence + 1e-9, (n, fpr, fnr)
 
@@ -225,7 +223,7 @@ def test_hoeffdings_gap_is_real_and_the_maximum_closes_it() -> None:
     mass, k = poisson_binomial(n, fpr, 0.0), np.arange(2 * n + 1)
     plain = np.array([clopper_pearson_upper(int(i), 2 * n, 1 - confidence) for i in k])
     assert mass[plain < fpr / 2].sum() > 1 - confidence
-    assert mass[_pooled(k, n, 0, n, confidence) < fpr / 2].sum() <= 1 - confidence
+    assert mass[pooled(k, n, 0, n, confidence) < fpr / 2].sum() <= 1 - confidence
 
 
 @given(st.integers(1, 3000), st.floats(0, 1), st.sampled_from([0.75, 0.9, 0.95, 0.999]))
@@ -233,7 +231,7 @@ def test_the_maximum_costs_nothing_at_usual_confidences(n: int, share: float, co
     k = int(share * n)
     plain = clopper_pearson_upper(k, 2 * n, 1 - confidence)
     if plain <= 0.5:
-        assert float(_pooled(k, n, 0, n, confidence)) == plain
+        assert float(pooled(k, n, 0, n, confidence)) == plain
 
 
 # Holm

@@ -14,32 +14,26 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from tests.audits.mechanisms import allowed
+from tests.audits.mechanisms import subsampled as subsampled_scores
 from vflpriv.audits._bounds import (
     Errors,
     _epsilon_of_rates,
-    _mu_of_rates,
-    _pooled,
-    _rectangle,
-    _tail,
     _upper,
     epsilon_error_rate,
-    epsilon_from_mu,
     epsilon_rectangle,
-    holm,
-    mu_error_rate,
-    mu_rectangle,
+    pooled,
+    rectangle,
+    tail,
 )
+from vflpriv.audits._gdp import epsilon_from_mu, mu_error_rate, mu_of_rates, mu_rectangle
+from vflpriv.audits._holm import holm
 from vflpriv.tradeoff import epsilon_of
 
 Floats = NDArray[np.float64]
 Counts = tuple[Floats, int, Floats, int]
 REPETITIONS = 4000
 CONFIDENCE = 0.95
-
-
-def allowed(repetitions: int, level: float = 0.05) -> float:
-    """The level plus three standard errors of the simulation: a bound exactly at its level fails once in a thousand."""
-    return level + 3 * math.sqrt(level * (1 - level) / repetitions)
 
 
 ALLOWED = allowed(REPETITIONS)
@@ -85,10 +79,19 @@ def response(epsilon: float, *, delta: float = 0.0) -> Rates:
     return Rates(name=name, fpr=rate, fnr=rate, mu=mu, epsilon=epsilon, delta=delta)
 
 
+def subsampled(rate: float, shift: float, threshold: float) -> Rates:
+    """The subsampled Gaussian mechanism; far out in the tail its curve meets that of the one that is not subsampled."""
+    known = subsampled_scores(rate, shift)
+    fnr = (1 - rate) * float(ndtr(threshold)) + rate * float(ndtr(threshold - shift))
+    name, fpr = f"{known.name} threshold={threshold}", float(ndtr(-threshold))
+    return Rates(name=name, fpr=fpr, fnr=fnr, mu=shift, epsilon=known.epsilon, delta=known.delta)
+
+
 MECHANISMS = [
     *(gaussian(mu, threshold=t) for mu in (0.0, 0.4, 1.0, 2.0) for t in (0.0, 0.7, -1.5)),
     *(laplace(epsilon, threshold=t) for epsilon in (0.0, 0.5, 2.0) for t in (0.5, 1.2)),
     laplace(2.0, delta=0.05),
+    *(subsampled(0.2, 2.0, t) for t in (1.0, 2.5)),
     *(response(epsilon, delta=delta) for epsilon in (0.0, 1.0, 3.0) for delta in (0.0, 0.1)),
 ]
 
@@ -106,20 +109,20 @@ def alarms(bounds: Floats, truth: float) -> float:
 
 
 def mu_corner(counts: Counts) -> Floats:
-    return _mu_of_rates(*_rectangle(*counts, CONFIDENCE))
+    return mu_of_rates(*rectangle(*counts, CONFIDENCE))
 
 
 def mu_pooled(counts: Counts) -> Floats:
-    rate = _pooled(*counts, CONFIDENCE)
-    return _mu_of_rates(rate, rate)
+    rate = pooled(*counts, CONFIDENCE)
+    return mu_of_rates(rate, rate)
 
 
 def epsilon_corner(counts: Counts, delta: float) -> Floats:
-    return _epsilon_of_rates(*_rectangle(*counts, CONFIDENCE), delta)
+    return _epsilon_of_rates(*rectangle(*counts, CONFIDENCE), delta)
 
 
 def epsilon_pooled(counts: Counts, delta: float) -> Floats:
-    rate = _pooled(*counts, CONFIDENCE)
+    rate = pooled(*counts, CONFIDENCE)
     return _epsilon_of_rates(rate, rate, delta)
 
 
@@ -206,10 +209,10 @@ def test_caught_the_best_threshold_on_a_laplace_mechanism() -> None:
 
 def test_caught_abs_instead_of_a_clamp() -> None:
     counts = draw(gaussian(0.0), 100)
-    fpr, fnr = _rectangle(*counts, CONFIDENCE)
+    fpr, fnr = rectangle(*counts, CONFIDENCE)
     broken = np.abs(-ndtri(fpr) - ndtri(fnr))
     assert alarms(broken, 0.0) > 0.9
-    assert alarms(np.abs(-2 * ndtri(_pooled(*counts, CONFIDENCE))), 0.0) > 0.9
+    assert alarms(np.abs(-2 * ndtri(pooled(*counts, CONFIDENCE))), 0.0) > 0.9
     assert alarms(mu_corner(counts), 0.0) <= ALLOWED
 
 
@@ -251,9 +254,9 @@ def test_caught_several_trials_of_one_training() -> None:
 def test_caught_a_point_estimate_and_a_halved_level() -> None:
     counts = draw(gaussian(1.0), 500)
     rate = (counts[0] + counts[2]) / 1000
-    assert alarms(_mu_of_rates(rate, rate), 1.0) > 0.3
+    assert alarms(mu_of_rates(rate, rate), 1.0) > 0.3
     twice = _upper(counts[0] + counts[2], 1000, 0.1)
-    assert alarms(_mu_of_rates(twice, twice), 1.0) > ALLOWED
+    assert alarms(mu_of_rates(twice, twice), 1.0) > ALLOWED
 
 
 # Several claims in one report
@@ -266,7 +269,7 @@ def test_holm_keeps_the_family_wise_error_and_no_correction_does_not() -> None:
     p = np.empty((REPETITIONS, len(claims)))
     for j, (claimed, true) in enumerate(zip(claims, truths, strict=True)):
         fp, _, fn, _ = draw(gaussian(float(true)), n, seed=10 + j)
-        p[:, j] = _tail(fp + fn, 2 * n, float(ndtr(-claimed / 2)))
+        p[:, j] = tail(fp + fn, 2 * n, float(ndtr(-claimed / 2)))
     holds = claims == truths
     rejected = np.array([holm(list(row), 0.05) for row in p])
     assert float(np.mean(rejected[:, holds].any(axis=1))) <= ALLOWED
@@ -277,6 +280,6 @@ def test_holm_keeps_the_family_wise_error_and_no_correction_does_not() -> None:
 def test_p_values_are_valid_at_every_usual_level() -> None:
     for rates in MECHANISMS[:12]:
         fp, n, fn, _ = draw(rates, 150)
-        p = _tail(fp + fn, 2 * n, float(ndtr(-rates.mu / 2)))
+        p = tail(fp + fn, 2 * n, float(ndtr(-rates.mu / 2)))
         for level in (0.01, 0.05, 0.2, 0.5):
             assert float(np.mean(p <= level)) <= allowed(REPETITIONS, level), (rates.name, level)

@@ -10,7 +10,7 @@ import torch
 from scipy.integrate import quad
 
 from tests.support import make_system
-from vflpriv.audits._bounds import holm_adjusted
+from vflpriv.audits._holm import holm_adjusted
 from vflpriv.audits._noise_tests import _limit, anderson_darling, correlation, like_pairs, scale
 from vflpriv.audits.noise import NoiseAudit, examine
 from vflpriv.systems import System

@@ -12,8 +12,8 @@ from scipy import stats
 
 from tests.support import make_system
 from vflpriv.audits import two_world
-from vflpriv.audits._bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits._canaries import most_exposed, plan
+from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
 from vflpriv.audits._trials import TrialStore, side_by_side
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.canaries import CanaryKind

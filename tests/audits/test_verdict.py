@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from vflpriv.audits._bounds import Errors, epsilon_error_rate, holm, mu_error_rate, p_value_dp, p_value_gdp
+from vflpriv.audits._bounds import Errors, epsilon_error_rate, p_value_dp
+from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
+from vflpriv.audits._holm import holm
 from vflpriv.audits.verdict import ClaimTest, judge
 from vflpriv.budgets import Budget
 from vflpriv.claims import Claim
@@ -100,6 +102,32 @@ def test_what_holm_does_not_reject_refutes_nothing() -> None:
         "not refute it (μ ≥ 0.398 at 95 % confidence: worst-case canary, view device(0), 395 errors in 2 × 500 "
         "trials) after Holm's correction",
     )
+
+
+def test_a_handful_of_trials_is_never_quoted_as_a_refutation() -> None:
+    few = Errors(false_positives=0, negatives=8, false_negatives=0, positives=8)
+    test = replace(STRONG, errors=few, mu_lower=1.2, p_value=1e-4)
+    assert say(test, accounted=gaussian(4.495)) == Verdict(
+        Word.UNSUPPORTED,
+        "accounted ε ≤ 23.2 (μ = 4.495) exceeds the claimed ε = 1.00 (μ = 0.388) at δ = 1e-3, but there were too few "
+        "trials to judge: 8 in each world, at least 30 are wanted",
+    )
+    assert say(test, STRONG).word is Word.VIOLATED
+    assert say(replace(test, errors=replace(few, negatives=30, positives=30))).word is Word.VIOLATED
+    assert judge(
+        CLAIM, accounted=None, paper_budget=None, tests=[test], sensitivity_broken=None, alpha=0.05, min_trials=8
+    ) == Verdict(
+        Word.VIOLATED,
+        "one test measured μ ≥ 1.200 at 95 % confidence, above the claimed μ = 0.388: worst-case canary, view "
+        "device(0), 0 errors in 2 × 8 trials, p = 1.0e-4, rejected at a family-wise error of 5 % (Holm)",
+    )
+
+
+def test_a_test_in_one_run_is_quoted_in_its_own_words() -> None:
+    words = "one run, view devices(all), 90 of 90 coins guessed, 900 canaries"
+    test = replace(STRONG, canary="one-run", errors=None, guesses=90, setting=words)
+    assert words in say(test).reason
+    assert say(replace(test, guesses=20)).word is Word.UNSUPPORTED
 
 
 def test_a_rejection_whose_bound_is_not_above_the_claim_refutes_nothing() -> None:

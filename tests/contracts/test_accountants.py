@@ -164,17 +164,15 @@ def test_a_question_that_does_not_arise_is_refused(name):
     assert upper(name, expose(not_applicable="the server holds the labels")) is None
 
 
-def test_sampling_that_is_not_poisson_is_refused(name):
-    fixed = Event(
-        kind="m", noise=Gaussian(1.0), sensitivity=1.0, count=5, sampling=Sampling("without-replacement", 0.1)
-    )
-    assert "without-replacement" in ACCOUNTANTS[name]().supports(expose(fixed))
+def test_sampling_without_a_theorem_is_refused(name):
+    fixed = Event(kind="m", noise=Gaussian(1.0), sensitivity=1.0, count=5, sampling=Sampling("shuffled", 0.1))
+    assert "shuffled" in ACCOUNTANTS[name]().supports(expose(fixed))
     assert upper(name, expose(fixed)) is None
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
+@pytest.mark.parametrize("delta", [1.0, -1e-5, math.nan])
 def test_delta_outside_0_and_1_is_refused(name, delta):
-    with pytest.raises(ValueError, match="Expected 0 < delta < 1"):
+    with pytest.raises(ValueError, match="Expected 0 <= delta < 1"):
         ACCOUNTANTS[name]().budget(expose(event(Gaussian(1.0))), delta)
 
 

@@ -1,18 +1,41 @@
-"""What every attack must keep: it declares what it needs, and sees nothing but its view."""
+"""What every attack must keep: it declares what it needs, and sees nothing but its view and its few known labels."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
+import types
 
 import pytest
+import torch
 
 from tests.support import ENGINES, make_system
+from vflpriv.attempts import Auxiliary
+from vflpriv.audits.attack_success import draw_auxiliary
+from vflpriv.data import VerticalData
 from vflpriv.registry import available
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.training._base import Engine
+from vflpriv.views import Adversary, Belongings, View
+from vflpriv.wire import Message, Transcript, Wire
 
 ATTACKS = list(available("attack").values())
+LIGHT = [attack for attack in ATTACKS if not attack.heavy]
+SOME = ["dpzv-joint", "zoo-vfl-sum", "czofo-sum", "split-concat", "split-sum", "vafl-weighted", "fdml", "vimadmm"]
+
+
+def trained(variant: str, rounds: int = 6):
+    system = make_system(variant, rounds=rounds)
+    transcript = Transcript()
+    engine = system.train([0])
+    engine.run(Wire(transcript))
+    return system, engine, transcript
+
+
+def view_of(system, engine, transcript, adversary: str) -> View:
+    own = {m: engine.belongings(m) for m in range(system.data.devices)}
+    shape = {"devices": system.data.devices, "classes": system.data.classes}
+    return View.of(transcript, Adversary.parse(adversary), own=own, **shape)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -21,45 +44,102 @@ def test_it_declares_itself(attack):
     assert attack.summary
     assert attack.target in ("labels", "features")
     assert attack.needs
-    assert list(inspect.signature(attack.run).parameters) == ["self", "view"]
+    assert isinstance(attack.auxiliary, bool)
+    assert list(inspect.signature(attack.run).parameters) == ["self", "view", "auxiliary"]
+    assert list(inspect.signature(attack.blind).parameters) == ["self", "view", "auxiliary"]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("variant", list(ENGINES))
-@pytest.mark.parametrize("adversary", ["device(0)", "eavesdropper", "outsider", "model"])
-def test_it_runs_or_says_why_not(attack, variant, adversary):
-    system = make_system(variant, rounds=6)
-    transcript = Transcript()
-    engine = system.train([0])
-    engine.run(Wire(transcript))
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    view = View.of(transcript, Adversary.parse(adversary), **shape)
-    reason = attack().refusal(view)
-    if reason is None:
-        guess = attack().run(view)
-        assert guess.labels.shape[-1] == len(guess.records) > 0
-    else:
-        assert reason.startswith("needs ")
+def test_attacks_run_or_say_why_not_through_every_view(variant):
+    run = trained(variant)
+    truth, classes = run[0].data.labels, run[0].data.classes
+    for adversary in ("device(0)", "devices(0, 2)", "devices(all)", "eavesdropper", "outsider", "model"):
+        view = view_of(*run, adversary)
+        for attack in LIGHT:
+            reason = attack().refusal(view)
+            if reason is not None:
+                assert reason.startswith("needs ")
+                continue
+            auxiliary = draw_auxiliary(truth, classes, per_class=2 if attack.auxiliary else 0, seed=0)
+            guess = attack().run(view, auxiliary)
+            assert guess.labels.shape == (1, len(guess.records))
+            assert len(guess.records) > 0
+            assert 0 <= int(guess.labels.min()) <= int(guess.labels.max()) < classes
 
 
-def test_a_view_has_no_path_to_the_servers_labels():
-    """Walk everything that hangs on a device's view: no tensor in it holds the training labels."""
-    system = make_system("split-sum")
-    transcript = Transcript()
-    engine = system.train([0])
-    engine.run(Wire(transcript))
-    view = View.of(transcript, Adversary.parse("device(0)"), devices=3, classes=3)
-    assert {f.name for f in dataclasses.fields(view)} == {"adversary", "messages", "classes", "secrets"}
+@pytest.mark.parametrize("variant", ["split-sum", "vimadmm", "zoo-vfl-sum", "dpzv-sgd"])
+def test_an_attack_repeats_itself(variant):
+    view = view_of(*trained(variant), "device(0)")
+    auxiliary = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3, seed=5)
+    for attack in LIGHT:
+        if attack().refusal(view) is None:
+            again = [attack().run(view, auxiliary).labels for _ in range(2)]
+            assert torch.equal(*again)
+
+
+def reachable(root: object) -> list[object]:
+    """Everything that hangs on an object, by any path that code could follow; not what every module can import."""
+    found: dict[int, object] = {}
+    queue = [root]
+    while queue:
+        item = queue.pop()
+        if id(item) in found or isinstance(item, types.ModuleType | type):
+            continue
+        found[id(item)] = item
+        if isinstance(item, torch.Tensor):
+            queue += [item._base, item.grad_fn]
+        elif isinstance(item, types.FunctionType):
+            queue += [cell.cell_contents for cell in item.__closure__ or ()] + [item.__defaults__]
+        else:
+            queue += gc.get_referents(item)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("adversary", ["device(0)", "devices(0, 2)", "eavesdropper"])
+@pytest.mark.parametrize("variant", SOME)
+def test_a_view_has_no_path_to_the_servers_labels(variant, adversary):
+    """Walk everything that hangs on a view: no engine, no data set, no tensor that holds the training labels."""
+    system, engine, transcript = trained(variant)
+    view = view_of(system, engine, transcript, adversary)
+    labels = system.data.labels
+    for item in reachable(view):
+        assert not isinstance(item, Engine | VerticalData)
+        if isinstance(item, torch.Tensor):
+            assert item.dtype.is_floating_point or not torch.equal(item.flatten(), labels)
+            assert item.grad_fn is None
+            assert not item.is_floating_point() or item.shape[-1:] != labels.shape or not (item == labels).all()
+
+
+def test_the_walk_finds_labels_that_are_hidden_well():
+    """The test above can fail: a closure, a bound method and a base tensor are all paths."""
+    system, engine, transcript = trained("split-sum")
+    view = view_of(system, engine, transcript, "device(0)")
+    hidden = dataclasses.replace(view.own[0], apply=lambda parameters, rows: engine.data.labels)
+    leaky = dataclasses.replace(view, own={0: hidden})
+    assert any(isinstance(item, VerticalData) for item in reachable(leaky))
+    bound = dataclasses.replace(view.own[0], apply=engine.predict)
+    assert any(isinstance(item, Engine) for item in reachable(dataclasses.replace(view, own={0: bound})))
+
+
+def test_a_view_holds_these_things_and_no_others():
+    system, engine, transcript = trained("split-sum")
+    view = view_of(system, engine, transcript, "device(0)")
+    assert {f.name for f in dataclasses.fields(View)} == {"adversary", "messages", "classes", "own"}
+    assert {f.name for f in dataclasses.fields(Belongings)} == {"features", "apply", "initial", "trained", "conduct"}
+    assert {f.name for f in dataclasses.fields(Message)} == {
+        *("round", "sender", "receiver", "kind", "tensors", "records", "worlds", "shifts")
+    }
+    assert set(view.own) == {0}
     for message in view.messages:
-        assert {f.name for f in dataclasses.fields(message)} == {
-            "round",
-            "sender",
-            "receiver",
-            "kind",
-            "tensors",
-            "records",
-            "worlds",
-        }
         assert not message.worlds
+        assert not message.shifts
         assert message.device.index == 0
-    assert not view.secrets
+    assert not view_of(system, engine, transcript, "eavesdropper").own
+
+
+def test_a_silent_view_keeps_nothing_that_training_made():
+    view = view_of(*trained("split-concat"), "device(1)")
+    silent = view.silent()
+    assert silent.messages == ()
+    assert all(torch.equal(silent.own[1].trained[n], view.own[1].initial[n]) for n in view.own[1].initial)
+    assert any(not torch.equal(view.own[1].trained[n], view.own[1].initial[n]) for n in view.own[1].initial)

@@ -37,9 +37,10 @@ scalar, clip = paper      record    0.3125         ∞    20,000  min{δ, C} has
                                                                 bound: δ = −1e6 passes
 
 DPZV as published – attacks
-attack    seen by    target  success       interval  chance  guesses
-────────────────────────────────────────────────────────────────────
-label_zo  device(0)  label    11.6 %  10.0 – 13.2 %  10.0 %    1,437
+                                                                 no
+attack    seen by    target  success       interval  chance  signal  guesses
+────────────────────────────────────────────────────────────────────────────
+label_zo  device(0)  label    11.6 %  10.0 – 13.2 %  10.0 %       –    1,437
 
 label_gradient  not applicable to device(0): needs gradients, dpzv sends one scalar
 

@@ -77,6 +77,16 @@ def test_overrides_reach_any_field(tmp_path):
         (("batch_size = 32", "batch_size = 0"), "system.dpzv.engine.batch_size = 0: expected a number >= 1"),
         (("batch_size = 32", "batch_size = [1]"), "system.dpzv.engine.batch_size = [1]: expected a whole number"),
         (("rounds = 40", "rounds = 40\nnoise_std = -1.0"), "engine.noise_std = -1.0: expected a number >= 0"),
+        (("trials = 8", "trials = 8\nmin_trials = 0"), "audit.min_trials = 0: expected a number >= 1"),
+        (("trials = 8", "trials = 8\none_run = {canaries = 5}"), "one_run.canaries = 5: expected a number >= 20"),
+        (
+            ("trials = 8", "trials = 8\none_run = {canaries = 1438}"),
+            "system.dpzv.audit.one_run.canaries = 1438: expected at most the 1437 records",
+        ),
+        (
+            ("trials = 8", "trials = 8\none_run = {canaries = 50, guesses = 60}"),
+            "audit.one_run = 'settings': expected guesses <= canaries, found 60 > 50",
+        ),
         (("rounds = 40", "rounds = 40\nclip = nan"), "engine.clip = nan: expected a finite number"),
         (("rounds = 40", "rounds = 40\ndelta = 1.0"), "engine.delta = 1.0: expected a number < 1"),
         (("rounds = 40", "rounds = 40\nnoise_sdt = 1.0"), "engine.noise_sdt = 1.0: expected no such field"),

@@ -1,0 +1,180 @@
+"""One run: many canaries in a single training, each in a world by its own coin; how many coins can a view guess?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflpriv.audits._bounds import Floats
+from vflpriv.audits._one_run_bound import Guesses
+from vflpriv.audits._one_run_fdp import mu_one_run
+from vflpriv.audits._pilot import Pilot
+from vflpriv.audits._ratios import noise_stds
+from vflpriv.audits._trials import TrialStore, one_thread
+from vflpriv.canaries import Canaries
+from vflpriv.errors import InputError
+from vflpriv.ledger import Ledger, Reading
+from vflpriv.registry import register
+from vflpriv.seeds import host_generator
+from vflpriv.systems import System
+from vflpriv.units import Unit
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Transcript, Wire
+
+__all__ = ["ASSUMPTIONS", "OneRun", "OneRunAudit", "coin_scores", "guess"]
+
+_PLANNED_AT = 0.95
+ASSUMPTIONS = (
+    "each canary's world is decided by a fair coin of its own, independent of all others",
+    "each record holds at most one canary",
+    "how many canaries are guessed about was fixed without their coins; canaries set aside for that are not counted",
+    "scores read the view and the records, never a coin: all state is post-processing of releases",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OneRun:
+    """What one view guessed of the coins of one training. Positive scores say world 0; `worlds` are the coins."""
+
+    adversary: Adversary
+    scores: Floats
+    worlds: NDArray[np.int64]
+    set_aside: int
+    guesses: Guesses
+    unit: Unit = Unit.LABEL
+
+
+def coin_scores(view: View, ledger: Ledger, canaries: int) -> Tensor:
+    """(R, m) evidence for world 0 of each canary, the other canaries' coins taken as more noise.
+
+    A release X = centre ± h_1 ± … ± h_k + N(0, σ²) adds 2 h_i (X - centre) / (σ² + Σ_{j≠i} h_j²) to canary i's.
+    """
+    stds = noise_stds(ledger)
+    total: Tensor | None = None
+    for message in view.messages:
+        for name, shift in message.shifts.items() if message.kind in stds else ():
+            away, square = message.tensors[name] - shift.centre, shift.halves.square()
+            others = square.sum(1, keepdim=True) - square
+            gain = 2 * shift.halves * away.unsqueeze(1) / (stds[message.kind] ** 2 + others)
+            if total is None:
+                total = torch.zeros(len(away), canaries, device=away.device)
+            total.index_add_(1, shift.canaries, gain)
+    return torch.zeros(1, canaries) if total is None else total
+
+
+def guess(scores: Floats, worlds: NDArray[np.int64], *, made: int | None = None) -> tuple[Guesses, int]:
+    """Guess the coins of the canaries with the largest scores; return the guesses, and how many were set aside.
+
+    Without `made` the first canaries are set aside, their coins looked at, and the number of guesses about the others
+    is planned from them. Given those coins, what is left is a run with so many canaries fewer.
+    """
+    aside = 0 if made is not None else min(max(50, len(scores) // 10), len(scores) // 4)
+    rest, coins = scores[aside:], worlds[aside:]
+    if made is None:
+        seen = worlds[:aside]
+        known = [scores[:aside][seen == world] for world in (0, 1)]
+        both = all(len(part) > 1 for part in known)
+        pilot = Pilot.of(*known) if both else Pilot.of_ratios()
+
+        def promise(planned: int, right: int) -> float:
+            return mu_one_run(Guesses(canaries=len(rest), made=planned, right=right), _PLANNED_AT)
+
+        made = pilot.guesses(len(rest), promise)
+    surest = np.argsort(-np.abs(rest), kind="stable")[:made]
+    right = int(((rest[surest] > 0) == (coins[surest] == 0)).sum())
+    return Guesses(canaries=len(rest), made=len(surest), right=right), aside
+
+
+@register("audit")
+class OneRunAudit:
+    """Trains once with the labels of many canaries decided by coins, and guesses the coins through a view."""
+
+    name = "one-run"
+    summary = "trains once with many canaries and measures how many of their coins a view can guess"
+
+    def __init__(self, *, store: TrialStore | None = None) -> None:
+        self.store = store or TrialStore()
+
+    def refusal(self, system: System, adversary: Adversary) -> str | None:
+        """Why this system cannot be audited through this view, or None."""
+        name = system.engine.name
+        if not system.engine.many_canaries:
+            return f"one-run needs an engine that says how canaries move its releases, and {name} does not"
+        if system.settings.label_mechanism is not None:
+            return "one-run needs labels that are used as they are"
+        if not adversary.knows_batches:
+            return f"one-run needs a view that knows the batches, and {adversary} does not"
+        exposure = system.ledger.exposure(adversary, Unit.LABEL)
+        if exposure.not_applicable is not None:
+            return exposure.not_applicable
+        if exposure.unprotected or not exposure.events or not exposure.gaussian:
+            return f"one-run needs labels that reach {adversary} through Gaussian noise only"
+        carriers = [r.leak.carrier for r in system.ledger.releases if r.leak and Unit.LABEL in r.leak.sensitivity]
+        if carriers:
+            return f"one-run needs state that follows from releases, and {carriers[0]} moves by exact labels"
+        # Of releases that it does not see, the paper's reading counts none, though models carry them to its messages.
+        seen, sent = (
+            system.ledger.exposure(a, Unit.LABEL, reading=Reading.PAPER).counts
+            for a in (adversary, Adversary.parse("devices(all)"))
+        )
+        if seen is None or sent is None or (seen < sent).any():
+            return f"one-run needs a view of all releases that the state follows from, and {adversary} sees only some"
+        return None
+
+    def run(
+        self,
+        system: System,
+        adversaries: Sequence[Adversary],
+        *,
+        canaries: int,
+        guesses: int | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> Mapping[Adversary, OneRun]:
+        """One training with so many canaries, scored through several views. `advance` is told the rounds done."""
+        planted = plant(system, canaries)
+        if guesses is not None and guesses > canaries:
+            raise InputError("audit.one_run.guesses", guesses, f"at most canaries = {canaries}")
+        key = f"{system.fingerprint()}/one-run/{canaries}/{'+'.join(map(str, adversaries))}"
+        stored = self.store.load(key)
+        if stored is None:
+            stored = self._train(system, adversaries, planted, advance)
+            self.store.save(key, stored)
+        elif advance is not None:
+            advance(system.schedule.rounds)
+        worlds = planted.worlds[0].numpy()
+        result = {}
+        for adversary in adversaries:
+            scores = stored[str(adversary)].to(torch.float64).numpy()
+            made, aside = guess(scores, worlds, made=guesses)
+            result[adversary] = OneRun(adversary=adversary, scores=scores, worlds=worlds, set_aside=aside, guesses=made)
+        return result
+
+    @staticmethod
+    def _train(
+        system: System, adversaries: Sequence[Adversary], planted: Canaries, advance: Callable[[int], None] | None
+    ) -> dict[str, Tensor]:
+        transcript = Transcript(moved=True)
+        engine = system.train([0], canary=planted)
+        with one_thread():
+            engine.run(Wire(transcript), advance=advance)
+        ledger, devices, classes = system.ledger, system.data.devices, system.data.classes
+        views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in adversaries}
+        return {str(a): coin_scores(v, ledger, len(planted.records))[0].cpu() for a, v in views.items()}
+
+
+def plant(system: System, canaries: int) -> Canaries:
+    """Canaries in records drawn at random, each with another label in world 1, and a fair coin each."""
+    data = system.data
+    if canaries > data.records:
+        raise InputError("audit.one_run.canaries", canaries, f"at most {data.records}, the records there are")
+    generator = host_generator(system.seed, "canary", canaries, 2)
+    records = generator.choice(data.records, canaries, replace=False)
+    labels = data.labels.cpu()[torch.from_numpy(records)]
+    other = (labels + torch.from_numpy(generator.integers(1, data.classes, canaries))) % data.classes
+    worlds = torch.from_numpy(generator.integers(0, 2, (1, canaries)))
+    return Canaries(records=tuple(map(int, records)), labels=torch.stack([labels, other], dim=1), worlds=worlds)

@@ -1,0 +1,91 @@
+"""Curves of budgets: each is read from certified bounds, so each lies on the safe side of the truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.accountants.exposures import event, expose
+from tests.support import make_system
+from vflpriv.accountants.auto import AutoAccountant
+from vflpriv.accountants.curves import DELTAS, over_rounds, privacy_curve, record_epsilons
+from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.tradeoff import curve, delta_of, epsilon_of
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
+
+
+def test_a_gaussian_curve_is_the_closed_form():
+    found = privacy_curve(AutoAccountant(), expose(event(Gaussian(2.0), 1.0, 9)))
+    assert found.exact
+    assert np.array_equal(found.epsilon_lower, found.epsilon_upper)
+    assert found.epsilon_upper == pytest.approx([epsilon_of(1.5, d) for d in DELTAS])
+    assert found.betas == pytest.approx(curve(1.5, found.alphas))
+
+
+def test_a_curve_of_bounds_lies_below_the_true_one_and_close_to_it():
+    """RDP knows nothing of the closed form; its curve of lines must not promise more than there is."""
+    exposure = expose(event(Gaussian(2.0), 1.0, 9))
+    tight, loose = privacy_curve(AutoAccountant(), exposure), privacy_curve(RdpAccountant(), exposure)
+    assert not loose.exact
+    assert np.all(loose.betas <= tight.betas + 1e-12)
+    assert np.all(np.diff(loose.betas) <= 1e-12)
+    assert np.all(loose.betas <= 1 - loose.alphas + 1e-12)
+
+
+def test_a_coin_has_two_lines():
+    found = privacy_curve(AutoAccountant(), expose(event(RandomizedResponse(1.0)), unit=Unit.LABEL))
+    exact = np.maximum(0, np.maximum(1 - math.e * found.alphas, (1 - found.alphas) / math.e))
+    assert np.all(found.betas <= exact + 1e-9)
+    assert found.betas == pytest.approx(exact, abs=2e-3)
+
+
+def test_sampled_noise_is_bracketed():
+    """The dual of delta(eps) = q delta_1 needs no accountant: one seen release."""
+    exposure = expose(event(Gaussian(1.0), 1.0, 20, 0.1), event(Laplace(5.0)))
+    found = privacy_curve(AutoAccountant(), exposure, deltas=np.array([1e-6, 1e-3, 0.03, 0.1]))
+    assert np.all(found.epsilon_lower <= found.epsilon_upper)
+    assert np.all(np.diff(found.epsilon_upper) < 0)
+    # Every promised line: no (alpha, beta) above what some (eps, delta) allows.
+    for epsilon, delta in zip(found.epsilon_upper, found.deltas, strict=True):
+        assert np.max(1 - delta - math.exp(epsilon) * found.alphas - found.betas) <= 1e-12
+
+
+def test_an_unprotected_message_leaves_nothing():
+    found = privacy_curve(AutoAccountant(), expose(unprotected=("labels carry no noise",)))
+    assert np.all(np.isinf(found.epsilon_upper))
+    assert np.all(found.betas == 0)
+
+
+def test_epsilon_over_rounds_rises_to_the_whole_runs():
+    system = make_system("dpzv-joint", rounds=40)
+    adversary, accountant = Adversary.parse("devices(all)"), AutoAccountant()
+    found = over_rounds(accountant, system.ledger, adversary, Unit.LABEL, 1e-3, points=9)
+    assert (found.rounds[0], found.rounds[-1], len(found.rounds)) == (1, 40, 9)
+    assert np.all(np.diff(found.epsilon_upper) >= 0)
+    whole = accountant.budget(system.ledger.exposure(adversary, Unit.LABEL), 1e-3)
+    assert found.epsilon_upper[-1] == whole.upper
+    one = system.ledger.until(1).exposure(adversary, Unit.LABEL)
+    assert found.epsilon_upper[0] == pytest.approx(epsilon_of(one.mu, 1e-3))
+
+
+def test_each_records_own_epsilon():
+    system = make_system("dpzv-joint", rounds=40)
+    exposure = system.ledger.exposure(Adversary.parse("device(1)"), Unit.LABEL)
+    found = record_epsilons(exposure, 1e-3)
+    assert found is not None
+    assert exposure.counts is not None
+    (one,) = exposure.events
+    ratio = one.sensitivity / one.noise.std
+    assert found == pytest.approx([epsilon_of(ratio * math.sqrt(n), 1e-3) for n in exposure.counts])
+    assert found.max() == pytest.approx(AutoAccountant().budget(exposure, 1e-3).upper)
+    assert found[exposure.worst] == found.max()
+    assert delta_of(exposure.mu, float(found.max())) == pytest.approx(1e-3)
+
+
+def test_records_have_no_epsilon_of_their_own_where_batches_are_secret():
+    system = make_system("dpzv-joint", rounds=40, schedule="poisson")
+    assert record_epsilons(system.ledger.exposure(Adversary.parse("model"), Unit.LABEL), 1e-3) is None

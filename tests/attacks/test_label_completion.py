@@ -1,0 +1,127 @@
+"""Model completion: the bottom trains along; a trained one tells more than a fresh one, a greedy device's even more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.support import make_system
+from vflpriv import datasets
+from vflpriv.attacks._mixmatch import Bottom, Completion, _Completed, _share, complete
+from vflpriv.attacks.label_completion_active import LabelCompletionActive
+from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
+from vflpriv.attempts import Auxiliary
+from vflpriv.audits.attack_success import draw_auxiliary, score
+from vflpriv.audits.attack_trials import AttackTrials
+from vflpriv.data import VerticalData
+from vflpriv.views import Adversary
+
+SHORT = Completion(epochs=1, iterations=5)
+TRAINING = {
+    "batch_size": 64,
+    "hidden": (32,),
+    "embedding": 16,
+    "device_rate": 0.02,
+    "server_rate": 0.02,
+    "momentum": 0.9,
+}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(LabelCompletionPassive, "completion", SHORT)
+
+
+@pytest.mark.parametrize(
+    "variant", ["split-concat", "vafl-noise", "dpzv-joint", "czofo", "vimadmm", "vimadmm-j", "fdml"]
+)
+@pytest.mark.parametrize("adversary", ["device(0)", "devices(0, 2)", "eavesdropper"])
+def test_it_completes_the_models_of_every_kind_of_engine(variant, adversary, watch, short):
+    system = make_system(variant, rounds=4)
+    view = watch(system, adversary)
+    known = draw_auxiliary(system.data.labels, 3, per_class=2, seed=0)
+    refusal = LabelCompletionPassive().refusal(view)
+    if adversary == "eavesdropper":
+        assert refusal == "needs a model of its own; this adversary trains none"
+    elif variant == "fdml":
+        assert refusal == "needs labels that are kept from the devices; here the devices hold them"
+    else:
+        assert refusal is None
+        found = LabelCompletionPassive().run(view, known)
+        assert torch.equal(found.labels, LabelCompletionPassive().run(view, known).labels)
+        assert found.labels.shape == (1, system.data.records)
+
+
+def test_the_bottom_is_among_what_the_optimiser_moves(watch):
+    """A published implementation builds its optimiser before the bottom is attached: the bottom then never trains."""
+    own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
+    bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
+    model = _Completed([bottom], 3, torch.Generator().manual_seed(0))
+    model([own.features[:8]]).square().sum().backward()
+    assert len(model.own) == len(own.trained)
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.own)
+
+
+def test_it_leaves_the_view_as_it_was(watch):
+    own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
+    before = {name: value.clone() for name, value in own.trained.items()}
+    bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
+    known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
+    chances = complete([bottom], known, 3, SHORT)
+    assert torch.allclose(chances.sum(-1), torch.ones(len(chances)))
+    assert all(torch.equal(value, before[name]) for name, value in own.trained.items())
+
+
+def test_mixing_shares_are_those_of_beta():
+    """max(λ, 1 - λ) with λ ~ Beta(0.75, 0.75) has the mean 0.7757 (by numerical integration)."""
+    coins = torch.Generator().manual_seed(0)
+    shares = torch.tensor([_share(0.75, coins) for _ in range(4000)])
+    assert 0.5 <= float(shares.min()) <= float(shares.max()) <= 1
+    expected = _mean_of_larger(0.75)
+    assert abs(float(shares.mean()) - expected) < 0.01
+
+
+def _mean_of_larger(a: float) -> float:
+    from scipy.integrate import quad
+    from scipy.stats import beta
+
+    return float(2 * quad(lambda x: x * beta.pdf(x, a, a), 0.5, 1)[0])
+
+
+def buried(records: int = 900, width: int = 100) -> VerticalData:
+    """Two blocks of noise with a class's mean in a few directions: many labels find them, twelve do not."""
+    coins = torch.Generator().manual_seed(2)
+    labels = torch.arange(records) % 3
+    means = torch.nn.functional.normalize(torch.randn(2, 3, width, generator=coins), dim=-1) * 3
+    blocks = [means[m][labels] + torch.randn(records, width, generator=coins) for m in range(2)]
+    return VerticalData(
+        name="buried",
+        classes=3,
+        blocks=tuple(block[300:] for block in blocks),
+        labels=labels[300:],
+        test_blocks=tuple(block[:300] for block in blocks),
+        test_labels=labels[:300],
+    )
+
+
+def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
+    monkeypatch.setattr(LabelCompletionPassive, "completion", Completion(epochs=1, iterations=200))
+    data = buried()
+    view = watch(make_system("split-concat", data=data, rounds=150, top_hidden=(16,), **TRAINING), "device(0)")
+    known = draw_auxiliary(data.labels, 3, per_class=4, seed=1)
+    attack = LabelCompletionPassive()
+    found = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
+    assert found.success > found.blind + 0.1
+
+
+@pytest.mark.slow
+def test_a_greedy_device_learns_at_least_as_much_as_an_honest_one(monkeypatch):
+    monkeypatch.setattr(LabelCompletionPassive, "completion", Completion(epochs=1, iterations=500))
+    data = datasets.load("digits", devices=2)
+    system = make_system("split-concat", data=data, rounds=690, top_hidden=(16,), **TRAINING)
+    trials = AttackTrials(system=system, seeds=5, labels_per_class=4, confidence=0.95)
+    passive, active = trials.run(
+        [LabelCompletionPassive(), LabelCompletionActive()], [Adversary.parse("device(0)")]
+    ).tried
+    assert passive.leakage.low > 0
+    assert active.leakage.success >= passive.leakage.success

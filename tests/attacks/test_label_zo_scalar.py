@@ -1,0 +1,51 @@
+"""A curious device of DPZV: with a strong signal it learns labels, with none it keeps to what its features say."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.support import make_system
+from vflpriv.attacks.label_zo_scalar import LabelZoScalar
+from vflpriv.attempts import Auxiliary
+from vflpriv.audits.attack_success import score
+from vflpriv.parties import SERVER, device
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Message
+
+
+def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4) -> tuple[View, torch.Tensor]:
+    """Δ as a mean of slopes of two labels over small batches, and what the device moved."""
+    coins = torch.Generator().manual_seed(0)
+    labels, slopes = torch.randint(2, (records,), generator=coins), torch.tensor([[1.0, -0.5, 0.3], [-0.8, 0.6, 0.4]])
+    messages = []
+    for t in range(rounds):
+        ids = torch.randperm(records, generator=coins)[:batch]
+        moves = torch.randn(1, batch, 3, generator=coins)
+        delta = (slopes[labels[ids]] * moves[0]).sum(-1).mean() + noise * torch.randn((), generator=coins)
+        up = {"plus": moves, "minus": torch.zeros_like(moves)}
+        ends = {"round": t, "records": ids}
+        messages.append(Message(sender=device(0), receiver=SERVER, kind="embedding-pair", tensors=up, **ends))
+        down = {"delta": delta.reshape(1)}
+        messages.append(Message(sender=SERVER, receiver=device(0), kind="zo-scalar", tensors=down, **ends))
+    return View(Adversary.parse("eavesdropper"), tuple(messages), 2), labels
+
+
+def success(noise: float) -> float:
+    view, labels = scalars(noise)
+    known = Auxiliary(records=torch.arange(8), labels=labels[:8])
+    return score(LabelZoScalar().run(view, known), labels, auxiliary=known).success
+
+
+def test_scalars_of_small_batches_give_labels_away_and_noise_hides_them():
+    assert success(0.0) > 0.95
+    assert success(0.0) > success(2.0) + 0.1 > success(50.0)
+    assert success(50.0) < 0.75
+
+
+def test_without_a_signal_the_guess_is_that_of_the_features(watch):
+    system = make_system("dpzv-joint", rounds=60, noise_std=1e6)
+    view = watch(system, "device(0)")
+    known = Auxiliary(records=torch.arange(6), labels=system.data.labels[:6])
+    alone = LabelZoScalar().blind(view.silent(), known)
+    found = LabelZoScalar().run(view, known)
+    assert (found.labels[0] == alone.labels[0][found.records]).to(torch.float32).mean() > 0.9

@@ -1,0 +1,88 @@
+"""Leakage: what an attack reaches beyond chance and beyond the same adversary without the protocol."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support import make_system, toy_data
+from vflpriv.attacks.label_direct import LabelDirect
+from vflpriv.attacks.label_zo_query import LabelZoQuery
+from vflpriv.attempts import LabelGuess
+from vflpriv.audits.attack_success import Score, draw_auxiliary, leakage, mean_interval, score
+from vflpriv.audits.attack_trials import AttackTrials
+from vflpriv.views import Adversary
+
+DEVICE, ALL = Adversary.parse("device(0)"), Adversary.parse("devices(all)")
+
+
+def trials(variant: str, **changes):
+    return AttackTrials(system=make_system(variant, **changes), seeds=3, labels_per_class=2, confidence=0.95)
+
+
+def test_known_records_are_not_scored():
+    truth = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2])
+    known = draw_auxiliary(truth, 3, per_class=1, seed=0)
+    assert torch.equal(truth[known.records], known.labels)
+    assert sorted(known.labels.tolist()) == [0, 1, 2]
+    guess = truth.clone()
+    guess[known.records] = -1
+    found = score(LabelGuess(torch.arange(9), guess.unsqueeze(0)), truth, auxiliary=known)
+    assert (found.success, found.guesses) == (1.0, 6)
+    assert found.chance == pytest.approx(1 / 3)
+
+
+def test_every_seed_is_told_other_labels():
+    truth = toy_data(300).labels
+    chosen = [draw_auxiliary(truth, 3, per_class=3, seed=1, replica=r).records.tolist() for r in (0, 1, 1)]
+    assert chosen[0] != chosen[1] == chosen[2]
+
+
+def test_leakage_is_counted_from_the_better_of_chance_and_the_blind_guess():
+    assert Score(success=0.7, chance=0.5, blind=0.6, guesses=9).leakage == pytest.approx(0.1)
+    assert Score(success=0.7, chance=0.5, blind=None, guesses=9).leakage == pytest.approx(0.2)
+    found = leakage([Score(success=s, chance=0.5, blind=0.6, guesses=9) for s in (0.6, 0.7, 0.8)], confidence=0.95)
+    assert (found.success, found.leakage, found.seeds) == (pytest.approx(0.7), pytest.approx(0.1), 3)
+    assert found.low < 0.1 < found.high
+
+
+def test_one_seed_bounds_nothing():
+    assert mean_interval([0.3], 0.95, (0.0, 1.0)) == (0.3, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_the_interval_over_seeds_covers_the_mean(seeds):
+    """Seeds whose success scatters around 0.6, each measured on 500 records."""
+    generator = np.random.default_rng(0)
+    rates = generator.binomial(500, generator.normal(0.6, 0.05, size=(2000, seeds)).clip(0, 1)) / 500
+    inside = [low <= 0.6 <= high for _, low, high in (mean_interval(list(r), 0.95, (0.0, 1.0)) for r in rates)]
+    assert 0.935 < np.mean(inside) < 0.965
+    # A normal quantile in Student's place is caught.
+    reach = 1.96 * rates.std(1, ddof=1) / np.sqrt(seeds)
+    assert np.mean(np.abs(rates.mean(1) - 0.6) <= reach) < 0.93
+
+
+def test_a_direct_attack_leaks_all_that_chance_leaves():
+    found = trials("split-sum").run([LabelDirect()], [DEVICE, ALL])
+    assert [t.leakage.success for t in found.tried] == [1.0, 1.0]
+    assert found.tried[0].leakage.leakage == pytest.approx(1 - found.tried[0].leakage.chance)
+    assert 0 <= found.accuracy <= 1
+
+
+def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch):
+    from vflpriv.systems import System
+
+    conducts, train = [], System.train
+    monkeypatch.setattr(System, "train", lambda s, r, **k: conducts.append(dict(k["conducts"])) or train(s, r, **k))
+    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).tried[0]
+    assert refused.leakage is None
+    assert refused.refusal.startswith("needs summed logits")
+    assert conducts == [{}]
+    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).tried[0].refusal is None
+    assert [set(c) for c in conducts] == [set(), set(), {0}]
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    one, two = (trials("zoo-vfl-sum").run([LabelZoQuery()], [DEVICE]) for _ in range(2))
+    assert one == two

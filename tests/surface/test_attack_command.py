@@ -1,0 +1,117 @@
+"""`vflpriv attack` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from vflpriv.cli import main
+from vflpriv.config import load_config
+from vflpriv.registry import available
+from vflpriv.report_attacks import AttackReport, Cell, Limit
+
+SMALL = """
+[data]
+name = "digits"
+[attack]
+seeds = 2
+views = ["device(0)", "eavesdropper"]
+[attack.defences.rr]
+label_protection = "rr"
+label_noise = 1.0
+[attack.defences.scalar]
+noise = "paper"
+[[system]]
+key = "split"
+[system.engine]
+name = "split"
+aggregation = "sum"
+rounds = 23
+batch_size = 64
+"""
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "attack.toml"
+    path.write_text(SMALL, encoding="utf-8")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vflpriv", "attack", str(path), "-q", "--out", str(tmp_path), *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):
+    code, out, _ = call("--fail-on", "leakage>0.05")
+    assert code == 1
+    assert "+89.4" in out
+    assert "not applicable to split: split has no setting noise" in " ".join(out.split())
+    report = json.loads((tmp_path / "attacks.json").read_text("utf-8"))
+    cells = {(c["defence"], c["attack"], c["adversary"]): c for c in report["cells"]}
+    plain, noised = (cells[d, "label_direct", "device(0)"] for d in ("none", "rr"))
+    assert plain["success"] == 1.0
+    assert noised["success"] < 0.3
+    assert plain["chance"] < plain["leakage"] == pytest.approx(1 - plain["chance"])
+    assert cells["none", "label_dual", "device(0)"]["not_applicable"].startswith("needs dual variables")
+    assert "label_direct on split, defence none" in report["broken"][0]
+    markdown = (tmp_path / "attacks.md").read_text("utf-8")
+    assert "**+89.4** (100.0 %)" in markdown
+    page = (tmp_path / "attacks.html").read_text("utf-8")
+    assert 'class="n leak4"' in page
+    assert "<script" not in page
+
+
+def test_without_a_limit_it_succeeds_and_repeats_itself(call, tmp_path):
+    assert call("--format", "json")[0] == 0
+    first = (tmp_path / "attacks.json").read_bytes()
+    assert call("--format", "json")[0] == 0
+    assert (tmp_path / "attacks.json").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--fail-on", "leaks"), "vflpriv: --fail-on = 'leaks': expected leakage>NUMBER or success>NUMBER"),
+        (("--only", "nobody"), "vflpriv: --only = 'nobody': expected one of split"),
+        (("--set", "attack.views=['device(9)']"), "vflpriv: view = 'device(9)': expected device numbers below 4"),
+        (("--set", "attack.seeds=0"), "vflpriv: attack.seeds = 0: expected a number >= 1"),
+        (("--set", "attack.attacks=['none']"), "vflpriv: attack = 'none': expected one of"),
+    ],
+)
+def test_bad_input_is_one_line(call, arguments, message):
+    code, _, err = call(*arguments)
+    assert code == 2
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_a_lucky_mean_does_not_break_a_limit():
+    names = {"system": "s", "defence": "none", "attack": "a", "adversary": "device(0)"}
+    lucky = Cell(**names, success=0.4, success_low=0.1, leakage=0.2, low=-0.1, high=0.5)
+    sure = Cell(**names, success=0.4, success_low=0.3, leakage=0.2, low=0.15, high=0.25)
+    assert not Limit.parse("leakage>0.05").broken_by([lucky])
+    assert len(Limit.parse("leakage>0.05").broken_by([lucky, sure])) == 1
+    assert len(Limit.parse("success>0.2").broken_by([lucky, sure])) == 1
+
+
+def test_the_embedded_matrix_has_every_engine():
+    from importlib.resources import files
+    from pathlib import Path
+
+    config = load_config(Path(str(files("vflpriv").joinpath("attack.toml"))))
+    assert {s.engine["name"] for s in config.system} == set(available("engine"))
+
+
+def test_a_report_reads_back():
+    report = AttackReport(
+        tool_version="1", seed=0, confidence=0.95, seeds=2, labels_per_class=4, data={}, trained=(), cells=()
+    )
+    assert AttackReport.model_validate_json(report.to_json()) == report
+    assert report.headline == "no attack applies"

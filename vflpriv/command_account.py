@@ -1,0 +1,112 @@
+"""What `vflpriv account` does: the budgets of a configuration, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vflpriv import __version__
+from vflpriv.budgets import Accountant
+from vflpriv.config import load_config
+from vflpriv.errors import InputError
+from vflpriv.registry import find
+from vflpriv.report_account import Accounts, account_system, claim_curves, curves_of
+from vflpriv.systems import System
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
+
+__all__ = ["is_json", "parse_unit", "run_account"]
+
+
+def run_account(
+    path: Path | None,
+    *,
+    overrides: Mapping[str, Any],
+    only: Sequence[str],
+    delta: float | None,
+    format_: str,
+    curves: Path | None,
+    view: str | None,
+    unit: str | None,
+) -> None:
+    """Account for every system of a configuration, print it, and write curves where a folder is given.
+
+    Curves are those of the claims' budgets, or of the one budget that `view` and `unit` name.
+    """
+    as_json = is_json(format_)
+    if delta is not None and not 0 <= delta < 1:
+        raise InputError("--delta", delta, "a number from 0 to below 1")
+    chosen = (
+        None if view is None and unit is None else (Adversary.parse(view or "device"), parse_unit(unit or "record"))
+    )
+    systems, accountant = _systems(path, overrides, only)
+    if curves is None and chosen is not None:
+        raise InputError(
+            "--curves", "nothing", "a folder: --view and --unit choose the budget whose curves are written"
+        )
+    rows = tuple(account_system(system, accountant, delta) for system in systems)
+    accounts = Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)
+    if as_json:
+        print(accounts.to_json())  # noqa: T201
+    else:
+        from vflpriv.render_account import print_accounts
+
+        print_accounts(accounts, Console())
+    if curves is not None:
+        _write_curves(systems, accountant, curves, chosen, delta)
+
+
+def is_json(name: str) -> bool:
+    """Whether to print for programs."""
+    if name not in ("text", "json"):
+        raise InputError("--format", name, "text or json")
+    return name == "json"
+
+
+def parse_unit(text: str) -> Unit:
+    """A unit by its name."""
+    if text not in [unit.value for unit in Unit]:
+        raise InputError("--unit", text, f"one of {', '.join(unit.value for unit in Unit)}")
+    return Unit(text)
+
+
+def _systems(path: Path | None, overrides: Mapping[str, Any], only: Sequence[str]) -> tuple[list[System], Accountant]:
+    from vflpriv.run import build_system, load_data
+
+    config = load_config(path, overrides)
+    keys = [section.key for section in config.system]
+    for key in only:
+        if key not in keys:
+            raise InputError("--only", key, f"one of {', '.join(keys)}")
+    accountant: Accountant = find("accountant", config.accountant)()
+    data = load_data(config)
+    return [build_system(config, i, data) for i, key in enumerate(keys) if not only or key in only], accountant
+
+
+def _write_curves(
+    systems: Sequence[System],
+    accountant: Accountant,
+    folder: Path,
+    chosen: tuple[Adversary, Unit] | None,
+    delta: float | None,
+) -> None:
+    from vflpriv.render_curves import write_curves
+    from vflpriv.report_account import DEFAULT_DELTA
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--curves", str(folder), f"a folder that can be written to ({error.strerror})") from error
+    console = Console(stderr=True)
+    for system in systems:
+        if chosen is None:
+            found = claim_curves(system, accountant)
+        else:
+            at = float(getattr(system.settings, "delta", DEFAULT_DELTA)) if delta is None else delta
+            found = curves_of(system, system.ledger.exposure(*chosen), chosen[0], accountant, at)
+        for curve in found:
+            for path in write_curves(curve, folder):
+                console.print(f"wrote {path}", soft_wrap=True, highlight=False)
