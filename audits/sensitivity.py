@@ -89,6 +89,8 @@ class SensitivityAudit:
         clip = float(getattr(mechanism, "clip", 1.0))
         pair = torch.stack([self._inputs(shape, clip, generator) for _ in range(2)])
         pair[1, ::2] = -pair[0, ::2]  # opposite sides of the ball
+        for side, one in enumerate(pair):
+            one[3::4, ..., side::2] = 0.0  # at right angles
         best, observed = self._best(mechanism, unit, pair)
         for _ in range(self.climbs):
             if observed > _BROKEN * mechanism.declared[unit]:
@@ -140,6 +142,7 @@ class SensitivityAudit:
 
     def _best(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> tuple[Tensor, float]:
         """The pair with the largest difference."""
+        pair = mechanism.admissible(unit, pair)
         values, other = pair
         moved = mechanism.noiseless(mechanism.neighbour(unit, values, other))
         distance = (mechanism.noiseless(values) - moved).reshape(len(values), -1).norm(dim=1)

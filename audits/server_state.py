@@ -126,7 +126,7 @@ class StateAudit:
             gap = math.sqrt(float(_gap(one, other).max()))
             largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
         return [
-            EmptiedFinding(kind=r.kind, declared=r.sensitivity[Unit.CLIENT_ZERO], largest=gap, round=round_)
+            EmptiedFinding(kind=r.kind, declared=_declared(system, r), largest=gap, round=round_)
             for r in noised
             for gap, round_ in [largest.get(r.kind, (0.0, 0))]
         ]
@@ -161,6 +161,13 @@ class StateAudit:
             _finding(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
             for kind, std in stds.items()
         ]
+
+
+def _declared(system: System, release: Release) -> float:
+    """What proofs take as the bound for a device without data: the published one where there is one."""
+    uplink = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
+    own = release.sensitivity[Unit.CLIENT_ZERO]
+    return own if uplink is None else min(own, uplink.declared[Unit.CLIENT_ZERO])
 
 
 def _gap(one: Leaving, other: Leaving) -> torch.Tensor:

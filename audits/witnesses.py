@@ -15,13 +15,14 @@ from torch import Tensor
 
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.errors import InputError
-from vflpriv.training import _mechanisms
-from vflpriv.training._mechanisms import Mechanism
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._mechanisms import Mechanism, NoNoise, ScalarMean, VectorMean
 from vflpriv.units import Unit
 
 __all__ = ["Replayed", "replay_witness", "save_witnesses"]
 
 _SUFFIX = ".json"
+_KINDS = {kind.__name__: kind for kind in (ClientClip, EmbeddingClip, NoNoise, ScalarMean, VectorMean)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,7 @@ def replay_witness(path: Path) -> Replayed:
     try:
         words = json.loads(path.read_text(encoding="utf-8"))
         pair = load_file(path.with_suffix(".safetensors"))
-        kind = getattr(_mechanisms, words["mechanism"])
-        mechanism: Mechanism = kind(**words["settings"])
+        mechanism: Mechanism = _KINDS[words["mechanism"]](**words["settings"])
         unit = Unit(words["unit"])
         values, neighbour = pair["values"], pair["neighbour"]
     except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:

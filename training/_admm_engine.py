@@ -17,6 +17,7 @@ from vflpriv.schedules import Schedule
 from vflpriv.training._admm import auxiliary_and_duals, residuals
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
+from vflpriv.training._emptied import Emptied
 from vflpriv.training._local import Slope, local_steps
 from vflpriv.training._models import Parameters
 from vflpriv.training._noise import NoiseSource
@@ -45,6 +46,10 @@ class AdmmSettings(UplinkSettings):
     weight_decay: float = Field(0.001, ge=0, description="β, with the regulariser ½‖w‖² on every parameter")
     penalty: float = Field(1.0, ge=0.01, description="ρ, the weight of the quadratic penalty")
     local_steps: int = Field(20, ge=1, description="τ, a device's SGD steps in a round")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.by(self.bottom, logits=True)
 
 
 def leaves_of(parameters: Parameters) -> dict[str, Tensor]:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from vflpriv.canaries import Canary
 from vflpriv.training._base import Payload
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip, Mechanism
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
+from vflpriv.training._mechanisms import Mechanism
 from vflpriv.units import Unit
 
 __all__ = ["extremes", "let_out"]
-
-_ABSENCE = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
 
 
 def let_out(engine: Any, kind: str, round_: int, m: int, records: Tensor, clipped: Mapping[str, Tensor]) -> Payload:
@@ -48,8 +48,8 @@ def extremes(mechanism: Mechanism, canary: Canary, clipped: Tensor, records: Ten
     """(R, 2, B, width) noiseless values of two neighbouring worlds, as far apart as the sensitivity of the unit allows.
 
     A record's row is C e against -C e, or against zeros where the unit is about absence; a device's rows are so all
-    together. Under a clip of the whole matrix a row may dwarf the others, which then vanish. Where the record is not
-    among `records`, both worlds let out the same.
+    together, against what a device without data can send (`Emptied`). Under a clip of the whole matrix a row may dwarf
+    the others, which then vanish. Where the record is not among `records`, both worlds let out the same.
     """
     if not isinstance(mechanism, ClientClip | EmbeddingClip):
         raise ValueError(f"Expected a clip of the uplink, found {type(mechanism).__name__}.")
@@ -57,9 +57,21 @@ def extremes(mechanism: Mechanism, canary: Canary, clipped: Tensor, records: Ten
     whole = isinstance(mechanism, ClientClip)
     place = (records == canary.record).to(clipped.dtype).unsqueeze(1)
     mine = place if canary.unit.per_record else torch.ones_like(place)
-    rows = 1 if canary.unit.per_record or not whole else batch
-    edge = mine * (mechanism.clip / math.sqrt(rows * width)) * torch.ones(width, device=clipped.device)
     present = mine.amax() if batch else mine.sum()
     rest = clipped * (1 - present) if whole else clipped * (1 - mine)
-    other = torch.zeros_like(edge) if canary.unit in _ABSENCE else -edge
-    return torch.stack((rest + edge, rest + other), dim=1)
+    if canary.unit is Unit.CLIENT_ZERO and mechanism.emptied == Emptied.NON_NEGATIVE:
+        edge, other = _at_right_angles(mechanism, torch.ones_like(clipped[0]))
+        return torch.stack((rest + edge, rest + other), dim=1)
+    rows = 1 if canary.unit.per_record or not whole else batch
+    edge = mine * (mechanism.clip / math.sqrt(rows * width)) * torch.ones(width, device=clipped.device)
+    absent = canary.unit is Unit.ADD_REMOVE or (canary.unit is Unit.CLIENT_ZERO and mechanism.emptied == Emptied.ZEROS)
+    return torch.stack((rest + edge, rest + (torch.zeros_like(edge) if absent else -edge)), dim=1)
+
+
+def _at_right_angles(mechanism: ClientClip | EmbeddingClip, ones: Tensor) -> tuple[Tensor, Tensor]:
+    """Two non-negative (B, width) at the clip that share no entry; where there is but one, the second is zeros."""
+    odd = torch.arange(ones.numel(), device=ones.device).reshape(ones.shape) % 2
+    if isinstance(mechanism, EmbeddingClip):
+        odd = torch.arange(ones.shape[1], device=ones.device).expand(ones.shape) % 2
+    first, second = (mechanism.noiseless((side * ones * 2 * mechanism.clip).unsqueeze(0))[0] for side in (1 - odd, odd))
+    return first, second

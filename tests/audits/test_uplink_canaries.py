@@ -16,7 +16,8 @@ from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.errors import VflprivError
 from vflpriv.ledger import Reading
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
 from vflpriv.training._outlet import extremes
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
@@ -64,8 +65,9 @@ def test_two_thousand_trials_measure_nine_tenths_of_the_accounted_mu(case):
 
 @pytest.mark.parametrize("unit", [Unit.RECORD, Unit.FEATURES, Unit.CLIENT, Unit.CLIENT_ZERO])
 @pytest.mark.parametrize("kind", [ClientClip, EmbeddingClip])
-def test_the_extremes_are_as_far_apart_as_declared_and_inside_the_clip(kind, unit):
-    mechanism = kind(noise_std=1.0, clip=3.0, **({"batch_size": 5} if kind is EmbeddingClip else {}))
+@pytest.mark.parametrize("emptied", list(Emptied))
+def test_the_extremes_are_as_far_apart_as_the_bound_and_inside_the_clip(kind, unit, emptied):
+    mechanism = kind(noise_std=1.0, clip=3.0, emptied=emptied, **({"batch_size": 5} if kind is EmbeddingClip else {}))
     world = torch.zeros(2, dtype=torch.int64)
     canary = Canary(kind=CanaryKind.WORST_CASE, record=7, world=world, labels=(0, 1), unit=unit)
     clipped = mechanism.noiseless(torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)))
