@@ -84,9 +84,9 @@ class EmptiedFinding:
     def sentence(self) -> str:
         if self.holds:
             within = f"{self.largest:.4g}, within the declared {self.declared:.4g}"
-            return f"a device emptied of its data moved no {self.kind} release by more than {within}"
+            return f"a device emptied of its data moved no release of {self.kind} by more than {within}"
         return (
-            f"a device with zeros for data does not send zeros: emptying it moved a {self.kind} release by "
+            f"a device with zeros for data does not send zeros: emptying it moved a release of {self.kind} by "
             f"{self.largest:.4g} in round {self.round}, beyond the declared {self.declared:.4g}"
         )
 

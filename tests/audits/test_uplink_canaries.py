@@ -14,6 +14,7 @@ from vflpriv.audits._learned import discriminant
 from vflpriv.audits._thresholds import p_value_rectangle
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.canaries import Canary, CanaryKind
+from vflpriv.claims import Claim
 from vflpriv.errors import VflprivError
 from vflpriv.ledger import Reading
 from vflpriv.training._clips import ClientClip, EmbeddingClip
@@ -105,6 +106,28 @@ def test_exact_gradients_and_duals_give_labels_away():
         one = make_system(variant)
         found = TwoWorldAudit().run(one, [DEVICE], CanaryKind.NATURAL, trials=100, unit=Unit.LABEL)[DEVICE]
         assert found.errors.total <= 2
+
+
+@pytest.mark.parametrize(("variant", "method"), [("split-rr", "learned"), ("split-embedding", "twins")])
+def test_every_score_can_be_looked_at_and_stopped(variant, method):
+    one, asked = make_system(variant), []
+    view, unit = (DEVICE, Unit.LABEL) if method == "learned" else (SERVER, Unit.FEATURES)
+    audit, natural = TwoWorldAudit(), CanaryKind.NATURAL
+
+    def stop(found):
+        asked.append(len(found[view].scores[0]))
+        return len(asked) == 2
+
+    some = audit.run(one, [view], natural, trials=64, unit=unit, stop=stop)[view]
+    every = audit.run(one, [view], natural, trials=64, unit=unit)[view]
+    assert (asked, some.looks, some.method) == ([32, 40], (32, 40), method)
+    for early, late in zip(some.scores, every.scores, strict=True):
+        np.testing.assert_allclose(early, late[:40], rtol=1e-3, atol=1e-4)
+    claim = Claim.of_epsilon(0.1, 1e-5, key="x", source="x", where="x", statement="x", unit=unit, view=str(view))
+    assert some.sequential is not None
+    expected = some.sequential.p_value_dp(0.1, 1e-5) if method == "learned" else some.sequential.p_value_gdp(claim.mu)
+    assert some.p_value(claim) == expected
+    assert some.mu_known_sigma(0.95) is None
 
 
 def test_a_model_that_saw_no_noise_gives_the_label_away():
