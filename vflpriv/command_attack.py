@@ -54,7 +54,11 @@ def _attack(config: Config, keys: Sequence[str], limits: Sequence[Limit], quiet:
     a = config.attack
     data = load_data(config)
     every = available("attack")
-    chosen = {n: t for n, t in every.items() if not t.heavy} if a.attacks is None else _named(a.attacks, find)
+    chosen = (
+        {n: t for n, t in every.items() if t.target == "labels" and not t.heavy}
+        if a.attacks is None
+        else _named(a.attacks, find)
+    )
     attacks = [attack() for attack in chosen.values()]
     adversaries = [one for text in a.views for one in Adversary.parse(text).each(data.devices)]
     for adversary in adversaries:
