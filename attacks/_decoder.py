@@ -1,4 +1,4 @@
-"""A decoder learnt from a few known records: kernel ridge regression, its width and strength chosen without the rest."""
+"""A decoder learnt from a few known records: kernel ridge regression, tuned on these records alone."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflpriv.views import View
 from vflpriv.wire import Message
 
-__all__ = ["REPLIES", "UPLINKS", "Seen", "known_rows", "last_and_mean", "replies_to", "uplinks_of"]
+__all__ = ["REPLIES", "UPLINKS", "Seen", "known_rows", "last_and_mean", "replies_of_own", "uplinks_of"]
 
 UPLINKS = frozenset({"embeddings", "logits", "embedding-pair", "logit-pair"})
 REPLIES = frozenset(
@@ -39,10 +39,23 @@ def uplinks_of(view: View, device: int) -> list[Seen]:
     return found
 
 
-def replies_to(view: View, device: int) -> list[Seen]:
-    """What a device was sent of each record, side by side if it is several things."""
-    messages = [m for m in view.of_kind(*REPLIES) if m.device.index == device and m.records is not None]
-    return [Seen(m.round, m.records, _row(m)) for m in messages if m.records is not None]
+def replies_of_own(view: View) -> list[Seen]:
+    """What the adversary's devices were sent of each record: of several devices of one round, side by side.
+
+    Devices that are not always active together have replies of their own width in every round; then only those of
+    the first device count.
+    """
+    rounds: dict[int, list[Message]] = {}
+    for m in view.of_kind(*REPLIES):
+        if m.device.index in view.own and m.records is not None:
+            rounds.setdefault(m.round, []).append(m)
+    together = all(len(messages) == len(view.own) for messages in rounds.values())
+    found = []
+    for round_, messages in rounds.items():
+        used = messages if together else [m for m in messages if m.device.index == min(view.own)]
+        if used and used[0].records is not None:
+            found.append(Seen(round_, used[0].records, torch.cat([_row(m) for m in used], dim=-1)))
+    return found
 
 
 def _row(message: Message) -> Tensor:

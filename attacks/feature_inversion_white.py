@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vflpriv.attacks._decoder import decode
 from vflpriv.attacks._feature_base import FeatureInference
-from vflpriv.attacks._observations import UPLINKS, Seen, uplinks_of
+from vflpriv.attacks._gaussian import gaussian
+from vflpriv.attacks._observations import UPLINKS, Seen, known_rows, last_and_mean, uplinks_of
 from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess, KnownModel
 from vflpriv.registry import register
 from vflpriv.views import View
@@ -25,7 +27,8 @@ class FeatureInversionWhite(FeatureInference):
 
     It minimises Σ ‖f_t(x) - h_t‖²/σ² + ‖z‖² over z, with x = μ + zL: μ and L of a Gaussian that the known records
     suggest. σ is the noise's std; without noise, a hundredth of the embeddings' spread. Rows of one message move
-    together, so that a clip of the whole batch is undone too.
+    together, so that a clip of the whole batch is undone too. It begins with what a black box would say: from the mean
+    a ReLU that was open for a record but is shut for the mean would never open.
     """
 
     name = "feature_inversion_white"
@@ -45,10 +48,11 @@ class FeatureInversionWhite(FeatureInference):
         model = auxiliary.models[auxiliary.victim]
         seen = _recent([s for s in uplinks_of(view, auxiliary.victim) if s.round in model.rounds])
         records, place = torch.cat([s.records for s in seen]).unique(return_inverse=True)
-        mean, spread = _prior(auxiliary)
+        mean, spread = gaussian(auxiliary.block)
         spreads = torch.cat([s.values for s in seen]).std()
         std = max(auxiliary.noise_std, 0.01 * float(spreads), 1e-6)
-        hidden = torch.zeros(len(records), len(spread), device=mean.device, requires_grad=True)
+        hidden = (_first(seen, auxiliary, mean) - mean) @ torch.linalg.inv(spread)
+        hidden = hidden.detach().requires_grad_()
         groups = _by_size(seen, list(place.split([len(s.records) for s in seen])), model)
         optimiser = torch.optim.Adam([hidden], lr=_RATE)
         fade = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, _STEPS, eta_min=_RATE / 50)
@@ -59,7 +63,7 @@ class FeatureInversionWhite(FeatureInference):
             for parameters, places, values in groups:
                 batch = rows.index_select(0, places.flatten()).unflatten(0, places.shape)
                 loss = loss + (model.apply(parameters, batch) - values).square().sum() / std**2
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             fade.step()
         made = (mean + hidden.detach() @ spread).unsqueeze(0)
@@ -67,6 +71,15 @@ class FeatureInversionWhite(FeatureInference):
 
 
 _Group = tuple[dict[str, Tensor], Tensor, Tensor]
+
+
+def _first(seen: list[Seen], auxiliary: FeatureAuxiliary, mean: Tensor) -> Tensor:
+    """What the known records' decoder says of every record; the mean if too few of them were seen."""
+    records, rows = last_and_mean(seen)
+    places, known = known_rows(records, auxiliary.records)
+    if len(places) < 3:
+        return mean.expand(len(records), -1)
+    return decode(rows.index_select(0, places), auxiliary.block.index_select(0, known), rows)
 
 
 def _recent(seen: list[Seen]) -> list[Seen]:
@@ -78,17 +91,6 @@ def _recent(seen: list[Seen]) -> list[Seen]:
             kept.append(s)
             times[records] += 1
     return kept[::-1]
-
-
-def _prior(auxiliary: FeatureAuxiliary) -> tuple[Tensor, Tensor]:
-    """μ (d,) and L (k, d) of the known records' Gaussian; their covariance drawn a little towards its diagonal."""
-    block = auxiliary.block.flatten(1).to(torch.float32)
-    mean = block.mean(0)
-    covariance = torch.cov(block.T).reshape(block.shape[1], block.shape[1])
-    share = min(0.9, 2 * block.shape[1] / (len(block) + 2 * block.shape[1]))
-    mixed = (1 - share) * covariance + share * torch.diag(covariance.diagonal())
-    values, vectors = torch.linalg.eigh(mixed)
-    return mean, values.clamp(min=1e-6).sqrt().unsqueeze(1) * vectors.T
 
 
 def _by_size(seen: list[Seen], places: list[Tensor], model: KnownModel) -> list[_Group]:

@@ -24,8 +24,8 @@ def picture_shape(block: Tensor) -> tuple[int, int, int] | None:
 def ssim(ours: Tensor, theirs: Tensor) -> Tensor:
     """(n,) mean structural similarity of (n, channels, height, width) pictures (Wang et al. 2004).
 
-    Their Gaussian window of 11 × 11 pixels, σ = 1.5, and constants for a range of 1; where a picture is smaller than the
-    window, the window is the largest odd rectangle that fits.
+    Their Gaussian window of 11 × 11 pixels, σ = 1.5, and constants for a range of 1; where a picture is smaller
+    than the window, the window is the largest odd rectangle that fits.
     """
     channels = ours.shape[1]
     down, across = (_line(side, ours.device) for side in ours.shape[-2:])

@@ -89,13 +89,14 @@ def feature_score(
     wrong, apart = (made - real).square(), (real - real.mean(0)).square()
     share, low, high = ratio_over_records(_sums(wrong), _sums(apart), confidence=confidence, seed=seed)
     error = float(wrong.mean())
-    found = {"psnr": None, "ssim": None, "ssim_low": None, "ssim_high": None}
+    as_pictures: dict[str, float] = {}
     shape = picture_shape(truth)
     if shape is not None:
         pictures = [x.clamp(0, 1).unflatten(1, shape) for x in (made, real)]
         alike = mean_over_records(ssim(*pictures).cpu().numpy(), confidence=confidence, seed=seed)
         clamped = float((pictures[0] - pictures[1]).square().mean())
-        found = dict(zip(found, (psnr(clamped), *alike), strict=True))
+        names = ("ssim", "ssim_low", "ssim_high")
+        as_pictures = {"psnr": psnr(clamped), **dict(zip(names, alike, strict=True))}
     return FeatureScore(
         measure="R²",
         value=1 - share,
@@ -107,7 +108,7 @@ def feature_score(
         error=error,
         mean_error=float(apart.mean()),
         errors=tuple(wrong.mean(0).tolist()),
-        **found,
+        **as_pictures,
     )
 
 

@@ -137,13 +137,13 @@ class FeatureTrials:
         told = "records" in attack.knows or "attribute" in attack.knows
         count = min(self.known, len(truth) // 2) if told else 0
         chosen = torch.from_numpy(generator.permutation(len(truth))[:count]).sort().values.to(truth.device)
-        rows = truth.flatten(1).index_select(0, chosen if "records" in attack.knows else chosen[:0])
+        rows = chosen if "records" in attack.knows else chosen[:0]
+        blocks = [block.to(truth.device).flatten(1).index_select(0, rows) for block in system.data.blocks]
         mechanism = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
         return FeatureAuxiliary(
             victim=self.victim,
-            width=truth[0].numel(),
             records=chosen,
-            block=rows.clone(),
+            blocks=dict(enumerate(blocks)),
             attribute=self._sensitive().index_select(0, chosen) if "attribute" in attack.knows else None,
             models={m: model.replica(r) for m, model in models.items()} if "model" in attack.knows else {},
             noise_std=0.0 if mechanism is None else mechanism.noise_std,
@@ -157,12 +157,12 @@ class FeatureTrials:
         auxiliary: FeatureAuxiliary,
         r: int,
     ) -> FeatureScore:
+        known = auxiliary.records
         if isinstance(guess, AttributeGuess):
             alone = blind if isinstance(blind, AttributeGuess) else None
-            words = {"known": auxiliary.records, "confidence": self.confidence}
-            return attribute_score(guess, self._sensitive(), blind=alone, **words)
+            sensitive = self._sensitive()
+            return attribute_score(guess, sensitive, known=known, confidence=self.confidence, blind=alone)
         made = blind if isinstance(blind, FeatureGuess) else None
-        known = auxiliary.records
         return feature_score(guess, self._truth, known=known, confidence=self.confidence, blind=made, seed=r)
 
     def _pictures(self, guess: FeatureGuess, auxiliary: FeatureAuxiliary) -> Tensor | None:
@@ -172,7 +172,7 @@ class FeatureTrials:
         rows = (~torch.isin(guess.records, auxiliary.records)).nonzero().flatten()[:_SHOWN]
         made = guess.blocks[0].index_select(0, rows).to(truth).clamp(0, 1)
         real = truth.index_select(0, guess.records.index_select(0, rows)).flatten(1)
-        return torch.stack((real, made)).unflatten(2, shape).cpu()
+        return torch.stack((real, made)).reshape(2, len(rows), *shape).cpu()
 
 
 def _refused(tried: FeatureTried, why: str) -> FeatureTried:

@@ -35,19 +35,23 @@ class KnownModel:
 class FeatureAuxiliary:
     """What an adversary after one device's features knows from elsewhere; only what its attack declares is there.
 
-    `records` are a few records whose rows `block`, (n, d), or whose sensitive column `attribute`, (n,) of 0 and 1, it
-    knows; they are counted, and are not among those its success is scored on. `models` are the white boxes, by device.
-    That a system noises its uplinks, and by how much (`noise_std`), is public.
+    `records` are a few records whose rows `blocks[m]`, (n, d), at each device, or whose sensitive column `attribute`,
+    (n,) of 0 and 1, it knows; they are counted, and are not among those its success is scored on. `models` are the
+    white boxes, by device. That a system noises its uplinks, and by how much (`noise_std`), is public.
     """
 
     victim: int
-    width: int
     records: Tensor
-    block: Tensor
+    blocks: Mapping[int, Tensor]
     attribute: Tensor | None = None
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     noise_std: float = 0.0
     seed: int = 0
+
+    @property
+    def block(self) -> Tensor:
+        """The victim's rows of the known records."""
+        return self.blocks[self.victim]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
