@@ -35,6 +35,7 @@ class FeatureInversionWhite(FeatureInference):
     summary = "finds the features that a known model maps to the embeddings seen"
     needs = UPLINKS
     knows = frozenset({"records", "model"})
+    heavy = True
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if auxiliary.victim not in auxiliary.models:

@@ -12,7 +12,7 @@ BOTH = ["feature_inversion", "feature_inversion_white"]
 
 @pytest.fixture(scope="module")
 def digits():
-    return datasets.load("digits", devices=2, keep_shape=True, train=600)
+    return datasets.load("digits", devices=2, keep_shape=True, train=400)
 
 
 @pytest.mark.parametrize("name", BOTH)
