@@ -27,12 +27,21 @@ def conditional(block: Tensor, given: Tensor, rows: Tensor) -> tuple[Tensor, Ten
 
 
 def _moments(block: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance; the fewer the rows, the more the latter is drawn towards its diagonal."""
-    rows = block.flatten(1)
-    count, width = rows.shape
-    covariance = torch.cov(rows.T).reshape(width, width)
-    share = min(0.9, 2 * width / (count + 2 * width))
-    return rows.mean(0), (1 - share) * covariance + share * torch.diag(covariance.diagonal())
+    """Mean and covariance, the latter drawn towards its diagonal by as much as its entries' own errors suggest.
+
+    The share is Schäfer and Strimmer's (2005): the sum of the off-diagonal entries' variances over that of their
+    squares.
+    """
+    rows, count = block.flatten(1), len(block)
+    mean = rows.mean(0)
+    centred = rows - mean
+    products = centred.T @ centred
+    covariance = products / max(1, count - 1)
+    errors = centred.square().T @ centred.square() - products.square() / count
+    variance = count / max(1, count - 1) ** 3 * errors
+    outside = 1 - torch.eye(rows.shape[1], device=rows.device, dtype=rows.dtype)
+    share = ((variance * outside).sum() / (covariance.square() * outside).sum().clamp(min=1e-30)).clamp(1e-4, 1.0)
+    return mean, (1 - share) * covariance + share * torch.diag(covariance.diagonal())
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class FeatureCafe(FeatureInference):
             return "the victim's model"
         if not view.kinds & {"embedding-gradient", "logit-gradient"}:
             return "gradients of each record; the server sends none"
-        parameters = auxiliary.models[auxiliary.victim].rounds[0]
+        parameters = next(iter(auxiliary.models[auxiliary.victim].rounds.values()))
         if set(parameters) != {"weight0", "bias0"}:
             return "models of one layer: behind more, a record's gradient at the first depends on its features"
         if len(torch.cat([s.records for s in uplinks_of(view, auxiliary.victim)]).unique()) > _MOST:
@@ -78,7 +78,8 @@ def _steps(view: View, auxiliary: FeatureAuxiliary) -> Iterator[_Step]:
     embeddings = {s.round: s for s in uplinks_of(view, victim)}
     found = []
     for m in view.of_kind("embedding-gradient", "logit-gradient"):
-        if m.device.index != victim or m.round not in embeddings or m.round + 1 not in rounds or m.records is None:
+        moved_on = m.round in rounds and m.round + 1 in rounds
+        if m.device.index != victim or m.round not in embeddings or not moved_on or m.records is None:
             continue
         signal = m.tensors["gradient"][0].double()
         if m.kind == "embedding-gradient":

@@ -20,6 +20,8 @@ __all__ = ["FeatureEsa"]
 _CUT = 1e-6
 _ROUNDS = 8
 """Of each record the last so many replies are used."""
+_MOST = 2000
+"""About so many records are solved for: those of the last replies. Each has a system of its own."""
 
 
 @register("attack")
@@ -53,7 +55,7 @@ class FeatureEsa(FeatureInference):
         known = torch.cat([auxiliary.blocks[m] for m in members], dim=1).double()
         means, root = conditional(known, own.index_select(0, auxiliary.records), own)
         seen = [s for s in shares(view) if s.round in auxiliary.models[members[0]].rounds]
-        records = torch.cat([s.records for s in seen]).unique()
+        records = _some_records(seen)
         matrices, right = self._equations(seen, records, members, auxiliary)
         means = means.index_select(0, records)
         left = right - torch.einsum("nd,nde->ne", means, matrices)
@@ -71,8 +73,9 @@ class FeatureEsa(FeatureInference):
         matrices = torch.zeros(len(records), _ROUNDS, width, classes, dtype=torch.float64, device=records.device)
         right = torch.zeros(len(records), _ROUNDS, classes, dtype=torch.float64, device=records.device)
         for s in reversed(seen):
-            place = torch.searchsorted(records, s.records)
-            free = slots.index_select(0, place) < _ROUNDS
+            place = torch.searchsorted(records, s.records).clamp(max=len(records) - 1)
+            asked = records.index_select(0, place) == s.records
+            free = asked & (slots.index_select(0, place) < _ROUNDS)
             place, values = place[free], s.values[free]
             maps = [_affine(auxiliary.models[m], s.round, auxiliary.blocks[m].shape[1]) for m in members]
             slot = slots.index_select(0, place)
@@ -80,6 +83,15 @@ class FeatureEsa(FeatureInference):
             right[place, slot] = values - torch.stack([bias for _, bias in maps]).sum(0)
             slots[place] += 1
         return matrices.transpose(1, 2).flatten(2), right.flatten(1)
+
+
+def _some_records(seen: Sequence[Seen]) -> Tensor:
+    """The records of the last messages, sorted."""
+    last = len(seen) - 1
+    while last and sum(len(s.records) for s in seen[last:]) < _MOST:
+        last -= 1
+    records: Tensor = torch.cat([s.records for s in seen[last:]]).unique()
+    return records
 
 
 def _affine(model: KnownModel, round_: int, width: int) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from vflpriv.wire import Wire
 __all__ = ["FeatureTrials", "FeatureTried", "known_model"]
 
 _SHOWN = 8
+_MEMORY = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,30 +80,35 @@ class FeatureTrials:
         sent = frozenset(release.kind for release in self.system.ledger.releases)
         watched = Watched(frozenset().union(*(a.needs for a in attacks)) & sent)
         engine: Any = self.system.train(range(self.seeds))
-        models = self._train(engine, watched, advance)
+        models = self._train(engine, watched, advance, white=any("model" in a.knows for a in attacks))
         members = {m for adversary in adversaries for m in adversary.members(data.devices)}
         own = {m: engine.belongings(m) for m in sorted(members)}
         shape = {"devices": data.devices, "classes": data.classes}
         views = [View.of(watched.whole, adversary, own=own, **shape) for adversary in adversaries]
         return tuple(self._try(attack, view, models) for attack in attacks for view in views)
 
-    def _train(self, engine: Any, watched: Watched, advance: Callable[[int], None] | None) -> dict[int, KnownModel]:
-        """All rounds; every device's model as it was before each."""
-        devices = range(self.system.data.devices)
-        kept: dict[int, dict[int, dict[str, Tensor]]] = {m: {} for m in devices}
+    def _train(
+        self, engine: Any, watched: Watched, advance: Callable[[int], None] | None, *, white: bool
+    ) -> dict[int, KnownModel]:
+        """All rounds; every device's model as it was before each of the last ones, as many as memory has room for."""
+        every = [engine.bank.parameters[m] for m in range(self.system.data.devices)] if white else []
+        rounds = self.system.schedule.rounds
+        each = sum(value.numel() * value.element_size() for one in every for value in one.values())
+        first = max(0, rounds - _MEMORY // max(1, each))
+        kept: dict[int, dict[int, dict[str, Tensor]]] = {m: {} for m in range(len(every))}
 
         def keep(round_: int) -> None:
-            for m in devices:
+            for m in kept if round_ >= first else ():
                 kept[m][round_] = {name: value.clone() for name, value in engine.bank.parameters[m].items()}
 
         wire = Wire(watched)
-        for round_ in range(self.system.schedule.rounds):
+        for round_ in range(rounds):
             keep(round_)
             engine.round(round_, wire)
             if advance is not None:
                 advance(1)
-        keep(self.system.schedule.rounds)
-        return {m: known_model(engine, m, kept[m]) for m in devices}
+        keep(rounds)
+        return {m: known_model(engine, m, found) for m, found in kept.items()}
 
     def _try(self, attack: FeatureAttack, view: View, models: Mapping[int, KnownModel]) -> FeatureTried:
         words: dict[str, Any] = {"attack": attack.name, "target": attack.target, "knows": attack.knows}

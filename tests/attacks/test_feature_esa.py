@@ -109,3 +109,10 @@ def test_predictions_alone_are_enough():
     assert FeatureEsa().refusal(view, auxiliary) is None
     guess = FeatureEsa().run(view, auxiliary)
     assert float((guess.blocks[0] - other).square().mean()) < 1e-8
+
+
+def test_of_many_records_the_last_are_solved_for(monkeypatch):
+    monkeypatch.setattr("vflpriv.attacks.feature_esa._MOST", 100)
+    leak = attack("feature_esa", "fdml", two_blocks(6, 5), "device(0)").leak
+    assert 50 <= leak.records <= 100
+    assert leak.error < 1e-8

@@ -56,3 +56,11 @@ def test_seeds_give_an_interval(digits):
     leak = attack("feature_inversion", "split-concat", digits, "server", seeds=2).leak
     assert leak.low < leak.value < leak.high <= 1
     assert leak.leakage_low < leak.leakage < leak.leakage_high
+
+
+def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
+    """Room for four rounds of two devices: the records of these four batches are spoken of."""
+    monkeypatch.setattr("vflpriv.audits.feature_trials._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
+    assert leak.records <= 200
+    assert leak.value > 0.3
