@@ -1,69 +1,121 @@
-"""Which record becomes the canary, and how its features are crafted."""
+"""Which record or device becomes the canary, and how its features are crafted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits._taps import Tap
 from vflpriv.audits._trials import TrialStore, one_thread
 from vflpriv.canaries import Canary, CanaryKind
 from vflpriv.ledger import Exposure
+from vflpriv.schedules import Schedule
 from vflpriv.seeds import derive, host_generator
 from vflpriv.systems import System
-from vflpriv.wire import Transcript, Wire
+from vflpriv.units import Unit
 
-__all__ = ["craft", "most_exposed", "plan"]
+__all__ = ["REACH", "craft", "most_exposed", "plan"]
 
 _CANDIDATES = 48
 _SEEDS = 8
 _GENERATIONS = 4
-_REACH = 10.0
+REACH = 10.0
 
 
-def most_exposed(exposures: Sequence[Exposure]) -> int:
+def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
     """The record that all these adversaries together see most often, each count relative to its largest."""
-    shares = [e.counts / max(1, int(e.counts.max())) for e in exposures if e.counts is not None]
-    if not shares:
-        raise ValueError("Expected exposures of a unit that belongs to one record.")
+    counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
+    shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
     return int(np.argmax(np.sum(shares, axis=0)))
 
 
-def plan(system: System, kind: CanaryKind, record: int, store: TrialStore) -> Canary:
-    """The canary in one replica: its label as it is in world 0, another one in world 1."""
+def plan(
+    system: System,
+    kind: CanaryKind,
+    record: int,
+    store: TrialStore,
+    *,
+    unit: Unit = Unit.LABEL,
+    rate: float | None = None,
+    reach: float = REACH,
+) -> Canary:
+    """The canary in one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
+
+    `reach` says how many times the data's range a crafted canary's features may lie out.
+    """
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
-    labels = (label, (label + shift) % system.data.classes)
-    blocks: Mapping[int, Tensor] = {}
-    if kind is CanaryKind.CRAFTED:
-        key = f"{system.fingerprint()}/features/{record}/{labels}"
-        stored = store.load(key)
-        if stored is None:
-            stored = {str(m): block for m, block in craft(system, record, labels).items()}
-            store.save(key, stored)
-        blocks = {int(m): block for m, block in stored.items()}
-    return Canary(kind=kind, record=record, world=torch.zeros(1, dtype=torch.int64), labels=labels, blocks=blocks)
+    changed = unit in (Unit.LABEL, Unit.RECORD)
+    labels = (label, (label + shift) % system.data.classes if changed else label)
+    device = _busiest(system.schedule, record if unit.per_record else None)
+    bare = Canary(
+        kind=kind,
+        record=record,
+        world=torch.zeros(1, dtype=torch.int64),
+        labels=labels,
+        unit=unit,
+        devices=() if unit in (Unit.LABEL, Unit.RECORD) else (device,),
+        rate=rate,
+    )
+    if bare.at_clip:
+        return bare
+    if not unit.per_record:
+        # A device without data, or with data of the other sign; crafted, the scale that moves most.
+        sizes = (1.0, -1.0, reach, -reach) if kind is CanaryKind.CRAFTED else (1.0,)
+        others = (0.0,) if unit is Unit.CLIENT_ZERO else (*(-s for s in sizes), *(1 / s for s in sizes[1:]))
+        tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
+        return tried[0] if len(tried) == 1 else max(tried, key=lambda one: _moved(system, one))
+    if kind is CanaryKind.NATURAL:
+        return bare if unit is Unit.LABEL else replace(bare, pairs={device: _stranger(system, record, device)})
+    key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}/{reach}"
+    stored = store.load(key)
+    if stored is None:
+        stored = {str(m): block for m, block in craft(system, bare, reach).items()}
+        store.save(key, stored)
+    found = {int(m): block for m, block in stored.items()}
+    return replace(bare, blocks=found) if unit is Unit.LABEL else replace(bare, pairs=found)
 
 
-def craft(system: System, record: int, labels: tuple[int, int]) -> Mapping[int, Tensor]:
-    """Features for which the label moves the releases most, within ten times the range of each device's data.
+def _busiest(schedule: Schedule, record: int | None) -> int:
+    """The device that takes part most often, in the rounds of this record if one is given."""
+    if record is None:
+        return int(np.argmax(schedule.active.sum(axis=0)))
+    return int(np.argmax([schedule.counts(rounds)[record] for rounds in schedule.active.T]))
 
+
+def _stranger(system: System, record: int, device: int) -> Tensor:
+    """(1, 2, *shape): the record's block, and that of the record of another class that is farthest from it."""
+    block, labels = system.data.blocks[device], system.data.labels
+    distance = (block - block[record]).to(torch.float32).flatten(1).square().sum(1)
+    far = int(torch.where(labels != labels[record], distance, -1.0).argmax())
+    return torch.stack((block[record], block[far])).unsqueeze(0)
+
+
+def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, Tensor]:
+    """Features for which the canary moves the releases most, within `reach` times the range of each device's data.
+
+    For a label they are the record's in both worlds, at every device; for features one block a world, at one device.
     Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search
     selects and mutates: each replica of a short training carries another candidate, under the same few seeds.
     """
-    generator = torch.Generator().manual_seed(derive(system.seed, "canary", record, 1) % (1 << 63))
-    bounds = [_REACH * block.abs().amax(0) for block in system.data.blocks]
-    candidates = [_corners(bound, generator) for bound in bounds]
-    for m, block in enumerate(system.data.blocks):
-        candidates[m][0] = block[record]
+    generator = torch.Generator().manual_seed(derive(system.seed, "canary", canary.record, 1) % (1 << 63))
+    bounds, candidates = {}, {}
+    for m in canary.devices or range(system.data.devices):
+        block = system.data.blocks[m]
+        bound = reach * block.abs().amax(0)
+        bounds[m] = bound if canary.unit is Unit.LABEL else torch.stack((bound, bound))
+        candidates[m] = _corners(bounds[m], generator)
+        first = block[canary.record]
+        candidates[m][0] = first if canary.unit is Unit.LABEL else torch.stack((first, -first))
     for generation in range(_GENERATIONS):
-        strength = _strength(system, record, labels, candidates)
-        best = strength.argsort(descending=True)[: _CANDIDATES // 8]
+        best = _strength(system, canary, candidates).argsort(descending=True)[: _CANDIDATES // 8]
         if generation + 1 == _GENERATIONS:
-            return {m: block[best[0]].unsqueeze(0) for m, block in enumerate(candidates)}
-        for m, bound in enumerate(bounds):
+            return {m: block[best[0]].unsqueeze(0) for m, block in candidates.items()}
+        for m, bound in bounds.items():
             parents = candidates[m][best].repeat(8, *(1 for _ in bound.shape))
             fresh = _corners(bound, generator)
             mutate = torch.rand(parents.shape, generator=generator) < 0.15
@@ -77,26 +129,35 @@ def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
     return bound * torch.randint(-1, 2, (_CANDIDATES, *bound.shape), generator=generator)
 
 
-def _strength(system: System, record: int, labels: tuple[int, int], candidates: Sequence[Tensor]) -> Tensor:
-    """(candidates,) summed squared distance between the worlds' noiseless releases, over the record's first rounds."""
-    canary = Canary(
-        kind=CanaryKind.CRAFTED,
-        record=record,
-        world=torch.zeros(_CANDIDATES * _SEEDS, dtype=torch.int64),
-        labels=labels,
-        blocks={m: block.repeat_interleave(_SEEDS, 0) for m, block in enumerate(candidates)},
-    )
-    transcript = Transcript(moved=True)
-    engine = system.train(list(range(_SEEDS)) * _CANDIDATES, canary=canary)
-    wire = Wire(transcript)
-    with one_thread():
-        for round_ in range(_first_pass(system, record)):
-            engine.round(round_, wire)
+def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) -> Tensor:
+    """(candidates,) summed squared distance between the worlds' releases in units of the noise, over the first rounds.
+
+    Each replica has a twin in the other world that lets out the same, so that what state carries over counts too.
+    """
+    replicas = [r for _ in range(_CANDIDATES) for r in range(_SEEDS) for _ in (0, 1)]
+    each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
+    worlds = torch.tensor([0, 1]).repeat(_CANDIDATES * _SEEDS)
+    label = canary.unit is Unit.LABEL
+    carried = replace(canary, world=worlds, blocks=each if label else {}, pairs={} if label else each)
+    tap = Tap(system.train(replicas, canary=carried), twins=True)
     total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
-    for message in transcript.messages:
-        for either in message.worlds.values():
-            total += (either[:, 0] - either[:, 1]).square().reshape(len(total), -1).sum(1)
+    with one_thread():
+        for round_ in range(_first_pass(system, canary.record)):
+            for one in tap.round(round_):
+                gap = one.noiseless[0::2] - one.noiseless[1::2]
+                total += gap.square().reshape(len(total), -1).sum(1) / one.std**2
     return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
+
+
+def _moved(system: System, canary: Canary) -> float:
+    """As `_strength`, of one canary that is the same in all replicas."""
+    worlds = torch.tensor([0, 1]).repeat(_SEEDS)
+    tap = Tap(
+        system.train([r for r in range(_SEEDS) for _ in (0, 1)], canary=replace(canary, world=worlds)), twins=True
+    )
+    with one_thread():
+        left = [one for round_ in range(system.schedule.rounds) for one in tap.round(round_)]
+    return sum(float((one.noiseless[0::2] - one.noiseless[1::2]).square().sum()) / one.std**2 for one in left)
 
 
 def _first_pass(system: System, record: int) -> int:

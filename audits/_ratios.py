@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from vflpriv.ledger import Ledger
 from vflpriv.releases import Gaussian
-from vflpriv.views import View
+from vflpriv.views import Adversary
+from vflpriv.wire import Message
 
-__all__ = ["likelihood_ratio", "noise_stds", "strength"]
+__all__ = ["LikelihoodRatio", "noise_stds", "squares"]
 
 
 def noise_stds(ledger: Ledger) -> dict[str, float]:
@@ -19,34 +21,47 @@ def noise_stds(ledger: Ledger) -> dict[str, float]:
     return {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
 
 
-def likelihood_ratio(view: View, ledger: Ledger) -> Tensor:
-    """(R,) log-likelihood ratio of world 0 to world 1 for an adversary who knows every other record.
+def squares(gap: Tensor) -> Tensor:
+    """(R,) summed squares of (R, …)."""
+    return gap.square().reshape(len(gap), -1).sum(1)
+
+
+class LikelihoodRatio:
+    """Adds up, message by message, the log-likelihood ratio of world 0 to world 1 for an adversary who knows the rest.
 
     A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
-    state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form.
+    state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form. With
+    `rate` nobody knows whether the record was in the batch: both worlds are then mixtures with the mean (a + b)/2 of a
+    round without it. What carries no noise needs no statistics: it is in the ledger as unprotected.
+
+    `totals` are the ratios (R,), `strengths` the summed squared distances between the worlds' means in units of the
+    noise: the ratio's variance where the batches are known.
     """
-    total = torch.zeros(())
-    for value, either, std in _moved(view, ledger):
-        gap = (value - either[:, 1]).square() - (value - either[:, 0]).square()
-        total = total.to(gap.device) + gap.reshape(len(gap), -1).sum(1) / (2 * std**2)
-    return total
 
+    def __init__(self, ledger: Ledger, eyes: Sequence[Adversary], devices: int, rate: float | None = None) -> None:
+        self._stds, self._devices, self._rate = noise_stds(ledger), devices, rate
+        self._eyes = {str(a): a for a in eyes}
+        self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
+        self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
 
-def strength(view: View, ledger: Ledger) -> Tensor:
-    """(R,) summed squared distance between the worlds' means, in units of the noise: the ratio's variance."""
-    total = torch.zeros(())
-    for _, either, std in _moved(view, ledger):
-        gap = (either[:, 0] - either[:, 1]).square()
-        total = total.to(gap.device) + gap.reshape(len(gap), -1).sum(1) / std**2
-    return total
+    def record(self, message: Message) -> None:
+        """Take one message into account."""
+        if message.kind not in self._stds:
+            return
+        std = self._stds[message.kind]
+        for name, either in message.worlds.items():
+            value = message.tensors[name]
+            gain = self._log(value, either, 0, std) - self._log(value, either, 1, std)
+            apart = squares(either[:, 0] - either[:, 1]) / std**2
+            for key, adversary in self._eyes.items():
+                if adversary.sees(message, self._devices):
+                    self.totals[key] = self.totals[key].to(gain.device) + gain
+                    self.strengths[key] = self.strengths[key].to(gain.device) + apart
 
-
-def _moved(view: View, ledger: Ledger) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Each noised value that the canary moves, its mean in either world, and the noise's std.
-
-    What carries no noise needs no statistics: it is in the ledger as unprotected.
-    """
-    stds = noise_stds(ledger)
-    for message in view.messages:
-        for name, either in message.worlds.items() if message.kind in stds else ():
-            yield message.tensors[name], either, stds[message.kind]
+    def _log(self, value: Tensor, either: Tensor, world: int, std: float) -> Tensor:
+        """(R,) log-density in one world, up to a constant."""
+        inside = squares(value - either[:, world]) / (-2 * std**2)
+        if self._rate is None:
+            return inside
+        outside = squares(value - either.mean(1)) / (-2 * std**2)
+        return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))

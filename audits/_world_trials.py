@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflpriv.audits._bounds import Errors, Floats
-from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
+from vflpriv.audits._bounds import Errors, Floats, epsilon_error_rate, p_value_dp
+from vflpriv.audits._gdp import mu_error_rate, mu_rectangle, p_value_gdp
 from vflpriv.audits._guesses import epsilon_guesses
 from vflpriv.audits._known_sigma import mu_known_sigma, standardised
 from vflpriv.audits._sequential import Looks
+from vflpriv.audits._thresholds import p_value_rectangle
 from vflpriv.canaries import Canary
+from vflpriv.claims import Claim
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
@@ -20,10 +22,11 @@ __all__ = ["Trials"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trials:
-    """The scores of both worlds through one view. Positive says world 0; the threshold 0 was fixed in advance.
+    """The scores of both worlds through one view. Above the threshold says world 0; it was fixed in advance.
 
     `looks` are the numbers of trials a world at which it might have been stopped; empty if their number was fixed.
-    `strengths` are the summed squared distances between the worlds, in units of the noise, of all trials.
+    `strengths` are the summed squared distances between the worlds, in units of the noise, of all trials; empty where
+    scores are not log-likelihood ratios of Gaussian releases. `method` says how a trial was scored.
     """
 
     adversary: Adversary
@@ -31,19 +34,36 @@ class Trials:
     scores: tuple[Floats, Floats]
     strengths: Floats
     looks: tuple[int, ...] = ()
+    method: str = "likelihood ratio"
+    threshold: float = 0.0
 
     @property
     def unit(self) -> Unit:
-        """What the canary changes: a label, or a record's whole contribution."""
-        return Unit.RECORD if self.canary.at_clip else Unit.LABEL
+        """What the canary changes."""
+        return self.canary.unit
+
+    @property
+    def learned(self) -> bool:
+        """Whether the score was learned, because what leaves is not Gaussian: then claims are tested in epsilon."""
+        return self.method == "learned"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a score is N(±μ²/2, μ²) in a sound engine: the worlds are as far apart in every trial."""
+        return standardised(np.concatenate(self.scores), self.strengths) is not None
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the threshold lies far out, so that the two error rates are nothing alike."""
+        return self.threshold != 0.0
 
     @property
     def errors(self) -> Errors:
         inside, outside = self.scores
         return Errors(
-            false_positives=int((outside > 0).sum()),
+            false_positives=int((outside > self.threshold).sum()),
             negatives=len(outside),
-            false_negatives=int((inside <= 0).sum()),
+            false_negatives=int((inside <= self.threshold).sum()),
             positives=len(inside),
         )
 
@@ -53,23 +73,36 @@ class Trials:
         if not self.looks:
             return None
         inside, outside = self.scores
-        return Looks((inside <= 0).astype(np.int64) + (outside > 0), self.looks)
+        return Looks((inside <= self.threshold).astype(np.int64) + (outside > self.threshold), self.looks)
 
-    def p_value(self, mu: float) -> float:
-        """Of "the mechanism is mu-GDP", whether or not the trials might have been stopped."""
-        return p_value_gdp(self.errors, mu) if self.sequential is None else self.sequential.p_value_gdp(mu)
+    def p_value(self, claim: Claim) -> float:
+        """Of a claim, whether or not the trials might have been stopped."""
+        looks = self.sequential
+        if self.learned:
+            pair = claim.epsilon, claim.delta
+            return p_value_dp(self.errors, *pair) if looks is None else looks.p_value_dp(*pair)
+        if looks is not None:
+            return looks.p_value_gdp(claim.mu)
+        return (p_value_rectangle if self.one_sided else p_value_gdp)(self.errors, claim.mu)
 
     def mu_lower(self, confidence: float) -> float:
-        """The lower bound on mu that goes with it."""
+        """The lower bound on mu that goes with it, by the bound that suits the threshold."""
         if self.sequential is not None:
             return self.sequential.mu_lower(confidence)
-        return mu_error_rate(self.errors, confidence).mu or 0.0
+        return (mu_rectangle if self.one_sided else mu_error_rate)(self.errors, confidence).mu or 0.0
+
+    def epsilon_of_errors(self, delta: float, confidence: float) -> float:
+        """The lower bound on epsilon that goes with the p-value of a claim that is tested in epsilon."""
+        if self.sequential is not None:
+            return self.sequential.epsilon_lower(delta, confidence)
+        return epsilon_error_rate(self.errors, delta, confidence).epsilon or 0.0
 
     def epsilon_lower(self, delta: float, confidence: float, *, seed: int) -> float:
         """A lower bound on epsilon at `delta` of any mechanism."""
         if self.sequential is not None:
             return self.sequential.epsilon_lower(delta, confidence)
-        return epsilon_guesses(*self.scores, delta, confidence, seed=seed, calibrated=True)
+        calibrated = len(self.strengths) > 0 or self.canary.rate is not None
+        return epsilon_guesses(*self.scores, delta, confidence, seed=seed, calibrated=calibrated)
 
     def mu_known_sigma(self, confidence: float) -> float | None:
         """A lower bound on mu if the noise is what it is said to be; None where the worlds' distance varies."""

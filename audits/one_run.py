@@ -18,7 +18,7 @@ from vflpriv.audits._ratios import noise_stds
 from vflpriv.audits._trials import TrialStore, one_thread
 from vflpriv.canaries import Canaries
 from vflpriv.errors import InputError
-from vflpriv.ledger import Ledger
+from vflpriv.ledger import Ledger, Reading
 from vflpriv.registry import register
 from vflpriv.seeds import host_generator
 from vflpriv.systems import System
@@ -117,8 +117,12 @@ class OneRunAudit:
         carriers = [r.leak.carrier for r in system.ledger.releases if r.leak and Unit.LABEL in r.leak.sensitivity]
         if carriers:
             return f"one-run needs state that follows from releases, and {carriers[0]} moves by exact labels"
-        everyone = system.ledger.exposure(Adversary.parse("devices(all)"), Unit.LABEL)
-        if exposure.counts is None or everyone.counts is None or (exposure.counts < everyone.counts).any():
+        # Of releases that it does not see, the paper's reading counts none, though models carry them to its messages.
+        seen, sent = (
+            system.ledger.exposure(a, Unit.LABEL, reading=Reading.PAPER).counts
+            for a in (adversary, Adversary.parse("devices(all)"))
+        )
+        if seen is None or sent is None or (seen < sent).any():
             return f"one-run needs a view of all releases that the state follows from, and {adversary} sees only some"
         return None
 

@@ -53,7 +53,7 @@ class Finding:
 
 @register("audit")
 class SensitivityAudit:
-    """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair."""
+    """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair, at random and by the gradient."""
 
     name = "sensitivity"
     summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
@@ -89,6 +89,8 @@ class SensitivityAudit:
         clip = float(getattr(mechanism, "clip", 1.0))
         pair = torch.stack([self._inputs(shape, clip, generator) for _ in range(2)])
         pair[1, ::2] = -pair[0, ::2]  # opposite sides of the ball
+        for side, one in enumerate(pair):
+            one[3::4, ..., side::2] = 0.0  # at right angles
         best, observed = self._best(mechanism, unit, pair)
         for _ in range(self.climbs):
             if observed > _BROKEN * mechanism.declared[unit]:
@@ -97,6 +99,9 @@ class SensitivityAudit:
             noise = torch.randn(2, self.candidates, *shape, generator=generator, dtype=torch.float64)
             moved = best.unsqueeze(1) * (1 + scale * noise)
             moved[:, 0] = best
+            uphill = self._uphill(mechanism, unit, best)
+            steps = scale[: self.candidates // 2].to(torch.float64)
+            moved[:, 1 : 1 + len(steps)] = best.unsqueeze(1) + steps * uphill.unsqueeze(1)
             best, observed = self._best(mechanism, unit, moved)
         values, other = best
         neighbour = mechanism.neighbour(unit, values.unsqueeze(0), other.unsqueeze(0))[0]
@@ -109,6 +114,15 @@ class SensitivityAudit:
             values=values,
             neighbour=neighbour,
         )
+
+    def _uphill(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> Tensor:
+        """The direction in which the difference of a pair grows fastest, as long as the pair itself."""
+        leaf = pair.detach().clone().requires_grad_()
+        values, other = leaf.unsqueeze(1)
+        gap = mechanism.noiseless(values) - mechanism.noiseless(mechanism.neighbour(unit, values, other))
+        (gradient,) = torch.autograd.grad(gap.square().sum(), leaf)
+        length: Tensor = pair.norm() / gradient.norm().clamp(min=1e-30)
+        return torch.mul(gradient, length)
 
     def _inputs(self, shape: tuple[int, ...], clip: float, generator: torch.Generator) -> Tensor:
         """Random signs and directions times random, heavy-tailed or boundary magnitudes; record 0 gets its own."""
@@ -128,6 +142,7 @@ class SensitivityAudit:
 
     def _best(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> tuple[Tensor, float]:
         """The pair with the largest difference."""
+        pair = mechanism.admissible(unit, pair)
         values, other = pair
         moved = mechanism.noiseless(mechanism.neighbour(unit, values, other))
         distance = (mechanism.noiseless(values) - moved).reshape(len(values), -1).norm(dim=1)

@@ -3,34 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits._canaries import most_exposed, plan
-from vflpriv.audits._ratios import likelihood_ratio, strength
+from vflpriv.audits._bounds import Floats
+from vflpriv.audits._canaries import REACH, most_exposed, plan
+from vflpriv.audits._learned import discriminant
+from vflpriv.audits._methods import canary_unit, method_of, threshold_of
+from vflpriv.audits._scores import SCORERS, Request, strength_key
 from vflpriv.audits._sequential import look_times
 from vflpriv.audits._trials import TrialStore, side_by_side
 from vflpriv.audits._world_trials import Trials
 from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.ledger import Ledger, Reading
+from vflpriv.errors import VflprivError
+from vflpriv.ledger import Reading
 from vflpriv.registry import register
-from vflpriv.releases import Gaussian
 from vflpriv.systems import System
 from vflpriv.units import Unit
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.views import Adversary
 
-__all__ = ["TwoWorldAudit", "for_replicas"]
+__all__ = ["TwoWorldAudit"]
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
+_LEARNING = 256
+Shard = Mapping[str, Tensor]
+Stop = Callable[[Mapping[Adversary, Trials]], bool]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Plan:
+    """Trainings with one canary that one method scores: `eyes` are the views as they were asked for, and in full."""
+
+    system: System
+    canary: Canary
+    method: str
+    reach: float
+    eyes: Mapping[Adversary, Adversary]
+    threshold: float
+
+    @property
+    def key(self) -> str:
+        """What its scores are kept under."""
+        canary, views = self.canary, "+".join(map(str, self.eyes.values()))
+        what = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
+        return f"{self.system.fingerprint()}/{self.method}/{self.reach:g}/{what}/{views}/strength"
+
+    def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
+        """The trials of these shards by view, scored by what was learned on others."""
+        found = {}
+        for actual in dict.fromkeys(self.eyes.values()):
+            scores, key = _joined(shards, str(actual)), strength_key(str(actual))
+            if learned_on:
+                features = _joined(learned_on, str(actual))
+                weights, offset = discriminant(features[0::2], features[1::2])
+                scores = np.asarray(scores @ weights + offset, dtype=np.float64)
+            found[str(actual)] = Trials(
+                adversary=actual,
+                canary=self.canary,
+                scores=(scores[0::2], scores[1::2]),
+                strengths=_joined(shards, key) if key in shards[0] else np.zeros(0),
+                looks=looks,
+                method=self.method,
+                threshold=self.threshold,
+            )
+        return found
+
+
+def _joined(shards: Sequence[Shard], key: str) -> Floats:
+    joined: Floats = torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
+    return joined
 
 
 @register("audit")
 class TwoWorldAudit:
-    """Trains the system many times with one record in either world, and scores each run through each view."""
+    """Trains the system many times with one unit in either world, and scores each run through each view."""
 
     name = "two-world"
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
@@ -38,16 +88,24 @@ class TwoWorldAudit:
     def __init__(self, *, store: TrialStore | None = None) -> None:
         self.store = store or TrialStore()
 
-    def refusal(self, system: System, adversary: Adversary) -> str | None:
-        """Why this system cannot be audited through this view, or None."""
-        exposure = system.ledger.exposure(adversary, Unit.RECORD, reading=Reading.PAPER)
-        if not any(isinstance(e.noise, Gaussian) for e in exposure.events):
-            return f"two-world needs a noised release before {adversary}'s eyes, and there is none"
-        if not adversary.knows_batches:
-            return f"two-world needs a view that knows the batches, and {adversary} does not"
-        if exposure.counts is None or not exposure.counts.any():
-            return "two-world needs a record that takes part"
-        return None
+    @staticmethod
+    def refusal(
+        system: System,
+        adversary: Adversary,
+        *,
+        unit: Unit = Unit.RECORD,
+        kind: CanaryKind = CanaryKind.WORST_CASE,
+    ) -> str | None:
+        """Why this system cannot be audited through this view for this unit, or None."""
+        return method_of(system, adversary, unit, kind).refusal
+
+    @staticmethod
+    def trainings(
+        system: System, adversaries: Sequence[Adversary], kind: CanaryKind, *, trials: int, unit: Unit
+    ) -> int:
+        """How many replicas `run` trains in all, both worlds and those that a score is learned on."""
+        names = dict.fromkeys(method_of(system, a, unit, kind).name for a in adversaries)
+        return sum(2 * (trials + _learning(name, trials)) for name in names)
 
     def run(
         self,
@@ -56,74 +114,93 @@ class TwoWorldAudit:
         kind: CanaryKind,
         *,
         trials: int,
+        unit: Unit = Unit.RECORD,
+        confidence: float = 0.95,
+        reach: float = REACH,
         advance: Callable[[int], None] | None = None,
-        stop: Callable[[Mapping[Adversary, Trials]], bool] | None = None,
+        stop: Stop | None = None,
     ) -> Mapping[Adversary, Trials]:
-        """`trials` trainings in each world with one canary, scored through several views at once.
+        """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
-        `advance` is told the replica-rounds done. `stop` is asked at each look whether the trials so far are enough;
-        with it, bounds and p-values are those of a test that may be stopped at any look.
+        Views that are scored by the same method share their trainings. `advance` is told the replica-rounds done.
+        `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
+        are those of a test that may be stopped at any look.
         """
+        methods = {a: method_of(system, a, unit, kind) for a in adversaries}
+        for adversary, method in methods.items():
+            if method.refusal is not None:
+                raise VflprivError(f"{adversary}: {method.refusal}")
+        found: dict[Adversary, Trials] = {}
+        for name in dict.fromkeys(m.name for m in methods.values()):
+            same = [a for a in adversaries if methods[a].name == name]
+            one = self._plan(system, same, kind, unit, name, trials, confidence, reach)
+            found |= self._together(one, trials, advance, stop)
+        return {a: found[a] for a in adversaries}
+
+    def _plan(
+        self,
+        system: System,
+        adversaries: Sequence[Adversary],
+        kind: CanaryKind,
+        unit: Unit,
+        method: str,
+        trials: int,
+        confidence: float,
+        reach: float,
+    ) -> _Plan:
         ledger = system.ledger
-        seen = [ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in adversaries]
-        canary = plan(system, kind, most_exposed(seen), self.store)
+        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
+        what = canary_unit(ledger, unit, kind)
+        record = most_exposed(seen, system.schedule) if what.per_record else 0
+        rate = system.schedule.rate if method == "secret batches" else None
+        canary = plan(system, kind, record, self.store, unit=what, rate=rate, reach=reach)
         eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
+        threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
+        return _Plan(system=system, canary=canary, method=method, reach=reach, eyes=eyes, threshold=threshold)
 
-        def shard(replicas: range) -> dict[str, Tensor]:
-            return self._shard(system, ledger, canary, list(eyes.values()), replicas, advance)
+    def _together(
+        self, one: _Plan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
+    ) -> dict[Adversary, Trials]:
+        def train(done: int, until: int) -> list[Shard]:
+            ranges = _shards(one.system, done, until)
+            return list(side_by_side(lambda r: self._shard(one, r, advance), ranges, one.system.torch_device))
 
-        result: Mapping[Adversary, Trials] = {}
-        shards: list[dict[str, Tensor]] = []
+        # A score is learned on trials of its own, with numbers beyond those that are tested.
+        learned_on = train(trials, trials + _learning(one.method, trials))
+        result: dict[Adversary, Trials] = {}
+        shards: list[Shard] = []
         times, done = (look_times(trials) if stop is not None else (trials,)), 0
         for place, until in enumerate(times):
-            shards += side_by_side(shard, _shards(system, done, until), system.torch_device)
+            shards += train(done, until)
             looks, done = times[: place + 1] if stop is not None else (), until
-            result = {a: _trials(shards, actual, canary, looks) for a, actual in eyes.items()}
+            found = one.trials(shards, learned_on, looks)
+            result = {asked: found[str(actual)] for asked, actual in one.eyes.items()}
             if stop is not None and stop(result):
                 break
         if advance is not None and done < trials:
-            advance(2 * (trials - done) * system.schedule.rounds)
+            advance(2 * (trials - done) * one.system.schedule.rounds)
         return result
 
-    def _shard(
-        self,
-        system: System,
-        ledger: Ledger,
-        canary: Canary,
-        eyes: Sequence[Adversary],
-        replicas: range,
-        advance: Callable[[int], None] | None,
-    ) -> dict[str, Tensor]:
-        rounds = system.schedule.rounds * len(replicas)
-        key = f"{system.fingerprint()}/{canary.kind}/{canary.record}/{'+'.join(map(str, eyes))}/{replicas}/strength"
+    def _shard(self, one: _Plan, replicas: range, advance: Callable[[int], None] | None) -> Shard:
+        key, system = f"{one.key}/{replicas}", one.system
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
-                advance(rounds)
+                advance(system.schedule.rounds * len(replicas))
             return stored
-        transcript = Transcript(moved=True)
-        engine = system.train(replicas, canary=for_replicas(canary, replicas))
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        engine.run(Wire(transcript), advance=step)
-        devices, classes = system.data.devices, system.data.classes
-        views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in eyes}
-        shard = {}
-        for a, view in views.items():
-            shard[str(a)] = likelihood_ratio(view, ledger).to(torch.float32).cpu()
-            shard[f"{a} strength"] = strength(view, ledger).to(torch.float32).expand(len(replicas)).cpu()
+        eyes = list(dict.fromkeys(one.eyes.values()))
+        request = Request(
+            system=system, ledger=system.ledger, canary=one.canary, eyes=eyes, replicas=replicas, step=step
+        )
+        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[one.method](request).items()}
         self.store.save(key, shard)
         return shard
 
 
-def _trials(
-    shards: Sequence[Mapping[str, Tensor]], adversary: Adversary, canary: Canary, looks: tuple[int, ...]
-) -> Trials:
-    scores, strengths = (
-        torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
-        for key in (str(adversary), f"{adversary} strength")
-    )
-    worlds = scores[0::2], scores[1::2]
-    return Trials(adversary=adversary, canary=canary, scores=worlds, strengths=strengths, looks=looks)
+def _learning(method: str, trials: int) -> int:
+    """Trials in each world that a score is learned on."""
+    return min(trials, _LEARNING) if method == "learned" else 0
 
 
 def _shards(system: System, done: int, until: int) -> list[range]:
@@ -131,10 +208,3 @@ def _shards(system: System, done: int, until: int) -> list[range]:
     room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
     size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
     return [range(start, min(start + size, 2 * until)) for start in range(2 * done, 2 * until, size)]
-
-
-def for_replicas(canary: Canary, replicas: range) -> Canary:
-    """The canary in each of these replicas: even numbers live in world 0, odd ones in world 1."""
-    world = torch.tensor([r % 2 for r in replicas], dtype=torch.int64)
-    blocks = {m: b.expand(len(replicas), *b.shape[1:]) for m, b in canary.blocks.items()}
-    return replace(canary, world=world, blocks=blocks)

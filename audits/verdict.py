@@ -63,6 +63,8 @@ def judge(
     tests: Sequence[ClaimTest],
     sensitivity_broken: str | None,
     alpha: float,
+    premises: Sequence[str] = (),
+    facts: Sequence[str] = (),
     not_applicable: str | None = None,
     min_trials: int = MIN_TRIALS,
 ) -> Verdict:
@@ -70,12 +72,14 @@ def judge(
 
     * not applicable: the question does not arise, for the reason given;
     * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim),
-      or the sensitivity search found a witness beyond the bound that the guarantee rests on. A test with fewer than
-      `min_trials` in a world never refutes: its p-value is valid, but one lucky handful is no evidence to publish;
+      or the sensitivity search found a witness beyond the bound that the guarantee rests on, or another premise of
+      its proof does not hold in the run (`premises`, a sentence each). A test with fewer than `min_trials` in a world
+      never refutes: its p-value is valid, but one lucky handful is no evidence to publish;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
 
-    `accounted` is the rigorous budget, `paper_budget` the one under the paper's own reading, which decides nothing.
+    `facts` are sentences to quote beside either of the first two. `accounted` is the rigorous budget, `paper_budget`
+    the one under the paper's own reading, which decides nothing.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
@@ -84,15 +88,15 @@ def judge(
     if not_applicable is not None:
         return Verdict(Word.NOT_APPLICABLE, not_applicable)
     enough = [test for test in tests if test.trials >= min_trials]
-    found = [_refutation(claim, enough, alpha), _broken(sensitivity_broken)]
+    found = [_refutation(claim, enough, alpha), _broken(sensitivity_broken), *premises]
     if any(found):
-        return Verdict(Word.VIOLATED, "; ".join(reason for reason in found if reason))
+        return Verdict(Word.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
     tested = _tested(claim, enough, alpha) if enough or not tests else _too_few(tests, min_trials)
     if accounted is None:
         return Verdict(Word.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
     if _exceeds(accounted, claim):
         joined = f"{_comparison(accounted, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
-        return Verdict(Word.UNSUPPORTED, joined + _paper(paper_budget))
+        return Verdict(Word.UNSUPPORTED, "; ".join((joined + _paper(paper_budget), *facts)))
     return Verdict(Word.CONSISTENT, f"{_comparison(accounted, claim, exceeds=False)}, and {tested}")
 
 

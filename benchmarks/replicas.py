@@ -15,14 +15,14 @@ import torch
 
 from vflpriv import datasets
 from vflpriv.audits._canaries import plan
-from vflpriv.audits._ratios import likelihood_ratio
+from vflpriv.audits._ratios import LikelihoodRatio
+from vflpriv.audits._scores import for_replicas
 from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.audits.two_world import for_replicas
 from vflpriv.canaries import CanaryKind
 from vflpriv.registry import find
 from vflpriv.systems import System
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.views import Adversary
+from vflpriv.wire import Wire
 
 __all__: list[str] = []
 
@@ -56,13 +56,12 @@ def trials_per_second(system: System, shards: Sequence[range]) -> float:
     """Train and score the two-world trials of these shards, one shard after the other."""
     canary = plan(system, CanaryKind.WORST_CASE, 0, TrialStore())
     adversary = Adversary.parse("devices(all)")
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
     start = time.perf_counter()
     with one_thread():
         for replicas in shards:
-            transcript = Transcript(moved=True)
-            system.train(replicas, canary=for_replicas(canary, replicas)).run(Wire(transcript))
-            likelihood_ratio(View.of(transcript, adversary, **shape), system.ledger)
+            found = LikelihoodRatio(system.ledger, [adversary], system.data.devices)
+            canaries = for_replicas(canary, [r % 2 for r in replicas])
+            system.train(replicas, canary=canaries).run(Wire(found))
     return sum(map(len, shards)) / (time.perf_counter() - start)
 
 

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vflpriv.testing import assert_epsilon, assert_sensitivity, neighbouring_data, neighbouring_rows
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip, Mechanism, ScalarMean
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
+from vflpriv.training._mechanisms import Mechanism, ScalarMean
 from vflpriv.units import Unit
 
 # Sensitivity
@@ -20,7 +22,7 @@ from vflpriv.units import Unit
 
 @pytest.mark.parametrize("unit", [Unit.RECORD, Unit.ADD_REMOVE, Unit.CLIENT_ZERO, Unit.CLIENT])
 def test_the_bounds_of_our_own_clip_hold_and_halves_do_not(unit: Unit) -> None:
-    mechanism: Mechanism = ClientClip(noise_std=1.0, clip=3.0)
+    mechanism: Mechanism = ClientClip(noise_std=1.0, clip=3.0, emptied=Emptied.ZEROS)
 
     def noiseless(rows: np.ndarray) -> np.ndarray:
         # An absent row is a row of zeros to the norm.

@@ -17,9 +17,11 @@ from vflpriv.schedules import Schedule
 from vflpriv.training._admm import auxiliary_and_duals, residuals
 from vflpriv.training._bank import Bank
 from vflpriv.training._base import Engine, Payload
+from vflpriv.training._emptied import Emptied
 from vflpriv.training._local import Slope, local_steps
 from vflpriv.training._models import Parameters
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._outlet import let_out
 from vflpriv.training._split_ledger import gradient_releases
 from vflpriv.training._uplinks import UplinkSettings, client_claims, uplink_mechanisms
 
@@ -44,6 +46,10 @@ class AdmmSettings(UplinkSettings):
     weight_decay: float = Field(0.001, ge=0, description="β, with the regulariser ½‖w‖² on every parameter")
     penalty: float = Field(1.0, ge=0.01, description="ρ, the weight of the quadratic penalty")
     local_steps: int = Field(20, ge=1, description="τ, a device's SGD steps in a round")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.by(self.bottom, logits=True)
 
 
 def leaves_of(parameters: Parameters) -> dict[str, Tensor]:
@@ -90,13 +96,8 @@ class AdmmEngine(Engine):
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         self._inputs = self.bank.inputs(self.data, records)
         raw = self.bank.forward(self._inputs)
-        return {m: Payload(self.uplink_kind, {"embedding": self._released(raw[m], round_, m)}) for m in members}
-
-    def _released(self, output: Tensor, round_: int, m: int) -> Tensor:
-        clipped = self.mechanism.noiseless(output)
-        if not self.mechanism.noise_std:
-            return clipped
-        return self.mechanism.release(clipped, self.noise.tensor(tuple(clipped.shape[1:]), round_, m))
+        clipped = {m: self.mechanism.noiseless(raw[m]) for m in members}
+        return {m: let_out(self, self.uplink_kind, round_, m, records, {"embedding": clipped[m]}) for m in members}
 
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:

@@ -56,8 +56,7 @@ class Bank:
     def _rows(self, data: VerticalData, members: Sequence[int], records: Tensor) -> Tensor:
         """(devices · R, B, …) of one group."""
         first = data.blocks[members[0]]
-        differ = data.overrides is not None and any(m in data.overrides.blocks for m in members)
-        if differ or len(members) == 1:
+        if any(data.differs(m) for m in members) or len(members) == 1:
             found = [data.features(m, records) for m in members]
             return self._joined([x.flatten(x.dim() - first.dim() + 1) for x in found])
         together = first.new_empty(len(members), len(records), first[0].numel())

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vflpriv.training._mechanisms import EmbeddingClip
+from vflpriv.training._clips import EmbeddingClip
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._settings import EngineSettings
 

@@ -6,16 +6,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.claims import Claim
 from vflpriv.random import Stream
 from vflpriv.releases import Laplace, Noise, RandomizedResponse, Release
 from vflpriv.units import Unit
 
-__all__ = ["Alibi", "LabelMechanism", "RandomizedLabels", "protected"]
+__all__ = ["Alibi", "LabelMechanism", "RandomizedLabels", "label_claims", "protected"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,26 @@ def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: 
             leak = replace(leak, sensitivity=_without_labels(leak.sensitivity))
         rest.append(replace(release, sensitivity=_without_labels(release.sensitivity), leak=leak))
     return (*rest, mechanism.release(rounds))
+
+
+def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
+    """What the label protection of an engine's settings promises to those who do not hold the labels."""
+    mechanism: LabelMechanism | None = settings.label_mechanism
+    if mechanism is None:
+        return ()
+    alibi = isinstance(mechanism, Alibi)
+    return (
+        Claim.of_epsilon(
+            mechanism.epsilon,
+            float(getattr(settings, "delta", 1e-5)),
+            key="labels",
+            source="alibi" if alibi else "randomised response",
+            where="label_protection",
+            statement="ε = 2√2/λ for Laplace noise of std λ on one-hot labels" if alibi else "ε of each label",
+            unit=Unit.LABEL,
+            view="eavesdropper" if "device" in engine.label_holders else "device",
+        ),
+    )
 
 
 def _without_labels(bounds: Mapping[Unit, float]) -> dict[Unit, float]:

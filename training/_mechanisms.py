@@ -16,7 +16,7 @@ from torch import Tensor
 from vflpriv.releases import Exact, Gaussian, Noise, Release, StateLeak
 from vflpriv.units import Unit
 
-__all__ = ["ClientClip", "EmbeddingClip", "Mechanism", "NoNoise", "ScalarMean", "VectorMean"]
+__all__ = ["Mechanism", "NoNoise", "ScalarMean", "VectorMean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,10 @@ class Mechanism(ABC):
     def blank(self, other: Tensor) -> Tensor:
         """The input when a device's block is all zeros; anything at all where the device is one source of several."""
         return other
+
+    def admissible(self, unit: Unit, values: Tensor) -> Tensor:
+        """An input that the bound for a unit speaks of, made from any."""
+        return values
 
     @property
     def noise(self) -> Noise:
@@ -166,65 +170,6 @@ class VectorMean(Mechanism):
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
         return _mean_sensitivity(self.clip, self.batch_size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientClip(Mechanism):
-    """A device's batch matrix, scaled into the Frobenius ball of radius C (vimadmm.txt §V).
-
-    Zeros against anything in the ball is C (`client-zero`), any two points of it 2C (`client`). Scaling into a ball is
-    the projection onto it, so one replaced row moves it by at most 2C; a removed row leaves an angle of at most 90°
-    between the two matrices, hence √2·C (`add-remove`).
-    """
-
-    clip: float
-
-    def blank(self, other: Tensor) -> Tensor:
-        return torch.zeros_like(other)
-
-    def noiseless(self, values: Tensor) -> Tensor:
-        norm = values.square().sum((-2, -1)).sqrt().clamp(min=1e-30)
-        return values * (self.clip / norm).clamp(max=1.0)[..., None, None]
-
-    @property
-    def sensitivity(self) -> Mapping[Unit, float]:
-        return {
-            Unit.RECORD: 2 * self.clip,
-            Unit.FEATURES: 2 * self.clip,
-            Unit.ADD_REMOVE: math.sqrt(2) * self.clip,
-            Unit.CLIENT_ZERO: self.clip,
-            Unit.CLIENT: 2 * self.clip,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingClip(Mechanism):
-    """Each record's own embedding, scaled into the L2 ball of radius C; nothing is averaged.
-
-    Replacing a record moves its row by at most 2C, removing it by at most C; a device moves all B rows at once: √B
-    times as much.
-    """
-
-    clip: float
-    batch_size: int
-
-    def blank(self, other: Tensor) -> Tensor:
-        return torch.zeros_like(other)
-
-    def noiseless(self, values: Tensor) -> Tensor:
-        norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
-        return values * (self.clip / norm).clamp(max=1.0)
-
-    @property
-    def sensitivity(self) -> Mapping[Unit, float]:
-        whole = self.clip * math.sqrt(self.batch_size)
-        return {
-            Unit.RECORD: 2 * self.clip,
-            Unit.FEATURES: 2 * self.clip,
-            Unit.ADD_REMOVE: self.clip,
-            Unit.CLIENT_ZERO: whole,
-            Unit.CLIENT: 2 * whole,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

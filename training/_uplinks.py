@@ -12,7 +12,9 @@ from scipy.optimize import minimize_scalar
 from vflpriv.claims import Claim
 from vflpriv.schedules import Schedule
 from vflpriv.training._base import EngineSettings
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip, Mechanism, NoNoise
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
+from vflpriv.training._mechanisms import Mechanism, NoNoise
 from vflpriv.units import Unit
 
 __all__ = ["FEATURE_UNITS", "UplinkSettings", "client_claims", "uplink_mechanisms"]
@@ -31,6 +33,11 @@ class UplinkSettings(EngineSettings):
     delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
     secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
 
+    @property
+    def emptied(self) -> Emptied:
+        """What a device sends when its block is all zeros."""
+        return Emptied.by(self.bottom, logits=getattr(self, "aggregation", "concat") == "sum")
+
     @model_validator(mode="after")
     def _clipped(self) -> Self:
         if self.protection == "none" and self.noise_std > 0:
@@ -40,11 +47,12 @@ class UplinkSettings(EngineSettings):
 
 def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
     """The uplink's mechanism, by the name `embeddings`."""
+    std, clip, emptied = settings.noise_std, settings.clip, settings.emptied
     if settings.protection == "client":
-        return {"embeddings": ClientClip(noise_std=settings.noise_std, clip=settings.clip)}
+        return {"embeddings": ClientClip(noise_std=std, clip=clip, emptied=emptied)}
     if settings.protection == "embedding":
         size = max(schedule.batch_size, int(schedule.size.max(initial=0)))  # a Poisson batch can be larger than B
-        return {"embeddings": EmbeddingClip(noise_std=settings.noise_std, clip=settings.clip, batch_size=size)}
+        return {"embeddings": EmbeddingClip(noise_std=std, clip=clip, batch_size=size, emptied=emptied)}
     return {"embeddings": NoNoise(depends_on=FEATURE_UNITS)}
 
 

@@ -19,6 +19,7 @@ from vflpriv.training._fused import FusedMlp
 from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._neurons import NoisyMlp
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._outlet import let_out
 from vflpriv.training._parts import output_width, server_model
 from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import uplink_mechanisms
@@ -81,7 +82,7 @@ class VaflEngine(Engine):
         self._leaves = self._part.leaves()
         self._outputs = self._embed(self._part, round_, records, self._leaves)
         outputs = self._part.split([output.detach() for output in self._outputs])
-        return {m: self._released(round_, m, output) for m, output in zip(members, outputs, strict=True)}
+        return {m: self._released(round_, m, records, output) for m, output in zip(members, outputs, strict=True)}
 
     def _embed(self, part: Bank, round_: int, records: Tensor, parameters: Sequence[Parameters]) -> list[Tensor]:
         """Clipped embeddings of each group, with fresh noise at hidden layers."""
@@ -95,10 +96,8 @@ class VaflEngine(Engine):
         assert isinstance(model, NoisyMlp)
         return model.neurons(self._neurons, records, round_, [part.members[k] for k in group])
 
-    def _released(self, round_: int, m: int, output: Tensor) -> Payload:
-        if self.mechanism.noise_std:
-            output = self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
-        return Payload("logits" if self.sums else "embeddings", {"embedding": output})
+    def _released(self, round_: int, m: int, records: Tensor, output: Tensor) -> Payload:
+        return let_out(self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": output})
 
     def questions(self, round_: int) -> Mapping[int, Tensor]:
         return self._refreshes.at(round_)
@@ -107,7 +106,7 @@ class VaflEngine(Engine):
     def answer(self, round_: int, m: int, records: Tensor) -> Payload:
         part = self.bank.part([m])
         (output,) = self._embed(part, round_, records, part.stacked)
-        return self._released(round_, m, output)
+        return self._released(round_, m, records, output)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         s, part = self.settings, self._part

@@ -8,6 +8,7 @@ from torch import Tensor
 from vflpriv.training._base import Payload
 from vflpriv.training._directions import Direction, Directions, Shifted
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._outlet import let_out
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims, pair_kind
@@ -41,11 +42,9 @@ class OneSidedEngine(ZoEngine):
         self._direction[m] = self.directions.at(round_, m)
         features, model, weights = self.inputs(m, records), self.bank.models[m], self.bottom_parameters[m]
         shifted = Shifted(weights, self._direction[m], self.settings.smoothing)
-        pair = [self.mechanism.noiseless(model.apply(w, features)) for w in (weights, shifted)]
-        if self.mechanism.noise_std:
-            normals = self.noise.tensor((2, *pair[0].shape[1:]), round_, m)
-            pair = [self.mechanism.release(h, normal) for h, normal in zip(pair, normals.unbind(1), strict=True)]
-        return Payload(pair_kind(self.settings), {"embedding": pair[0], "perturbed": pair[1]})
+        either = {"embedding": weights, "perturbed": shifted}
+        pair = {name: self.mechanism.noiseless(model.apply(w, features)) for name, w in either.items()}
+        return let_out(self, pair_kind(self.settings), round_, m, records, pair)
 
     def step_device(self, round_: int, m: int, difference: Tensor) -> None:
         """Eq. (3), given f(w + μu) - f(w), (R,)."""

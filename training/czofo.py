@@ -11,6 +11,7 @@ from vflpriv.registry import register
 from vflpriv.training._base import Payload
 from vflpriv.training._models import descend
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._outlet import let_out
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import CzofoSettings, czofo_releases, no_claims
@@ -50,12 +51,13 @@ class Czofo(ZoEngine):
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         self._leaves = {name: value.detach().requires_grad_() for name, value in self.bottom_parameters[m].items()}
         self._output = self.mechanism.noiseless(self.bank.models[m].apply(self._leaves, self.inputs(m, records)))
-        sent = self._output.detach()
-        if self.mechanism.noise_std:
-            sent = self.mechanism.release(sent, self.noise.tensor(tuple(sent.shape[1:]), round_, m))
+        out = let_out(
+            self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": self._output.detach()}
+        )
+        sent = out.tensors["embedding"]
         self._directions = self.embedding_directions(round_, m, len(records))
         perturbed = torch.add(sent.unsqueeze(1), self._directions, alpha=self.settings.smoothing)
-        return Payload("logits" if self.sums else "embeddings", {"embedding": sent, "perturbed": perturbed})
+        return Payload(out.kind, {"embedding": sent, "perturbed": perturbed}, out.worlds)
 
     def embedding_directions(self, round_: int, m: int, batch: int) -> Tensor:
         """(R, n, B, E): for each record n directions over its embedding."""

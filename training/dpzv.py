@@ -81,16 +81,25 @@ class Dpzv(ZoEngine):
         differences = (losses[0].of(step.labels) - losses[1].of(step.labels)) / self.settings.smoothing  # eq. (7)
         worlds = self._meet_canary(round_, differences, losses)
         shifts = self._meet_canaries(round_, differences, losses)
-        delta = self.mechanism.release(self.mechanism.noiseless(differences), self.noise.scalar(round_))  # eq. (8)
+        noiseless = self.mechanism.noiseless(differences) + self._in_secret(round_)
+        delta = self.mechanism.release(noiseless, self.noise.scalar(round_))  # eq. (8)
         self.server_update.apply(step, delta)
         return {m: Payload("zo-scalar", {"delta": delta}, worlds, shifts)}
 
     def _meet_canary(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Tensor]:
         """Put the canary's contribution in its place, and return the noiseless scalar in either world, (R, 2)."""
         place = self.canary_position(round_)
-        if not isinstance(self.canary, Canary) or place is None:
+        if not isinstance(self.canary, Canary):
             return {}
-        clip, labels = self.mechanism.clip, self.canary.labels
+        clip = self.mechanism.clip
+        if self.canary.rate is not None:
+            if place is not None:
+                differences[:, place] = 0.0  # coins decide, not the schedule
+            edge = torch.tensor([[clip, -clip]], device=differences.device) / self.mechanism.batch_size
+            return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + edge}
+        if place is None:
+            return {}
+        labels = self.canary.labels
         if self.canary.at_clip:
             differences[:, place] = clip * self.canary.sign().to(differences.device)
             either = torch.tensor([[clip, -clip]], device=differences.device)
@@ -99,6 +108,13 @@ class Dpzv(ZoEngine):
         contributions = self.mechanism.contributions
         change = contributions(either) - contributions(differences[:, place, None])
         return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + change / self.mechanism.batch_size}
+
+    def _in_secret(self, round_: int) -> Tensor | float:
+        """What a canary adds whose batches nobody knows: (R,), each replica with a coin of its own."""
+        if not isinstance(self.canary, Canary) or self.canary.rate is None:
+            return 0.0
+        coin = self.stream("canary").uniform(1, round_)[:, 0] <= self.canary.rate
+        return coin * self.canary.sign().to(coin.device) * (self.mechanism.clip / self.mechanism.batch_size)
 
     def _meet_canaries(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Shift]:
         """How each canary of the batch moves the noiseless scalar: half its distance between the worlds, either way."""

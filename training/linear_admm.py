@@ -11,6 +11,7 @@ from torch import Tensor
 from vflpriv.registry import register
 from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings
 from vflpriv.training._bank import Bank
+from vflpriv.training._emptied import Emptied
 from vflpriv.training._heads import Linear
 
 __all__ = ["LinearAdmm", "LinearAdmmSettings"]
@@ -20,6 +21,10 @@ class LinearAdmmSettings(AdmmSettings):
     """Settings of linear ADMM; without SGD there are no rates, momentum or local steps to heed."""
 
     relaxation: float = Field(1.0, gt=0, le=1, description="how far a device moves towards its objective's minimum")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.ZEROS  # x W has no bias
 
 
 @register("engine")

@@ -16,6 +16,7 @@ from vflpriv.training._downlinks import DownlinkSettings, guarded
 from vflpriv.training._fused import FusedMlp
 from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._outlet import let_out
 from vflpriv.training._parts import server_model
 from vflpriv.training._split_ledger import SplitSettings, releases
 from vflpriv.training._targets import summed_loss
@@ -70,17 +71,12 @@ class Split(Engine):
         self._forward()
         kind = "logits" if self.sums else "embeddings"
         outputs = self.bank.split([output.detach() for output in self._outputs])
-        return {m: Payload(kind, {"embedding": self._released(round_, m, outputs[m])}) for m in members}
+        return {m: let_out(self, kind, round_, m, records, {"embedding": outputs[m]}) for m in members}
 
     def _forward(self) -> None:
         """One pass of all devices over this round's rows, clipped as their messages are."""
         self._leaves = self.bank.leaves()
         self._outputs = [self.mechanism.noiseless(out) for out in self.bank.outputs(self._inputs, self._leaves)]
-
-    def _released(self, round_: int, m: int, output: Tensor) -> Tensor:
-        if not self.mechanism.noise_std:
-            return output
-        return self.mechanism.release(output, self.noise.tensor(tuple(output.shape[1:]), round_, m))
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         received = [uplinks[m]["embedding"].detach() for m in sorted(uplinks)]

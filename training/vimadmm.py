@@ -13,6 +13,7 @@ from vflpriv.registry import register
 from vflpriv.training._admm import pull, pull_through, residuals
 from vflpriv.training._admm_engine import AdmmEngine, AdmmSettings, leaves_of
 from vflpriv.training._bank import Bank
+from vflpriv.training._emptied import Emptied
 from vflpriv.training._fused import FusedMlp
 from vflpriv.training._heads import DropoutMlp, Linear, mask_name
 from vflpriv.training._models import Parameters, descend, initialise
@@ -27,6 +28,10 @@ class VimadmmSettings(AdmmSettings):
         "linear", description="bias-free linear heads, or MLPs with the hidden widths `top_hidden`"
     )
     dropout: float = Field(0.25, ge=0, lt=1, description="of the MLP heads' hidden units, in every gradient step")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.by(self.bottom, logits=False)
 
 
 @register("engine")

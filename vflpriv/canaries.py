@@ -1,4 +1,4 @@
-"""Canaries: the one record that differs between the two worlds of an audit."""
+"""Canaries: what differs between the two worlds of an audit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from vflpriv.units import Unit
+
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from vflpriv.data import VerticalData
@@ -25,25 +28,34 @@ class CanaryKind(StrEnum):
     @property
     def description(self) -> str:
         return {
-            CanaryKind.NATURAL: "a record of the data set, its label flipped",
-            CanaryKind.CRAFTED: "features optimised so that a flipped label moves the release most",
-            CanaryKind.WORST_CASE: "a record whose contribution sits at the clip, with the sign of its world",
+            CanaryKind.NATURAL: "data as it is, in one world with another label, record or block in its place",
+            CanaryKind.CRAFTED: "features optimised so that the change between the worlds moves the release most",
+            CanaryKind.WORST_CASE: "a contribution that sits at the clip, with the sign of its world",
         }[self]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Canary:
-    """One record in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
+    """One unit of privacy in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
 
-    `labels` are the record's label in either world. `at_clip` puts its contribution at the clip instead, plus in
-    world 0 and minus in world 1. `blocks` replaces its features, (R, *shape of the device's block), in both worlds.
+    `record` is the record it belongs to, for a unit that belongs to one. `labels` are its label in either world.
+    `at_clip` puts its contribution at the clip instead, plus in world 0 and minus in world 1 (nothing, where the unit
+    is about absence). `blocks` replaces the record's features, (R, *shape of the device's block), in both worlds;
+    `pairs` by others in each world, (R or 1, 2, *shape); `factors` multiply a device's whole block in either world.
+    `devices` are those whose messages carry an `at_clip` contribution; all if empty. With `rate` the record is in each
+    round with that probability, by a coin of its own in each replica: batches that nobody but the server knows.
     """
 
     kind: CanaryKind
     record: int
     world: Tensor
     labels: tuple[int, int]
+    unit: Unit = Unit.RECORD
     blocks: Mapping[int, Tensor] = field(default_factory=dict)
+    pairs: Mapping[int, Tensor] = field(default_factory=dict)
+    factors: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    devices: tuple[int, ...] = ()
+    rate: float | None = None
 
     @property
     def at_clip(self) -> bool:
@@ -53,13 +65,30 @@ class Canary:
         """(R,) plus one in world 0, minus one in world 1."""
         return 1.0 - 2.0 * self.world.float()
 
+    def concerns(self, m: int) -> bool:
+        """Whether device m's messages carry its contribution."""
+        return not self.devices or m in self.devices
+
     def into(self, data: VerticalData) -> VerticalData:
         """The data with this canary in it: every replica sees its own world."""
         device = data.labels.device
-        world = self.world.to(device).unsqueeze(1)
-        labels = None if self.at_clip else self.labels[0] + world * (self.labels[1] - self.labels[0])
-        blocks = {m: b.to(device).unsqueeze(1) for m, b in self.blocks.items()}
-        return data.override([self.record], labels=labels, blocks=blocks)
+        world = self.world.to(device)
+        if self.at_clip:
+            return data.override([self.record], labels=None, blocks=self._given(device))
+        first, second = self.labels
+        labels = None if first == second else first + world.unsqueeze(1) * (second - first)
+        either = {m: _own(pair.to(device), world).unsqueeze(1) for m, pair in self.pairs.items()}
+        factors = {m: f[0] + world.float() * (f[1] - f[0]) for m, f in self.factors.items()}
+        return data.override([self.record], labels=labels, blocks={**self._given(device), **either}, factors=factors)
+
+    def _given(self, device: torch.device) -> dict[int, Tensor]:
+        return {m: b.to(device).unsqueeze(1) for m, b in self.blocks.items()}
+
+
+def _own(pair: Tensor, world: Tensor) -> Tensor:
+    """(R, *shape): of (R or 1, 2, *shape) each replica's value in its own world."""
+    every = world.reshape(-1, *(1 for _ in pair.shape[2:]))
+    return pair[:, 0] + every * (pair[:, 1] - pair[:, 0])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -43,7 +43,9 @@ def _main(
 
 @app.command()
 def audit(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file, or papers for what is published; the embedded audit if not given.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
     trials: Annotated[
@@ -132,6 +134,16 @@ def report(
     from vflpriv.command_audit import rerender
 
     raise typer.Exit(rerender(path, formats=_formats(format_)))
+
+
+@app.command()
+def replay(
+    witness: Annotated[Path, typer.Argument(help="A .json in the witnesses folder of a report.")],
+) -> None:
+    """Compute a witness of the sensitivity search again. Exit code 1 when it breaks the declared bound."""
+    from vflpriv.command_replay import replay as run
+
+    raise typer.Exit(run(witness))
 
 
 @app.command()

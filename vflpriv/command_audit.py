@@ -118,7 +118,7 @@ def _audit(config: Config, store: Path, command: str, quiet: bool) -> Report:
 
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
-    total = sum(workload(s, c.audit) for s, c in zip(systems, config.system, strict=True))
+    total = sum(workload(s, c) for s, c in zip(systems, config.system, strict=True))
     with progress_bar(quiet) as bar:
         task = Task(bar, total)
         audited = [

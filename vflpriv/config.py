@@ -12,12 +12,17 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vflpriv.canaries import CanaryKind
+from vflpriv.claims import Claim
 from vflpriv.errors import InputError
+from vflpriv.units import Unit
 from vflpriv.verdicts import MIN_TRIALS
+from vflpriv.views import Adversary
 
 __all__ = [
+    "EMBEDDED",
     "AttackConfig",
     "AuditConfig",
+    "ClaimConfig",
     "Config",
     "DataConfig",
     "FeatureConfig",
@@ -26,6 +31,9 @@ __all__ = [
     "load_config",
     "parse_settings",
 ]
+
+EMBEDDED = ("default", "papers")
+"""Configurations that come with the package and are asked for by name."""
 
 M = TypeVar("M", bound=BaseModel)
 Trials = Annotated[int, Field(ge=0)]
@@ -72,6 +80,7 @@ class AuditConfig(_Section):
     trials: Trials | dict[CanaryKind, Trials] = Field(
         400, description="trainings in each world, for every canary or by canary; 0 trains none"
     )
+    reach: float = Field(10.0, gt=0, description="how many times the data's range a crafted canary may lie out")
     min_trials: int = Field(
         MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
     )
@@ -79,6 +88,9 @@ class AuditConfig(_Section):
     one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
+    noise: bool = Field(True, description="whether to test the noise that leaves")
+    state: bool = Field(True, description="whether to look for state that carries a record into other rounds")
+    claims: tuple[str, ...] | None = Field(None, description="keys of the engine's claims to check; all if not given")
 
     def trials_of(self, kind: CanaryKind) -> int:
         """Trainings in each world with this canary."""
@@ -96,6 +108,49 @@ class FeatureConfig(_Section):
     known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
     sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
     defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
+
+
+class ClaimConfig(_Section):
+    """A guarantee of the user's own: μ, or ε, at δ for a unit under an adversary's eyes.
+
+    With `like` the numbers are those of one of the engine's claims, read for another unit or another view.
+    """
+
+    key: str = Field(pattern=r"^[\w.-]+$", description="short name")
+    source: str = Field("this configuration", description="who says so")
+    where: str = Field("claim", description="the place in the source")
+    statement: str = Field("", description="what it says, in words")
+    unit: Unit = Field(description="the unit of privacy")
+    view: str = Field(description="who looks")
+    epsilon: float | None = Field(None, ge=0, description="ε at δ; give this, mu or like")
+    mu: float | None = Field(None, gt=0, description="μ of Gaussian differential privacy; give this, epsilon or like")
+    like: str | None = Field(None, description="key of the engine's claim whose ε, μ and δ these are")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
+
+    @model_validator(mode="after")
+    def _one(self) -> ClaimConfig:
+        if [self.epsilon, self.mu, self.like].count(None) != 2:
+            raise ValueError("a claim needs one of epsilon, mu and like")
+        return self
+
+    def claim(self, own: Mapping[str, Claim]) -> Claim:
+        """The claim as data, given the engine's by key."""
+        names = {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
+        if self.like is not None:
+            if self.like not in own:
+                raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
+            other = own[self.like]
+            return Claim(
+                **names,
+                unit=self.unit,
+                adversary=Adversary.parse(self.view),
+                epsilon=other.epsilon,
+                delta=other.delta,
+                mu=other.mu,
+            )
+        if self.mu is not None:
+            return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **names)
+        return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **names)
 
 
 class AttackConfig(_Section):
@@ -118,6 +173,7 @@ class SystemConfig(_Section):
     title: str = ""
     engine: dict[str, Any]
     audit: AuditConfig = AuditConfig()
+    claim: tuple[ClaimConfig, ...] = Field((), description="guarantees to check beside the engine's own")
 
 
 class Config(_Section):
@@ -180,8 +236,9 @@ def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return tomllib.loads(files("vflpriv").joinpath("default.toml").read_text(encoding="utf-8"))
+    if path is None or (str(path) in EMBEDDED and not path.exists()):
+        name = "default" if path is None else str(path)
+        return tomllib.loads(files("vflpriv").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

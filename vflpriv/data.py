@@ -25,6 +25,8 @@ class Overrides:
     slots: Tensor
     labels: Tensor | None = None
     blocks: Mapping[int, Tensor] = field(default_factory=dict)
+    factors: Mapping[int, Tensor] = field(default_factory=dict)
+    """(R,) by which all of a device's block is multiplied: 0 is a device without data."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,7 +107,8 @@ class VerticalData:
         if overrides is not None:
             labels = None if overrides.labels is None else overrides.labels.to(device)
             blocks = {m: b.to(device) for m, b in overrides.blocks.items()}
-            overrides = Overrides(slots=overrides.slots.to(device), labels=labels, blocks=blocks)
+            factors = {m: f.to(device) for m, f in overrides.factors.items()}
+            overrides = Overrides(slots=overrides.slots.to(device), labels=labels, blocks=blocks, factors=factors)
         return replace(
             self,
             blocks=move(self.blocks),
@@ -123,17 +126,19 @@ class VerticalData:
         *,
         labels: Tensor | None = None,
         blocks: Mapping[int, Tensor] | None = None,
+        factors: Mapping[int, Tensor] | None = None,
     ) -> VerticalData:
         """The same data in which these records have, replica by replica, other labels (R, K) or blocks (R, K, …).
 
-        Overrides replace those that were there before.
+        `factors` multiply whole blocks, (R,) each. Overrides replace those that were there before.
         """
         for values in (labels, *(blocks or {}).values()):
             if values is not None and values.shape[1] != len(records):
                 raise ValueError(f"Expected {len(records)} overrides a replica, found shape {tuple(values.shape)}.")
         slots = torch.full((self.records,), -1, dtype=torch.int64, device=self.labels.device)
         slots[list(records)] = torch.arange(len(records), device=slots.device)
-        return replace(self, overrides=Overrides(slots=slots, labels=labels, blocks=dict(blocks or {})))
+        found = Overrides(slots=slots, labels=labels, blocks=dict(blocks or {}), factors=dict(factors or {}))
+        return replace(self, overrides=found)
 
     def with_labels(self, labels: Tensor, evidence: Tensor | None = None) -> VerticalData:
         """The same data in which every replica has its own labels, (R, N), of all records, or evidence of them."""
@@ -142,9 +147,17 @@ class VerticalData:
     def features(self, m: int, records: Tensor) -> Tensor:
         """Device m's rows: (B, …) shared by all replicas, or (R, B, …) where an override makes them differ."""
         base = self.blocks[m].index_select(0, records)
-        if self.overrides is None or m not in self.overrides.blocks:
+        if self.overrides is None:
             return base
-        return self._merge(base, self.overrides.blocks[m], records)
+        if m in self.overrides.factors:
+            factor = self.overrides.factors[m]
+            return base.unsqueeze(0) * factor.reshape(-1, *(1 for _ in base.shape))
+        return self._merge(base, self.overrides.blocks[m], records) if m in self.overrides.blocks else base
+
+    def differs(self, m: int) -> bool:
+        """Whether replicas see different features at device m."""
+        found = self.overrides
+        return found is not None and (m in found.blocks or m in found.factors)
 
     def labels_of(self, records: Tensor) -> Tensor:
         """The labels: (B,) shared by all replicas, or (R, B) where an override makes them differ."""

@@ -122,6 +122,14 @@ def _system(system: SystemRow) -> Iterator[str]:
     if system.attacks:
         yield "### What attacks reach"
         yield _attacks(system)
+    if system.checks:
+        yield "### Premises"
+        rows = [
+            (f"{_EMOJI[c.verdict]} {c.verdict}", *map(escape, (c.audit, c.subject, c.reason))) for c in system.checks
+        ]
+        yield table(("Verdict", "Audit", "Of", "Reason"), "::::", rows)
+        for command in dict.fromkeys(c.reproduce for c in system.checks):
+            yield _command(command)
     if system.sensitivity:
         yield "### Declared sensitivity"
         yield _sensitivity(system)
@@ -131,27 +139,35 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
     yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
     yield f"**{claim.verdict}**: {escape(claim.reason)}"
     if isinstance(claim, ClaimRow) and claim.measurements:
-        header = ["Canary", "Trials a world", "False positives", "False negatives", "μ ≥", "ε ≥, any mechanism"]
+        header = ["Canary", "Score", "Trials a world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
+        header += ["ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
-        yield table(header, ":--------:", (_measurement(row) for row in claim.measurements))
+        yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))
     if isinstance(claim, ClaimRow):
         for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
             if reason is not None:
                 yield f"No ε by way of μ: {escape(reason)}."
         if claim.one_run is not None:
             yield f"{escape(one_run_sentence(claim.one_run))}."
-    command = f.shorten(claim.reproduce, 2000)
+    yield _command(claim.reproduce)
+
+
+def _command(text: str) -> str:
+    """A line for the shell, in a fence that nothing in it closes."""
+    command = f.shorten(text, 2000)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
-    yield f"{fence}sh\n{command}\n{fence}"
+    return f"{fence}sh\n{command}\n{fence}"
 
 
 def _measurement(row: MeasurementRow) -> tuple[str, ...]:
     return (
         escape(row.canary),
+        escape(row.method),
         f.count(row.trials_per_world),
         f.percent(f.share(row.false_positives, row.trials_per_world)),
         f.percent(f.share(row.false_negatives, row.trials_per_world)),
         f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
         f.epsilon(row.epsilon_lower),
         f.epsilon(row.epsilon_from_mu),
         f.ratio(row.mu_lower, row.mu_accounted),
@@ -187,7 +203,7 @@ def _sensitivity(system: SystemRow) -> str:
     rows = []
     for row in system.sensitivity:
         numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
-        holds = "not broken" if row.holds else "**broken**"
+        holds = "not broken" if row.holds else f"**broken** {escape(row.replay)}".rstrip()
         rows.append((escape(row.mechanism), escape(row.unit), *numbers, escape(row.witness), holds))
     return table(header, "::---::", rows)
 

@@ -47,7 +47,10 @@ def print_report(report: Report, console: Console) -> None:
     for system in report.systems:
         _system(writer, system)
     reasons = [
-        (_verdict(c.verdict), f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}")
+        (
+            _verdict(c.verdict),
+            f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}\n$ {f.shorten(c.reproduce, 2000)}",
+        )
         for s in report.systems
         for c in s.all_claims
     ]
@@ -108,7 +111,7 @@ def _verdict(word: Word) -> Text:
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
 _CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
 _SUCCESS_CLAIMS = "system/claim;seen by, unit/attack;>claimed/success ≤;>measured/success;?>interval;verdict"
-_MEASURED = ">trials;>FPR;>FNR;>μ ≥;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;?>p;>p/Holm;refutes"
+_MEASURED = ">trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;>p/Holm;refutes"
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
@@ -162,6 +165,9 @@ def _system(writer: Writer, system: SystemRow) -> None:
         writer.table(f"{title} – accounted", "seen by;unit;reading;>ε ≤;>μ;?batches;?>participations;note", rows)
     if system.sensitivity:
         _sensitivity(writer, system, f"{title} – sensitivity")
+    if system.checks:
+        rows = [(f.clean(c.audit), f.clean(c.subject), _verdict(c.verdict), f.clean(c.reason)) for c in system.checks]
+        writer.table(f"{title} – premises", "audit;of;verdict;reason", rows)
     if system.attacks:
         _attacks(writer, system, f"{title} – attacks")
 
@@ -173,10 +179,10 @@ def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
         f.percent(f.share(row.false_positives, row.trials_per_world)),
         f.percent(f.share(row.false_negatives, row.trials_per_world)),
         f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
         f.epsilon(row.epsilon_lower),
         f.epsilon(row.epsilon_from_mu),
         f.ratio(row.mu_lower, row.mu_accounted),
-        f.p_value(row.p_value),
         f.p_value(row.p_adjusted),
         Text("yes", style="bold red") if row.refutes else "no",
     )

@@ -17,6 +17,7 @@ __all__ = [
     "SCHEMA",
     "AttackRow",
     "BudgetRow",
+    "CheckRow",
     "ClaimRow",
     "MeasurementRow",
     "OneRunRow",
@@ -92,6 +93,21 @@ class SensitivityRow(Row):
     searched: int
     witness: str
     holds: bool
+    replay: str = ""
+    """The command that computes the witness again, where it was saved."""
+
+
+class CheckRow(Row):
+    """One check of a premise that guarantees rest on: the noise that left, or the state that carries records over."""
+
+    audit: str
+    subject: str
+    unit: str
+    figure: float
+    """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
+    verdict: Word
+    reason: str
+    reproduce: str
 
 
 class AttackRow(Row):
@@ -182,6 +198,7 @@ class SystemRow(Row):
     claims: tuple[ClaimRow, ...]
     budgets: tuple[BudgetRow, ...]
     sensitivity: tuple[SensitivityRow, ...]
+    checks: tuple[CheckRow, ...] = ()
     attacks: tuple[AttackRow, ...]
     utility: Utility | None
     traffic: Traffic | None

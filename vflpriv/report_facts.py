@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 from vflpriv.audits._bounds import interval
 from vflpriv.audits.sensitivity import Finding
-from vflpriv.report import AttackRow, SensitivityRow, Staleness, Traffic, Utility
+from vflpriv.audits.server_state import StateFinding
+from vflpriv.report import AttackRow, CheckRow, SensitivityRow, Staleness, Traffic, Utility
 from vflpriv.run import Attempt, Audited
 from vflpriv.schedules import Schedule
+from vflpriv.units import Unit
+from vflpriv.verdicts import Word
 
-__all__ = ["attack_row", "sensitivity_row", "staleness_row", "traffic_row", "utility_row"]
+__all__ = ["attack_row", "check_rows", "sensitivity_row", "staleness_row", "traffic_row", "utility_row"]
 
 
-def sensitivity_row(finding: Finding) -> SensitivityRow:
+def sensitivity_row(finding: Finding, saved: Path | None = None) -> SensitivityRow:
     return SensitivityRow(
         mechanism=finding.mechanism,
         unit=finding.unit.value,
@@ -20,6 +26,53 @@ def sensitivity_row(finding: Finding) -> SensitivityRow:
         searched=finding.searched,
         witness=finding.witness,
         holds=finding.holds,
+        replay="" if saved is None else f"vflpriv replay {shlex.quote(f'{saved.parent.name}/{saved.name}')}",
+    )
+
+
+def check_rows(audited: Audited, reproduce: str) -> list[CheckRow]:
+    """The noise that left, and what state carries into rounds that a record is not in."""
+    noise = [
+        CheckRow(
+            audit="noise",
+            subject=f.kind,
+            unit="",
+            figure=f.ratio,
+            verdict=Word.CONSISTENT if f.holds else Word.VIOLATED,
+            reason=f.sentence,
+            reproduce=reproduce,
+        )
+        for f in audited.noise
+    ]
+    emptied = [
+        CheckRow(
+            audit="server-state",
+            subject=f.kind,
+            unit=Unit.CLIENT_ZERO.value,
+            figure=f.largest,
+            verdict=Word.CONSISTENT if f.holds else Word.VIOLATED,
+            reason=f.sentence,
+            reproduce=reproduce,
+        )
+        for f in audited.emptied
+    ]
+    return [*noise, *(_state_row(f, reproduce) for f in audited.state), *emptied]
+
+
+def _state_row(f: StateFinding, reproduce: str) -> CheckRow:
+    """Something carried over is against the ledger, or against the proofs that leave it out of account."""
+    word = Word.CONSISTENT if not f.moved else Word.UNSUPPORTED if f.holds else Word.VIOLATED
+    if not f.outside:
+        word = Word.NOT_APPLICABLE
+    known = f"; the ledger says so: {f.carrier}" if f.carrier and f.moved else ""
+    return CheckRow(
+        audit="server-state",
+        subject=f.kind,
+        unit=f.unit.value,
+        figure=f.mu,
+        verdict=word,
+        reason=f.sentence + known,
+        reproduce=reproduce,
     )
 
 

@@ -37,6 +37,12 @@ class ClaimTrial:
         assert self.one_run is not None
         return mu_one_run(self.one_run.guesses, confidence)
 
+    def epsilon_lower(self, confidence: float) -> float | None:
+        """The lower bound on epsilon at the claim's delta, where the claim is tested in epsilon."""
+        if self.trials is None or not self.trials.learned:
+            return None
+        return self.trials.epsilon_of_errors(self.claim.delta, confidence)
+
     @property
     def size(self) -> int:
         """Trials in each world, or guesses."""
@@ -62,10 +68,10 @@ class Found:
     def confidence(self) -> float:
         return 1 - self.alpha
 
-    def refutes(self, test: ClaimTrial, lower: float) -> bool:
+    def refutes(self, test: ClaimTrial) -> bool:
         """Whether this test alone makes the claim violated."""
-        rejected = self.adjusted[id(test)] <= self.alpha
-        return rejected and lower > test.claim.mu and test.size >= self.min_trials
+        read = claim_test(test, self.adjusted[id(test)] <= self.alpha, self.confidence)
+        return read.rejected and read.lower > read.claimed(test.claim) and test.size >= self.min_trials
 
 
 def tests_of(audited: Audited) -> list[ClaimTrial]:
@@ -74,7 +80,7 @@ def tests_of(audited: Audited) -> list[ClaimTrial]:
     for claim in audited.claims:
         for kind, trials in audited.trials.get(claim.key, []):
             if claim.unit.implies(trials.unit):
-                p = trials.p_value(claim.mu)
+                p = trials.p_value(claim)
                 tests.append(ClaimTrial(claim=claim, kind=kind, trials=trials, p_value=p))
         once = audited.one_run.get(claim.key)
         if once is not None and claim.unit.implies(once.unit):
@@ -94,6 +100,7 @@ def claim_test(test: ClaimTrial, rejected: bool, confidence: float) -> ClaimTest
             mu_lower=lower,
             p_value=test.p_value,
             rejected=rejected,
+            epsilon_lower=test.epsilon_lower(confidence),
         )
     assert test.one_run is not None
     guesses, view = test.one_run.guesses, test.one_run.adversary
@@ -132,12 +139,15 @@ def measurement_row(test: ClaimTrial, found: Found) -> MeasurementRow:
         epsilon_lower=trials.epsilon_lower(delta, found.confidence, seed=found.seed),
         epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=found.refusal is None),
         epsilon_from_mu_refused=found.refusal,
+        method=trials.method,
+        threshold=trials.threshold,
         mu_known_sigma=sure,
+        epsilon_known_sigma=None if sure is None else epsilon_from_mu(sure, delta, gaussian=True),
         stopped_early=bool(trials.looks),
         mu_accounted=exposure.mu if exposure.gaussian else None,
         p_value=test.p_value,
         p_adjusted=found.adjusted[id(test)],
-        refutes=found.refutes(test, lower),
+        refutes=found.refutes(test),
         curve=tuple(trials.curve()),
     )
 
@@ -160,6 +170,6 @@ def one_run_row(test: ClaimTrial, found: Found) -> OneRunRow:
         epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=found.refusal is None),
         p_value=test.p_value,
         p_adjusted=found.adjusted[id(test)],
-        refutes=found.refutes(test, lower),
+        refutes=found.refutes(test),
         assumptions=ASSUMPTIONS,
     )

@@ -23,10 +23,11 @@ from vflpriv.report import (
     SystemRow,
 )
 from vflpriv.report_budgets import account, budget_row, budget_rows
-from vflpriv.report_facts import attack_row, sensitivity_row, staleness_row, traffic_row, utility_row
+from vflpriv.report_facts import attack_row, check_rows, sensitivity_row, staleness_row, traffic_row, utility_row
 from vflpriv.report_measured import ClaimTrial, Found, claim_test, measurement_row, one_run_row, tests_of
 from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
+from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
 __all__ = ["build_report"]
@@ -112,7 +113,8 @@ def _system(
             for t in successes
         ),
         budgets=tuple(budget_rows(system.ledger, accountant, delta)),
-        sensitivity=tuple(sensitivity_row(f) for f in audited.findings),
+        sensitivity=tuple(sensitivity_row(f, audited.witnesses.get(id(f))) for f in audited.findings),
+        checks=tuple(check_rows(audited, reproduce)),
         attacks=tuple(attack_row(a) for a in audited.attempts),
         utility=utility_row(audited, config.confidence),
         traffic=traffic_row(audited),
@@ -142,6 +144,8 @@ def _claim(
         paper_budget=budgets[Reading.PAPER] if leaks else None,
         tests=[claim_test(t, rejected[id(t)], config.confidence) for t in tests],
         sensitivity_broken=_broken(audited.findings, claim),
+        premises=_premises(audited, claim),
+        facts=_facts(audited, claim),
         alpha=alpha,
         not_applicable=exposures[Reading.RIGOROUS].not_applicable,
         min_trials=audited.config.audit.min_trials,
@@ -173,6 +177,20 @@ def _claim(
         reason=verdict.reason,
         reproduce=reproduce,
     )
+
+
+def _facts(audited: Audited, claim: Claim) -> list[str]:
+    """The farthest that state carries what the claim protects, where the ledger knows of it."""
+    moved = [f for f in audited.state if f.moved and f.holds and claim.unit.implies(f.unit)]
+    return [max(moved, key=lambda f: f.mu).sentence] if moved else []
+
+
+def _premises(audited: Audited, claim: Claim) -> list[str]:
+    """What a guarantee rests on and this run broke."""
+    noise = [f.sentence for f in audited.noise if not f.holds]
+    if claim.unit is Unit.CLIENT_ZERO:
+        noise += [f.sentence for f in audited.emptied if not f.holds]
+    return noise + [f.sentence for f in audited.state if not f.holds and claim.unit.implies(f.unit)]
 
 
 def _broken(findings: Sequence[Finding], claim: Claim) -> str | None:

@@ -35,8 +35,13 @@ class MeasurementRow(Row):
     """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
     epsilon_from_mu_refused: str | None = None
     """Why epsilon cannot be had from mu, where it cannot."""
+    method: str = "likelihood ratio"
+    """How a trial was scored."""
+    threshold: float = 0.0
+    """Of the score, fixed before the trials."""
     mu_known_sigma: float | None = None
     """From the scores' means, if the noise is what it is said to be; None where that cannot be had."""
+    epsilon_known_sigma: float | None = None
     stopped_early: bool = False
     """Whether the number of trials was left open; bounds and p-values then hold at any time of stopping."""
     mu_accounted: float | None

@@ -13,24 +13,28 @@ from vflpriv.attempts import Attack
 from vflpriv.audits._world_trials import Trials
 from vflpriv.audits.attack_success import Success, draw_auxiliary, label_success
 from vflpriv.audits.attack_trials import Watched
+from vflpriv.audits.noise import NoiseAudit, NoiseFinding
 from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
+from vflpriv.audits.server_state import EmptiedFinding, StateAudit, StateFinding
+from vflpriv.audits.witnesses import save_witnesses
 from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim, SuccessClaim
-from vflpriv.config import AuditConfig, Config, SystemConfig, parse_settings
+from vflpriv.config import Config, SystemConfig, parse_settings
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure
 from vflpriv.registry import available, find
-from vflpriv.run_trials import Progress, one_run, two_worlds
+from vflpriv.run_trials import Progress, one_run, trainings, two_worlds
 from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
+from vflpriv.training._labels import label_claims
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Traffic, Wire
 
-__all__ = ["Attempt", "Audited", "audit_system", "build_system", "load_data", "workload"]
+__all__ = ["Attempt", "Audited", "audit_system", "build_system", "claims_of", "load_data", "workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +61,11 @@ class Audited:
     one_run: dict[str, OneRun] = field(default_factory=dict)
     """By claim key."""
     findings: tuple[Finding, ...] = ()
+    witnesses: dict[int, Path] = field(default_factory=dict)
+    """Files of findings, by their identity."""
+    noise: tuple[NoiseFinding, ...] = ()
+    state: tuple[StateFinding, ...] = ()
+    emptied: tuple[EmptiedFinding, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     before: Evaluation | None = None
     after: Evaluation | None = None
@@ -135,26 +144,44 @@ def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
     return settings.model_copy(update={"noise_std": std})
 
 
-def workload(system: System, audit: AuditConfig) -> int:
+def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
+    """The engine's claims that are asked for, those of its label protection, and the configuration's own."""
+    settings, wanted = system.settings, section.audit.claims
+    own = (*system.engine.claims(settings, system.schedule), *label_claims(system.engine, settings))
+    keys = [claim.key for claim in own]
+    for key in wanted or ():
+        if key not in keys:
+            expected = f"one of {', '.join(keys)}" if keys else "nothing: the engine makes no claim here"
+            raise InputError(f"system.{section.key}.audit.claims", key, expected)
+    extra = [c.claim({claim.key: claim for claim in own}) for c in section.claim]
+    return (*(c for c in own if wanted is None or c.key in wanted), *extra)
+
+
+def workload(system: System, section: SystemConfig) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
-    claims = system.engine.claims(system.settings, system.schedule)
-    trainings = 2 * sum(audit.trials_of(kind) for kind in CanaryKind) if claims else 0
-    return system.schedule.rounds * (1 + trainings + bool(claims and audit.one_run))
+    claims, audit = claims_of(system, section), section.audit
+    return system.schedule.rounds * (1 + trainings(system, claims, audit) + bool(claims and audit.one_run))
 
 
 def audit_system(
     system: System, section: SystemConfig, config: Config, *, store: Path | None, progress: Progress
 ) -> Audited:
     """Train once for utility, traffic and attacks; search sensitivities; measure every claim."""
-    claims = system.engine.claims(system.settings, system.schedule)
     about_attacks = system.engine.success_claims(system.settings, system.schedule)
+    claims = claims_of(system, section)
     audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
     if section.audit.sensitivity:
         progress.stage(f"{section.key}: sensitivity search")
         mechanisms = system.engine.mechanisms(system.settings, system.schedule)
         size = system.schedule.batch_size
         findings = SensitivityAudit().run(mechanisms, batch_size=size, seed=config.seed)
-        audited = replace(audited, findings=tuple(findings))
+        saved = {} if store is None else save_witnesses(store.parent / "witnesses", section.key, mechanisms, findings)
+        audited = replace(audited, findings=tuple(findings), witnesses=saved)
+    progress.stage(f"{section.key}: noise and state")
+    noise = NoiseAudit().run(system, confidence=config.confidence) if section.audit.noise else ()
+    state = StateAudit().run(system) if section.audit.state else ()
+    emptied = StateAudit().emptied(system) if section.audit.state else ()
+    audited = replace(audited, noise=tuple(noise), state=tuple(state), emptied=tuple(emptied))
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
     if any(section.audit.trials_of(kind) for kind in CanaryKind):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from vflpriv.audits.sensitivity import SensitivityAudit
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip, Mechanism, ScalarMean, VectorMean
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
+from vflpriv.training._mechanisms import Mechanism, ScalarMean, VectorMean
 from vflpriv.units import Unit
 
 SOUND: dict[str, Mechanism] = {
     "scalar": ScalarMean(noise_std=1.0, clip=10.0, batch_size=64),
     "vector": VectorMean(noise_std=1.0, clip=2.0, batch_size=16),
-    "client": ClientClip(noise_std=1.0, clip=3.0),
+    "client": ClientClip(noise_std=1.0, clip=3.0, emptied=Emptied.ZEROS),
     "embedding": EmbeddingClip(noise_std=1.0, clip=3.0, batch_size=32),
 }
 
@@ -24,6 +26,16 @@ def test_sound_bounds_hold_and_are_reached(name):
     for finding in findings:
         assert finding.holds, finding
         assert finding.observed > 0.99 * finding.declared, finding
+
+
+@pytest.mark.parametrize("emptied", [Emptied.NON_NEGATIVE, Emptied.ANYTHING])
+def test_lemma_6_is_caught_where_models_answer_zeros_with_something_else(emptied):
+    mechanism = ClientClip(noise_std=1.0, clip=3.0, emptied=emptied)
+    findings = SensitivityAudit().run({"embeddings": mechanism}, batch_size=16, seed=0)
+    broken = {f.unit: f for f in findings if not f.holds}
+    assert set(broken) == {Unit.CLIENT_ZERO}
+    bound = mechanism.sensitivity[Unit.CLIENT_ZERO]
+    assert 0.99 * bound < broken[Unit.CLIENT_ZERO].observed <= bound * (1 + 1e-9)
 
 
 def test_the_published_clip_is_caught_for_every_unit():

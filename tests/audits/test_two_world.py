@@ -73,7 +73,7 @@ def test_canaries_go_from_mild_to_worst():
 def test_the_canary_is_the_record_seen_most_often():
     one = system(rounds=25)
     exposures = [one.ledger.exposure(a, Unit.RECORD, reading=Reading.PAPER) for a in (DEVICE, ALL)]
-    record = most_exposed(exposures)
+    record = most_exposed(exposures, one.schedule)
     for exposure in exposures:
         assert exposure.counts is not None
         assert exposure.counts[record] == exposure.counts.max()

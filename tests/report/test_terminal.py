@@ -21,12 +21,12 @@ dpzv             device      1.00   2.90    39,500     0.750    0.388  ✗ viola
 dpzv-vi5-device  record
 
 DPZV as published – measured for dpzv-vi5-device
-                                            ε ≥    ε ≥  of accounted               p
-canary      trials     FPR     FNR    μ ≥   any  Gauss             μ       p    Holm  refutes
-─────────────────────────────────────────────────────────────────────────────────────────────
-natural        400  47.0 %  51.0 %      0     0      0           0 %   0.610   1.000  no
-crafted        400  37.5 %  43.0 %  0.310     0   0.76          33 %   0.610   1.000  no
-worst-case     400  32.8 %  32.0 %  0.750  0.35   2.21          80 %  3.2e-9  1.6e-8  yes
+                                               μ ≥   ε ≥    ε ≥  of accounted       p
+canary      trials     FPR     FNR    μ ≥  known σ   any  Gauss             μ    Holm  refutes
+──────────────────────────────────────────────────────────────────────────────────────────────
+natural        400  47.0 %  51.0 %      0        –     0      0           0 %   1.000  no
+crafted        400  37.5 %  43.0 %  0.310        –     0   0.76          33 %   1.000  no
+worst-case     400  32.8 %  32.0 %  0.750        –  0.35   2.21          80 %  1.6e-8  yes
 
 DPZV as published – sensitivity
 mechanism                 unit    declared  observed  searched  witness                   holds?
@@ -46,6 +46,7 @@ label_gradient  not applicable to device(0): needs gradients, dpzv sends one sca
 
 ✗ violated  dpzv, dpzv-vi5-device: With the worst-case canary a test errs less often than any test
             can under the claim: μ ≥ 0.750 at 95 % confidence against the claimed 0.388.
+            $ vflpriv audit dpzv.toml --claim dpzv-vi5-device --seed 7
 
 ✗ The claim is violated
 """

@@ -72,7 +72,7 @@ def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, co
     code, printed, _ = run(monkeypatch, capsys, "audit", config, "--out", str(out), "--quiet")
     assert code == 1
     assert "violated" in printed
-    assert {p.name for p in out.iterdir()} == {"report.html", "report.json", "report.md", "trials"}
+    assert {p.name for p in out.iterdir()} == {"report.html", "report.json", "report.md", "trials", "witnesses"}
     report = read_report(out / "report.json")
     published, sound, split = report.systems
     claims = {c.key: c for c in published.claims}

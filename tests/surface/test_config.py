@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from vflpriv.canaries import CanaryKind
-from vflpriv.config import load_config
+from vflpriv.config import ClaimConfig, load_config, parse_settings
 from vflpriv.errors import InputError
-from vflpriv.run import build_system, load_data
+from vflpriv.run import build_system, claims_of, load_data
 
 GOOD = """
 seed = 3
@@ -140,3 +140,33 @@ def test_systems_need_distinct_keys(tmp_path):
     text = GOOD + '\n[[system]]\nkey = "dpzv"\n[system.engine]\nname = "split"\nrounds = 1\nbatch_size = 4\n'
     with pytest.raises(InputError, match="distinct keys"):
         load_config(write(tmp_path, text))
+
+
+def test_the_papers_come_with_the_package_and_name_every_flaw():
+    config = load_config(Path("papers"))
+    flaws = (
+        "dpzv-clip",
+        "dpzv-amplification",
+        "dpzv-batches",
+        "dpzv-state",
+        "dpzv-model",
+        "vafl-rows",
+        "vimadmm-duals",
+    )
+    assert {s.key for s in config.system} >= set(flaws)
+    data = load_data(config)
+    for place, section in enumerate(config.system):
+        assert claims_of(build_system(config, place, data), section), section.key
+
+
+def test_a_claim_of_ones_own_is_read_and_checked():
+    raw = {"key": "mine", "unit": "label", "view": "device"}
+    for wrong in ({}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 0.5, "like": "x"}):
+        with pytest.raises(InputError, match="a claim needs one of epsilon, mu and like"):
+            parse_settings(ClaimConfig, {**raw, **wrong}, "claim")
+    own = parse_settings(ClaimConfig, {**raw, "mu": 0.5, "delta": 1e-3}, "claim").claim({})
+    assert (own.mu, own.unit.value, str(own.adversary)) == (0.5, "label", "device")
+    other = parse_settings(ClaimConfig, {**raw, "like": "mine", "key": "other", "view": "server"}, "claim")
+    assert other.claim({"mine": own}).mu == 0.5
+    with pytest.raises(InputError, match=r"claim\.like = 'mine': expected no claim to be like"):
+        other.claim({})

@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.support import make_system
 from vflpriv.releases import Exact, Gaussian
-from vflpriv.training._mechanisms import ClientClip, EmbeddingClip, NoNoise, ScalarMean, VectorMean
+from vflpriv.training._architectures import Stem
+from vflpriv.training._clips import ClientClip, EmbeddingClip
+from vflpriv.training._emptied import Emptied
+from vflpriv.training._mechanisms import NoNoise, ScalarMean, VectorMean
 from vflpriv.units import Unit
 
 B, WIDTH = 5, 3
@@ -29,6 +33,11 @@ def distance(mechanism, a, b) -> float:
 
 def within(mechanism, unit, a, b) -> None:
     assert distance(mechanism, a, b) <= mechanism.sensitivity[unit] * (1 + 1e-9)
+
+
+def clipped(kind, clip, emptied):
+    size = {"batch_size": B} if kind is EmbeddingClip else {}
+    return kind(noise_std=1.0, clip=clip, emptied=emptied, **size)
 
 
 @given(VECTOR, NUMBERS, RECORDS, CLIPS)
@@ -75,7 +84,6 @@ def test_vector_mean(values, other, record, clip):
 def test_frobenius_clip(values, other, record, clip):
     mechanism = ClientClip(noise_std=1.0, clip=clip)
     within(mechanism, Unit.CLIENT, values, other)
-    within(mechanism, Unit.CLIENT_ZERO, values, 0 * values)
     changed, without = values.copy(), values.copy()
     changed[record], without[record] = other[record], 0.0
     within(mechanism, Unit.RECORD, values, changed)
@@ -87,12 +95,85 @@ def test_frobenius_clip(values, other, record, clip):
 def test_per_record_l2_clip(values, other, record, clip):
     mechanism = EmbeddingClip(noise_std=1.0, clip=clip, batch_size=B)
     within(mechanism, Unit.CLIENT, values, other)
-    within(mechanism, Unit.CLIENT_ZERO, values, 0 * values)
     changed, without = values.copy(), values.copy()
     changed[record], without[record] = other[record], 0.0
     within(mechanism, Unit.RECORD, values, changed)
     within(mechanism, Unit.FEATURES, values, changed)
     within(mechanism, Unit.ADD_REMOVE, values, without)
+
+
+@pytest.mark.parametrize("kind", [ClientClip, EmbeddingClip])
+@pytest.mark.parametrize(
+    ("emptied", "factor"), [(Emptied.ZEROS, 1.0), (Emptied.NON_NEGATIVE, math.sqrt(2)), (Emptied.ANYTHING, 2.0)]
+)
+@given(values=MATRIX, other=MATRIX, clip=CLIPS)
+def test_a_device_with_zeros_for_data(kind, emptied, factor, values, other, clip):
+    """Against what its model makes of zeros: zeros themselves, something non-negative, or anything."""
+    mechanism = clipped(kind, clip, emptied)
+    first, second = {
+        Emptied.ZEROS: (values, 0 * values),
+        Emptied.NON_NEGATIVE: (abs(values), abs(other)),
+        Emptied.ANYTHING: (values, other),
+    }[emptied]
+    within(mechanism, Unit.CLIENT_ZERO, first, second)
+    rows = B if kind is EmbeddingClip else 1
+    assert mechanism.sensitivity[Unit.CLIENT_ZERO] == pytest.approx(factor * clip * math.sqrt(rows))
+
+
+@pytest.mark.parametrize("kind", [ClientClip, EmbeddingClip])
+def test_the_bound_for_zeros_breaks_where_models_have_biases(kind):
+    """Each of the smaller two bounds is too small for the next case, so that none of the three is idle."""
+    even = [[9.0, 0.0, 0.0]] * B
+    odd = [[0.0, 9.0, 0.0]] * B
+    zeros, positive, anything = (clipped(kind, 1.0, e).sensitivity[Unit.CLIENT_ZERO] for e in Emptied)
+    mechanism = clipped(kind, 1.0, Emptied.ANYTHING)
+    assert zeros < distance(mechanism, even, odd) == pytest.approx(positive)
+    assert positive < distance(mechanism, even, [[-9.0, 0.0, 0.0]] * B) == pytest.approx(anything)
+
+
+def test_the_paper_declares_the_clip_for_a_device_with_zeros_for_data():
+    """vimadmm.txt Lemma 6, which is sound for models that send zeros for zeros."""
+    for emptied in Emptied:
+        mechanism = ClientClip(noise_std=1.0, clip=3.0, emptied=emptied)
+        assert mechanism.declared[Unit.CLIENT_ZERO] == 3.0
+        assert (mechanism.declared == mechanism.sensitivity) == (emptied is Emptied.ZEROS)
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes", "expected"),
+    [
+        ("linear-admm-client", {}, Emptied.ZEROS),
+        ("vimadmm-client", {}, Emptied.NON_NEGATIVE),
+        ("vimadmm-j-client", {}, Emptied.ANYTHING),
+        ("fdml-client", {}, Emptied.ANYTHING),
+        ("split-client", {"aggregation": "concat"}, Emptied.NON_NEGATIVE),
+        ("split-client", {"aggregation": "sum"}, Emptied.ANYTHING),
+        ("zoo-vfl-embedding", {}, Emptied.NON_NEGATIVE),
+        ("czofo-embedding", {"aggregation": "sum"}, Emptied.ANYTHING),
+    ],
+)
+def test_engines_know_what_their_models_make_of_zeros(variant, changes, expected):
+    system = make_system(variant, **changes)
+    (mechanism,) = system.engine.mechanisms(system.settings, system.schedule).values()
+    assert mechanism.emptied is expected
+    engine = system.train([0])
+    for m, model in enumerate(engine.bank.models):
+        noisy = {
+            n: v + torch.randn(v.shape, generator=torch.Generator().manual_seed(m))
+            for n, v in engine.bank.parameters[m].items()
+        }
+        block = engine.data.blocks[m][:50].flatten(1)
+        blank, sent = model.apply(noisy, 0 * block), model.apply(noisy, block)
+        assert bool((blank == 0).all()) == (expected is Emptied.ZEROS)
+        assert bool((torch.stack((blank, sent)) >= 0).all()) == (expected is Emptied.NON_NEGATIVE)
+
+
+def test_the_first_convolution_of_a_resnet_makes_zeros_of_zeros():
+    assert Emptied.by("resnet18-stem", logits=False) is Emptied.ZEROS
+    assert Emptied.by("transformer-embedding", logits=False) is Emptied.ANYTHING
+    stem = Stem((1, 4, 4), 3)
+    assert not stem(torch.zeros(2, 16)).any()
+    assert (stem(torch.randn(2, 16, generator=torch.Generator().manual_seed(0))) < 0).any()
 
 
 @given(MATRIX, CLIPS)

@@ -1,0 +1,62 @@
+"""Saved witnesses of the sensitivity search replay to the same figure, by function and by command."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.support import ENGINES, make_system
+from vflpriv.audits.sensitivity import SensitivityAudit
+from vflpriv.audits.witnesses import replay_witness, save_witnesses
+from vflpriv.cli import main
+from vflpriv.errors import InputError
+
+
+def mechanisms_of(variant: str, **changes):
+    one = make_system(variant, **changes)
+    return one, one.engine.mechanisms(one.settings, one.schedule)
+
+
+NOISED = [v for v in ENGINES if any(m.noise_std for m in mechanisms_of(v)[1].values())]
+
+
+@pytest.mark.parametrize("variant", NOISED)
+def test_every_mechanism_of_every_engine_holds_and_is_reached(variant):
+    one, mechanisms = mechanisms_of(variant)
+    findings = SensitivityAudit(candidates=256).run(mechanisms, batch_size=one.schedule.batch_size, seed=0)
+    assert findings
+    for f in findings:
+        bound = mechanisms[f.mechanism].sensitivity[f.unit]
+        assert 0.95 * bound < f.observed <= bound * (1 + 1e-9), (f.unit, f.observed / bound)
+        assert f.holds == (f.declared >= bound)
+
+
+def saved(tmp_path, **changes):
+    one, mechanisms = mechanisms_of("dpzv-joint", **changes)
+    findings = SensitivityAudit().run(mechanisms, batch_size=one.schedule.batch_size, seed=0)
+    return findings, save_witnesses(tmp_path / "witnesses", "toy", mechanisms, findings)
+
+
+@pytest.mark.parametrize("rule", ["paper", "two-sided"])
+def test_a_saved_witness_replays(tmp_path, rule, monkeypatch, capsys):
+    findings, files = saved(tmp_path, clip_rule=rule)
+    for finding in findings:
+        found = replay_witness(files[id(finding)])
+        assert found.observed == pytest.approx(finding.observed)
+        assert found.declared == finding.declared
+        assert found.holds == finding.holds == (rule == "two-sided")
+    monkeypatch.setattr(sys, "argv", ["vflpriv", "replay", str(files[id(findings[0])])])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == (rule == "paper")
+    assert ("beyond" if rule == "paper" else "within") in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_witness_is_refused(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(InputError, match=r"witness = .*x\.json.*a witness that an audit saved"):
+        replay_witness(path)
+    path.write_text("{}")
+    with pytest.raises(InputError, match="a witness that an audit saved"):
+        replay_witness(path)
