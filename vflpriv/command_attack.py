@@ -14,7 +14,7 @@ from vflpriv.command_audit import Task, progress_bar, writable
 from vflpriv.config import Config, load_config
 from vflpriv.errors import InputError
 from vflpriv.report import write_atomically
-from vflpriv.report_attacks import AttackReport, Cell, Limit, TrainedRow
+from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
 
 __all__ = ["run_attacks"]
 
@@ -47,6 +47,7 @@ def run_attacks(
 
 def _attack(config: Config, keys: Sequence[str], limits: Sequence[Limit], quiet: bool) -> AttackReport:
     from vflpriv.audits.attack_trials import AttackTrials
+    from vflpriv.command_features import FeatureAttempts
     from vflpriv.registry import available, find
     from vflpriv.run import load_data
     from vflpriv.views import Adversary
@@ -54,15 +55,27 @@ def _attack(config: Config, keys: Sequence[str], limits: Sequence[Limit], quiet:
     a = config.attack
     data = load_data(config)
     every = available("attack")
-    chosen = {n: t for n, t in every.items() if not t.heavy} if a.attacks is None else _named(a.attacks, find)
+    chosen = (
+        {n: t for n, t in every.items() if t.target == "labels" and not t.heavy}
+        if a.attacks is None
+        else _named(a.attacks, find)
+    )
+    for name, attack in chosen.items():
+        if attack.target != "labels":
+            raise InputError("attack.attacks", name, "attacks on labels; those on features go into attack.features")
+    features = FeatureAttempts.of(config, data)
     attacks = [attack() for attack in chosen.values()]
     adversaries = [one for text in a.views for one in Adversary.parse(text).each(data.devices)]
     for adversary in adversaries:
         adversary.members(data.devices)
-    trained, cells = [], []
+    trained: list[TrainedRow] = []
+    cells: list[Cell] = []
+    found: list[FeatureCell] = []
     plans = [plan for place, s in enumerate(config.system) if s.key in keys for plan in _plans(config, place, data)]
     with progress_bar(quiet) as bar:
-        task = Task(bar, sum(system.schedule.rounds for _, system in plans if system is not None))
+        times = [1 + features.wanted(row) for row, _ in plans]
+        work = [k * s.schedule.rounds for k, (_, s) in zip(times, plans, strict=True) if s is not None]
+        task = Task(bar, sum(work))
         for row, system in plans:
             if system is None:
                 trained.append(row)
@@ -74,6 +87,9 @@ def _attack(config: Config, keys: Sequence[str], limits: Sequence[Limit], quiet:
             outcome = trials.run(attacks, adversaries, advance=task.advance)
             trained.append(row.model_copy(update={"accuracy": outcome.accuracy}))
             cells += [_cell(row, tried) for tried in outcome.tried]
+            if features.wanted(row):
+                task.stage(f"{row.system}, defence {row.defence}: features")
+                found += features.cells(row, system, advance=task.advance)
     return AttackReport(
         tool_version=__version__,
         seed=config.seed,
@@ -83,8 +99,9 @@ def _attack(config: Config, keys: Sequence[str], limits: Sequence[Limit], quiet:
         data={"name": data.name, "records": data.records, "devices": data.devices, "classes": data.classes},
         trained=tuple(trained),
         cells=tuple(cells),
+        features=tuple(found),
         limits=tuple(map(str, limits)),
-        broken=tuple(line for limit in limits for line in limit.broken_by(cells)),
+        broken=tuple(line for limit in limits for line in limit.broken_by([*cells, *found])),
     )
 
 

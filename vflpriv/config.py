@@ -25,6 +25,7 @@ __all__ = [
     "ClaimConfig",
     "Config",
     "DataConfig",
+    "FeatureConfig",
     "OneRunConfig",
     "SystemConfig",
     "load_config",
@@ -98,6 +99,17 @@ class AuditConfig(_Section):
         return self.trials.get(kind, 0) if kind in self.canaries else 0
 
 
+class FeatureConfig(_Section):
+    """What `vflpriv attack` tries on one device's features."""
+
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="who looks")
+    victim: int | None = Field(None, ge=0, description="the device whose features are wanted; the last if not given")
+    known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
+    sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
+    defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
+
+
 class ClaimConfig(_Section):
     """A guarantee of the user's own: μ, or ε, at δ for a unit under an adversary's eyes.
 
@@ -151,6 +163,7 @@ class AttackConfig(_Section):
     defences: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by name, the engine settings that a defence changes"
     )
+    features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
 
 
 class SystemConfig(_Section):

@@ -8,6 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from vflpriv import formatting as f
+from vflpriv.render_features import (
+    features_blocks,
+    features_headline,
+    features_matrix,
+    features_table,
+    number,
+    shown,
+    with_features,
+)
 from vflpriv.render_html import environment
 from vflpriv.render_markdown import escape, table
 from vflpriv.render_terminal import Writer
@@ -41,13 +50,18 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     rows = [_row(report, row) for row in report.trained if row.not_applicable is None]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)
-    reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
+    if report.features:
+        writer.table(*features_table(report))
+    refused = with_features(report).reasons
+    reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in refused.items()]
     defences = [(row.defence, f"not applicable to {row.system}: {row.not_applicable}") for row in _left_out(report)]
     writer.list([*reasons, *defences])
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )
     writer.line(Text(report.headline, style="bold"))
+    if report.features:
+        writer.line(Text(features_headline(report), style="bold"))
 
 
 def _left_out(report: AttackReport) -> list[TrainedRow]:
@@ -70,7 +84,7 @@ def attacks_markdown(report: AttackReport) -> str:
 
 
 def _blocks(report: AttackReport) -> Iterator[str]:
-    yield "# Attacks on labels"
+    yield "# Attacks"
     yield f"**{escape(report.headline)}**"
     for line in report.broken:
         yield f"- **{escape(line)}**"
@@ -100,9 +114,12 @@ def _blocks(report: AttackReport) -> Iterator[str]:
         "Interval",
     )
     yield table(names, "::::------", [_numbers(c) for c in report.cells if c.leakage is not None])
+    if report.features:
+        yield from features_blocks(report)
     yield "## Not applicable"
     reasons = [
-        f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})" for (attack, why), who in report.reasons.items()
+        f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})"
+        for (attack, why), who in with_features(report).reasons.items()
     ]
     reasons += [
         f"- {escape(r.defence)} on {escape(r.system)}: {escape(r.not_applicable or '')}" for r in _left_out(report)
@@ -128,5 +145,15 @@ def attacks_html(report: AttackReport) -> str:
     return (
         environment()
         .get_template("attacks.html.j2")
-        .render(report=report, level=level, points=points, left_out=_left_out(report))
+        .render(
+            report=report,
+            level=level,
+            points=points,
+            left_out=_left_out(report),
+            whole=with_features(report),
+            features=features_matrix(report),
+            features_headline=features_headline(report),
+            shown=shown,
+            number=number,
+        )
     )

@@ -11,7 +11,7 @@ from typing import Any
 from vflpriv.errors import InputError
 from vflpriv.report_tests import Row
 
-__all__ = ["AttackReport", "Cell", "Limit", "TrainedRow"]
+__all__ = ["AttackReport", "Cell", "FeatureCell", "Limit", "TrainedRow"]
 
 _RULE = re.compile(r"^\s*(leakage|success)\s*>\s*(\d*\.?\d+)\s*$")
 
@@ -39,6 +39,27 @@ class Cell(Row):
     not_applicable: str | None = None
 
 
+class FeatureCell(Cell):
+    """One attack on features or on a sensitive column of them: success is R² or the AUC, as `measure` says.
+
+    `error` is the mean squared error, `mean_error` that of predicting every feature's mean. `epsilon` is what is
+    accounted for the features unit under the adversary's eyes. `picture` holds originals above reconstructions.
+    """
+
+    victim: int
+    knows: tuple[str, ...]
+    measure: str = "R²"
+    error: float | None = None
+    mean_error: float | None = None
+    psnr: float | None = None
+    ssim: float | None = None
+    ssim_low: float | None = None
+    ssim_high: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    picture: str | None = None
+
+
 class TrainedRow(Row):
     """One system under one defence."""
 
@@ -63,6 +84,7 @@ class AttackReport(Row):
     data: dict[str, Any]
     trained: tuple[TrainedRow, ...]
     cells: tuple[Cell, ...]
+    features: tuple[FeatureCell, ...] = ()
     limits: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 

@@ -197,7 +197,8 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
     system = audited.system
     chosen = audited.config.audit.attacks
     attacks = available("attack") if chosen is None else {name: find("attack", name) for name in chosen}
-    tried: list[Attack] = [attack() for attack in attacks.values() if chosen is not None or not attack.heavy]
+    labels = [attack for attack in attacks.values() if attack.target == "labels"]
+    tried: list[Attack] = [attack() for attack in labels if chosen is not None or not attack.heavy]
     sent = frozenset(release.kind for release in system.ledger.releases)
     watched = Watched(frozenset().union(*(a.needs for a in tried)) & sent)
     engine = system.train([0])

@@ -20,7 +20,7 @@ from vflpriv.views import Adversary, Belongings, View
 from vflpriv.wire import Message, Transcript, Wire
 
 ATTACKS = list(available("attack").values())
-LIGHT = [attack for attack in ATTACKS if not attack.heavy]
+LIGHT = [attack for attack in ATTACKS if attack.target == "labels" and not attack.heavy]
 SOME = ["dpzv-joint", "zoo-vfl-sum", "czofo-sum", "split-concat", "split-sum", "vafl-weighted", "fdml", "vimadmm"]
 
 
@@ -42,7 +42,7 @@ def view_of(system, engine, transcript, adversary: str) -> View:
 def test_it_declares_itself(attack):
     assert attack.name
     assert attack.summary
-    assert attack.target in ("labels", "features")
+    assert attack.target in ("labels", "features", "attribute")
     assert attack.needs
     assert isinstance(attack.auxiliary, bool)
     assert list(inspect.signature(attack.run).parameters) == ["self", "view", "auxiliary"]

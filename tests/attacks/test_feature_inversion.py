@@ -1,0 +1,66 @@
+"""Inversion of embeddings: digits come back, the more noise the less, and never to who does not see embeddings."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attacks.feature_support import attack
+from vflpriv import datasets
+
+BOTH = ["feature_inversion", "feature_inversion_white"]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits", devices=2, keep_shape=True, train=400)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_pictures_come_back_without_noise_and_fade_as_it_grows(name, digits):
+    def run(std: float):
+        words = {"protection": "embedding", "clip": 2.0, "noise_std": std} if std else {}
+        leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **words).leak
+        return leak.value, leak.ssim
+
+    found = [run(std) for std in (0.0, 0.1, 0.5, 2.0)]
+    values, likeness = zip(*found, strict=True)
+    assert likeness[0] > 0.75
+    assert values[0] > 0.75
+    assert list(values) == sorted(values, reverse=True)
+    assert list(likeness) == sorted(likeness, reverse=True)
+    assert values[-1] < 0.1
+
+
+def test_originals_stand_beside_reconstructions(digits):
+    tried = attack("feature_inversion", "split-concat", digits, "server", embedding=32)
+    assert tried.pictures.shape == (2, 8, 1, 4, 8)
+    assert 0 <= float(tried.pictures.min()) <= float(tried.pictures.max()) <= 1
+    first, second = tried.pictures.flatten(2).unbind(0)
+    assert float((first - second).square().mean()) < 0.06
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("adversary", ["device(0)", "model"])
+def test_who_sees_no_embeddings_is_refused(name, adversary, digits):
+    assert attack(name, "split-concat", digits, adversary).refusal.startswith("needs ")
+
+
+def test_a_clip_of_the_whole_batch_is_undone(digits):
+    """The white box knows that rows were scaled together; the noise is small."""
+    words = {"protection": "client", "clip": 2.0, "noise_std": 0.001}
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=32, known=150, **words).leak
+    assert leak.value > 0.7
+
+
+def test_seeds_give_an_interval(digits):
+    leak = attack("feature_inversion", "split-concat", digits, "server", seeds=2).leak
+    assert leak.low < leak.value < leak.high <= 1
+    assert leak.leakage_low < leak.leakage < leak.leakage_high
+
+
+def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
+    """Room for four rounds of two devices: the records of these four batches are spoken of."""
+    monkeypatch.setattr("vflpriv.audits.feature_trials._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
+    assert leak.records <= 200
+    assert leak.value > 0.3

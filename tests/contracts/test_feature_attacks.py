@@ -1,0 +1,123 @@
+"""What every attack on features must keep: an answer or a reason, the same one again, and no other way to the truth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.contracts.test_attacks import reachable
+from tests.support import make_system, toy_data
+from vflpriv.audits.feature_trials import FeatureTrials, known_model
+from vflpriv.data import VerticalData
+from vflpriv.feature_attempts import AttributeGuess, FeatureAuxiliary
+from vflpriv.registry import available
+from vflpriv.training._base import Engine
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Transcript, Wire
+
+LIGHT = [a for a in available("attack").values() if a.target != "labels" and a.name != "feature_grn"]
+VARIANTS = {
+    "split": "split-concat",
+    "vafl": "vafl-weighted",
+    "vafl-tsync": "vafl-tsync-some",
+    "fedbcd": "fedbcd",
+    "fdml": "fdml",
+    "zoo-vfl": "zoo-vfl",
+    "syn-zoo-vfl": "syn-zoo-vfl-sum",
+    "cascaded": "cascaded",
+    "czofo": "czofo-sum",
+    "dpzv": "dpzv-joint",
+    "vimadmm": "vimadmm",
+    "vimadmm-j": "vimadmm-j",
+    "linear-admm": "linear-admm",
+}
+VIEWS = ("server", "device(0)", "devices(0, 2)", "eavesdropper", "outsider", "model")
+
+
+def knowledge(system, engine, attack=None) -> FeatureAuxiliary:
+    records = torch.arange(0, 40)
+    rounds = {
+        t: {n: v.clone() for n, v in engine.bank.parameters[1].items()} for t in range(system.schedule.rounds + 1)
+    }
+    return FeatureAuxiliary(
+        victim=1,
+        records=records,
+        blocks={m: block[records].clone() for m, block in enumerate(system.data.blocks)},
+        attribute=(system.data.blocks[1][records, 0] > 0).long(),
+        models={m: known_model(engine, m, rounds) for m in range(system.data.devices)},
+        seed=3,
+    )
+
+
+def trained(variant: str, rounds: int = 16):
+    system = make_system(variant, rounds=rounds, data=toy_data())
+    transcript, engine = Transcript(), system.train([0])
+    engine.run(Wire(transcript))
+    return system, engine, transcript
+
+
+def view_of(system, engine, transcript, adversary: str) -> View:
+    own = {m: engine.belongings(m) for m in range(system.data.devices)}
+    shape = {"devices": system.data.devices, "classes": system.data.classes}
+    return View.of(transcript, Adversary.parse(adversary), own=own, **shape)
+
+
+def test_every_engine_is_here():
+    assert set(VARIANTS) == set(available("engine"))
+
+
+@pytest.mark.parametrize("attack", [a for a in available("attack").values() if a.target != "labels"])
+def test_it_declares_what_it_knows(attack):
+    assert attack.knows
+    assert attack.knows <= {"records", "attribute", "model"}
+    assert attack.target in ("features", "attribute")
+
+
+@pytest.mark.parametrize("engine", list(VARIANTS))
+def test_attacks_run_or_say_why_not_and_the_server_always_learns_something(engine):
+    system = make_system(VARIANTS[engine], rounds=16, data=toy_data())
+    adversaries = [Adversary.parse(text) for text in VIEWS]
+    trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=25, victim=1, attribute=0)
+    found = trials.run([attack() for attack in LIGHT if not attack.heavy], adversaries)
+    assert len(found) == len(VIEWS) * len([a for a in LIGHT if not a.heavy])
+    for tried in found:
+        assert (tried.leak is None) == (tried.refusal is not None)
+        if tried.refusal is not None:
+            assert tried.refusal.startswith("needs ")
+        else:
+            assert tried.leak.low <= tried.leak.value <= tried.leak.high <= 1
+            assert 0 < tried.leak.records <= 35
+    seen = {t.attack: t for t in found if str(t.adversary) == "server"}
+    assert seen["feature_inversion"].leak.value > 0
+    assert all(t.refusal for t in found if str(t.adversary) in ("outsider", "model"))
+
+
+@pytest.mark.parametrize("adversary", ["server", "device(0)"])
+@pytest.mark.parametrize("variant", ["split-sum", "vimadmm-j"])
+def test_an_attack_repeats_itself(variant, adversary):
+    system, engine, transcript = trained(variant)
+    view, auxiliary = view_of(system, engine, transcript, adversary), knowledge(system, engine)
+    for attack in LIGHT:
+        if attack().refusal(view, auxiliary) is None:
+            first, second = (attack().run(view, auxiliary) for _ in range(2))
+            name = "scores" if isinstance(first, AttributeGuess) else "blocks"
+            assert torch.equal(getattr(first, name), getattr(second, name))
+
+
+@pytest.mark.parametrize("adversary", ["server", "device(0)", "eavesdropper"])
+@pytest.mark.parametrize("variant", ["split-concat", "fdml", "vimadmm-j"])
+def test_nothing_an_attack_is_given_leads_to_the_victims_features(variant, adversary):
+    """Walk everything that hangs on a view and on what is known: no engine, no data set, no row that was not told."""
+    system, engine, transcript = trained(variant)
+    given = (view_of(system, engine, transcript, adversary), knowledge(system, engine))
+    secret = system.data.blocks[1][40:]
+    for item in reachable(given):
+        assert not isinstance(item, Engine | VerticalData)
+        if isinstance(item, torch.Tensor) and item.is_floating_point() and item.shape[-1:] == secret.shape[1:]:
+            rows = item.reshape(-1, secret.shape[1]).to(secret.dtype)
+            assert not (rows.unsqueeze(1) == secret.unsqueeze(0)).all(-1).any()
+
+
+def test_the_walk_finds_features_that_are_hidden_well():
+    _, engine, _ = trained("split-concat")
+    assert any(item is engine.data for item in reachable(known_model(engine, 1, {0: {"x": engine.data}})))
