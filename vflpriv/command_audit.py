@@ -17,7 +17,7 @@ from vflpriv.config import Config, load_config
 from vflpriv.errors import InputError
 from vflpriv.report import Report, read_report, write_atomically
 
-__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "writable"]
+__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "show", "writable", "write_report"]
 
 _TRIALS = "trials"
 
@@ -40,7 +40,7 @@ def run_audit(
         shutil.rmtree(out / _TRIALS, ignore_errors=True)
     report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
     written = write_report(report, out, formats)
-    _show(report, written)
+    show(report, written)
     return report.exit_code
 
 
@@ -48,7 +48,7 @@ def rerender(path: Path, *, formats: Sequence[str]) -> int:
     """Render an existing report again."""
     source = path / "report.json" if path.is_dir() else path
     report = read_report(source)
-    _show(report, write_report(report, source.parent, [f for f in formats if f != "json"]))
+    show(report, write_report(report, source.parent, [f for f in formats if f != "json"]))
     return report.exit_code
 
 
@@ -156,7 +156,7 @@ class Task:
         self._bar.advance(self._task, work)
 
 
-def _show(report: Report, written: Sequence[Path]) -> None:
+def show(report: Report, written: Sequence[Path]) -> None:
     from vflpriv.render_terminal import print_report
 
     console = Console()

@@ -1,0 +1,56 @@
+"""What `vflpriv audit --transcript DIR --ledger FILE` does."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from vflpriv.command_audit import show, writable, write_report
+from vflpriv.config import Config, DataConfig
+from vflpriv.config_ledger import LedgerConfig, load_ledger
+from vflpriv.report import Report
+from vflpriv.transcript_format import Head
+
+__all__ = ["run_recorded"]
+
+
+def run_recorded(transcript: Path, ledger: Path, *, out: Path, formats: Sequence[str]) -> int:
+    """Audit a recorded training, write the report, print it; the exit code is the report's."""
+    config = load_ledger(ledger)
+    writable(out)
+    command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
+    report = _audit(transcript, config, command)
+    show(report, write_report(report, out, formats))
+    return report.exit_code
+
+
+def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
+    from vflpriv.report_rows import build_report
+    from vflpriv.run_recorded import audit_recording
+
+    audited, recording = audit_recording(transcript, config)
+    head = recording.head
+    whole = Config(
+        seed=config.seed,
+        confidence=config.confidence,
+        accountant=config.accountant,
+        data=DataConfig(name=head.name, devices=head.devices),
+        system=(audited.config,),
+    )
+    report = build_report([audited], whole, reproduce=command, select=False)
+    facts = {"rounds": recording.rounds, "data": _facts(head), "staleness": None}
+    return report.model_copy(
+        update={
+            "systems": tuple(system.model_copy(update=facts) for system in report.systems),
+            "config": json.loads(config.model_dump_json()),
+        }
+    )
+
+
+def _facts(head: Head) -> dict[str, object]:
+    """What is known of the data: no features are in a transcript."""
+    facts: dict[str, object] = {"name": head.name, "records": head.records, "devices": head.devices}
+    facts |= {"classes": head.classes, "messages": dict(head.messages)}
+    return facts if head.accuracy is None else facts | {"accuracy": head.accuracy, "tests": head.tests}
