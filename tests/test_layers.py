@@ -90,7 +90,7 @@ def ours() -> dict[str, Path]:
         for path in (ROOT / folder).rglob("*.py"):
             dotted = ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
             found[dotted.removesuffix(".__init__")] = path
-    for folder in ("tests", "benchmarks", "tools"):
+    for folder in ("tests", "benchmarks", "tools", "examples"):
         found |= {str(path.relative_to(ROOT)): path for path in (ROOT / folder).rglob("*.py")}
     return found
 

@@ -67,7 +67,9 @@ def audit(
     transcript: Annotated[
         Path | None, typer.Option(help="Audit this recorded training, with --ledger, in place of a configuration.")
     ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="TOML file: what a recorded training lets out and claims.")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="TOML file: what a recorded training lets out and claims.")
+    ] = None,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
     if transcript is not None or ledger is not None:

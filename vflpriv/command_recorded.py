@@ -12,6 +12,7 @@ from vflpriv.config import Config, DataConfig
 from vflpriv.config_ledger import LedgerConfig, load_ledger
 from vflpriv.report import Report
 from vflpriv.transcript_format import Head
+from vflpriv.verdicts import Word
 
 __all__ = ["run_recorded"]
 
@@ -27,6 +28,7 @@ def run_recorded(transcript: Path, ledger: Path, *, out: Path, formats: Sequence
 
 
 def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
+    from vflpriv.report_ledger import ledger_checks
     from vflpriv.report_rows import build_report
     from vflpriv.run_recorded import audit_recording
 
@@ -40,11 +42,14 @@ def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
         system=(audited.config,),
     )
     report = build_report([audited], whole, reproduce=command, select=False)
-    facts = {"rounds": recording.rounds, "data": _facts(head), "staleness": None}
+    checks = tuple(ledger_checks(config, recording, audited, command))
+    facts = {"rounds": recording.rounds, "data": _facts(head), "staleness": None, "checks": checks}
+    words = [*report.verdicts, *(check.verdict for check in checks)]
     return report.model_copy(
         update={
             "systems": tuple(system.model_copy(update=facts) for system in report.systems),
             "config": json.loads(config.model_dump_json()),
+            "exit_code": 1 if Word.VIOLATED in words else 3 if Word.UNSUPPORTED in words else 0,
         }
     )
 

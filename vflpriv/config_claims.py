@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -30,7 +31,7 @@ class _Named(BaseModel):
         return str(Adversary.parse(view))
 
     @property
-    def names(self) -> dict[str, str]:
+    def names(self) -> dict[str, Any]:
         return {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
 
 
@@ -57,8 +58,14 @@ class ClaimConfig(_Named):
             if self.like not in own:
                 raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
             other, view = own[self.like], Adversary.parse(self.view)
-            numbers = {"epsilon": other.epsilon, "delta": other.delta, "mu": other.mu}
-            return Claim(**self.names, unit=self.unit, adversary=view, **numbers)
+            return Claim(
+                **self.names,
+                unit=self.unit,
+                adversary=view,
+                epsilon=other.epsilon,
+                delta=other.delta,
+                mu=other.mu,
+            )
         if self.mu is not None:
             return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **self.names)
         return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **self.names)

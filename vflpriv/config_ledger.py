@@ -41,6 +41,9 @@ class LeakConfig(_Section):
     carrier: str = Field(description="what carries it, such as the server's model")
     sensitivity: dict[Unit, Positive] = Field(description="how far a message may move after a record's first round")
 
+    def state(self) -> StateLeak:
+        return StateLeak(carrier=self.carrier, sensitivity=self.sensitivity)
+
 
 class ReleaseConfig(_Section):
     """One kind of message: what it may tell of each unit, and the noise on it.
@@ -89,7 +92,6 @@ class ReleaseConfig(_Section):
     def release(self, rounds: NDArray[np.bool_], ways: frozenset[str]) -> Release:
         """The ledger's entry, given the turns that hold it and the ways it was sent."""
         found = frozenset[str]().union(*(_SEEN[way] for way in ways)) if ways else EVERYONE
-        leak = self.leak and StateLeak(carrier=self.leak.carrier, sensitivity=self.leak.sensitivity)
         return Release(
             kind=self.kind,
             what=self.what or "as the ledger file says",
@@ -101,12 +103,16 @@ class ReleaseConfig(_Section):
             carried=self.carried,
             additive=self.additive,
             once=self.once,
-            leak=leak,
+            leak=None if self.leak is None else self.leak.state(),
         )
 
     def _noise(self) -> Noise:
         scale = self.scale or 0.0
-        made = {"gaussian": Gaussian(scale), "laplace": Laplace(scale), "rr": RandomizedResponse(scale)}
+        made: dict[str, Noise] = {
+            "gaussian": Gaussian(scale),
+            "laplace": Laplace(scale),
+            "rr": RandomizedResponse(scale),
+        }
         return made.get(self.noise, Exact())
 
 
@@ -156,8 +162,10 @@ class LedgerConfig(_Section):
     def releases(self, recorded: RecordedSchedule, ways: Mapping[str, frozenset[str]]) -> tuple[Release, ...]:
         """Every listed release, every recorded kind that is not listed, and the trained model."""
         rounds = recorded.schedule.rounds
-        nowhere = np.zeros(rounds, dtype=np.bool_)
-        listed = [r.release(recorded.kinds.get(r.kind, nowhere), ways.get(r.kind, frozenset())) for r in self.release]
+        listed = [
+            r.release(recorded.kinds.get(r.kind, recorded.unrecorded), ways.get(r.kind, frozenset()))
+            for r in self.release
+        ]
         missing = [
             ReleaseConfig(kind=kind, noise="none", what="on the wire, but not in the ledger").release(at, ways[kind])
             for kind, at in recorded.kinds.items()

@@ -1,7 +1,7 @@
 """The schedule of a recorded training, read off its messages, and which of its turns hold which kind.
 
-A turn is one message of each kind on one device's link; a round has as many turns as devices took part and messages of a
-kind were sent to each. So every message counts once, for whoever sees its link.
+A turn is one message of each kind on one device's link; a round has as many turns as devices took part and messages of
+a kind were sent to each. So every message counts once, for whoever sees its link.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class RecordedSchedule:
 
     schedule: Schedule
     kinds: Mapping[str, NDArray[np.bool_]]
+    unrecorded: NDArray[np.bool_]
+    """The turns that are not in the transcript, at the end."""
     note: str | None
     """Why batches are counted otherwise than they were drawn, if they are."""
 
@@ -54,7 +56,7 @@ class RecordedSchedule:
         public: frozenset[str],
         sampled: Sampled,
     ) -> RecordedSchedule:
-        """`shared` kinds are one value sent to every device, counted once a round; `public` ones hold nothing private."""
+        """`shared` kinds are one value for every device, counted once a round; `public` ones hold nothing private."""
         turns, held = _turns(messages, shared, public)
         everyone = np.arange(records, dtype=np.int64)
         batches = [_union(parts, everyone) for parts in turns.values()]
@@ -79,7 +81,7 @@ class RecordedSchedule:
             start=start,
             size=size,
         )
-        return cls(schedule=schedule, kinds=kinds, note=note)
+        return cls(schedule=schedule, kinds=kinds, unrecorded=np.arange(len(size)) >= len(batches), note=note)
 
 
 _Turn = tuple[int, int, int]
@@ -137,7 +139,9 @@ def _batching(sampled: Sampled, batches: Sequence[Ints], records: int, busiest: 
         return said, None
     if said is Batching.FULL:
         if (sizes != records).any():
-            raise InputError("batches.batching", said.value, f"{records} records in every batch; a recorded one has fewer")
+            raise InputError(
+                "batches.batching", said.value, f"{records} records in every batch; a recorded one has fewer"
+            )
         return said, None
     if size is None or not 1 <= size <= records:
         raise InputError("batches.size", size, f"the size of {said.value} batches, 1 to {records}")
@@ -145,7 +149,9 @@ def _batching(sampled: Sampled, batches: Sequence[Ints], records: int, busiest: 
         raise InputError("batches.size", size, f"the size of every batch; a recorded one has {sizes[sizes != size][0]}")
     spread = math.sqrt(len(sizes) * size * (1 - size / records))
     if said is Batching.POISSON and abs(sizes.sum() - len(sizes) * size) > _FAR * max(1.0, spread):
-        raise InputError("batches.size", size, f"the mean of Poisson batches; the recorded ones have {sizes.mean():.4g}")
+        raise InputError(
+            "batches.size", size, f"the mean of Poisson batches; the recorded ones have {sizes.mean():.4g}"
+        )
     if busiest > 1:
         # Turns of one round read one batch: sampled one by one they would count as if each had drawn its own.
         return Batching.SHUFFLE, f"{said.value} batches are counted as known: several messages of a round share one"

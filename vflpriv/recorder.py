@@ -60,9 +60,9 @@ class RecordingWire:
     """What `record` hands out. Tensors may be torch tensors or NumPy arrays, without a replica axis."""
 
     def __init__(self, folder: Path, devices: int, classes: int, records: int, name: str, per_file: int) -> None:
-        size = {"devices": devices, "classes": classes, "records": records}
+        said = {"schema_version": SCHEMA, "name": name, "devices": devices, "classes": classes, "records": records}
         try:
-            self._head = Head(schema_version=SCHEMA, name=name, **size)
+            self._head = Head.model_validate(said)
         except ValidationError as error:
             first = error.errors()[0]
             raise InputError(f"record: {first['loc'][-1]}", first["input"], first["msg"]) from error
@@ -125,9 +125,7 @@ class RecordingWire:
         self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
         self._flush()
 
-    def _add(
-        self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any
-    ) -> None:
+    def _add(self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any) -> None:
         round_, device, kind = int(round_), int(device), check_kind(kind)
         if not 0 <= device < self._head.devices:
             raise InputError(f"{kind}: device", device, f"0 to {self._head.devices - 1}")

@@ -80,7 +80,7 @@ def audit_recording(folder: Path, config: LedgerConfig) -> tuple[Audited, Record
     )
     claims = tuple(c.claim({}) for c in config.claim)
     about_attacks = tuple(c.claim(head.classes) for c in config.attack_claim)
-    views = _views(recording, [c.adversary for c in (*claims, *about_attacks)])
+    views = _views(recording, [*(c.adversary for c in claims), *(c.adversary for c in about_attacks)])
     attempts, guesses = _attack(views, config, answers)
     wire = Wire()
     for message in messages:
@@ -126,8 +126,8 @@ def _views(recording: Recording, asked: Sequence[Adversary]) -> list[View]:
     head = recording.head
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
     each = [one for a in asked for one in a.each(head.devices)[:_DEVICES_TRIED]]
-    shape = {"devices": head.devices, "classes": head.classes}
-    return [View.of(recording.transcript, a, **shape) for a in dict.fromkeys((*each, *usual))]
+    whole, devices, classes = recording.transcript, head.devices, head.classes
+    return [View.of(whole, a, devices=devices, classes=classes) for a in dict.fromkeys((*each, *usual))]
 
 
 def _attack(
@@ -137,7 +137,9 @@ def _attack(
     for c in config.attack_claim:
         find("attack", c.attack)
     named = {*(config.attacks or ()), *(c.attack for c in config.attack_claim)}
-    chosen = {name: find("attack", name) for name in sorted(named)} if config.attacks is not None else available("attack")
+    chosen = (
+        {name: find("attack", name) for name in sorted(named)} if config.attacks is not None else available("attack")
+    )
     attacks: list[Attack] = [a() for a in chosen.values() if a.name in named or not a.heavy]
     attempts, guesses = [], _Guesses()
     for attack in attacks:
@@ -152,7 +154,7 @@ def _attack(
 def _attempt(
     attack: Attack, view: View, config: LedgerConfig, answers: Answers | None
 ) -> tuple[Attempt, LabelGuess | None]:
-    words = {"attack": attack.name, "target": attack.target, "adversary": view.adversary}
+    words: dict[str, Any] = {"attack": attack.name, "target": attack.target, "adversary": view.adversary}
     refusal = attack.refusal(view)
     if refusal is None and answers is None:
         refusal = "needs recorded labels to be scored by: call wire.labels(...) while recording"
@@ -174,9 +176,7 @@ def _attempt(
     scored = _scored(guess, answers.labels, auxiliary.records)
     if not len(scored.records):
         return Attempt(**words, success=None, refusal="guesses about no record whose label was recorded"), None
-    success = label_success(
-        scored, answers.labels, confidence=config.confidence, auxiliary=auxiliary, blind=blind
-    )
+    success = label_success(scored, answers.labels, confidence=config.confidence, auxiliary=auxiliary, blind=blind)
     return Attempt(**words, success=success, refusal=None), guess
 
 
@@ -186,9 +186,7 @@ def _scored(guess: LabelGuess, truth: Tensor, told: Tensor) -> LabelGuess:
     return LabelGuess(guess.records[known], guess.labels[:, known])
 
 
-def _measure(
-    claims: Sequence[Claim], guesses: _Guesses, answers: Answers | None, devices: int
-) -> dict[str, OneRun]:
+def _measure(claims: Sequence[Claim], guesses: _Guesses, answers: Answers | None, devices: int) -> dict[str, OneRun]:
     """A test of each claim about labels by the canaries' coins, where there are any."""
     if answers is None or answers.canaries is None:
         return {}

@@ -1,8 +1,8 @@
 """The files of a transcript: their names, the schema, and what a message of a known kind holds.
 
-A folder with `transcript.json` (who, how many, which version), one `round-*.safetensors` for each stretch of rounds (its
-metadata lists the messages, its tensors are theirs) and, apart from them, `answers.safetensors` with the labels by which
-attacks are scored. Nothing in it is ever unpickled.
+A folder with `transcript.json` (who, how many, which version), a `round-*.safetensors` for each stretch of rounds (its
+metadata lists the messages, its tensors are theirs) and, apart from them, `answers.safetensors` with the labels by
+which attacks are scored. Nothing in it is ever unpickled.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -20,6 +20,8 @@ from vflpriv.transcript_format import ANSWERS, HEAD, KINDS, SCHEMA, Entries, Ent
 from vflpriv.wire import Message, Transcript
 
 __all__ = ["Answers", "Recording", "read_answers", "read_transcript"]
+
+M = TypeVar("M", bound=BaseModel)
 
 _DTYPES = frozenset(
     getattr(torch, name)
@@ -100,7 +102,7 @@ def _read_head(folder: Path) -> Head:
     return _validated(Head, json.dumps(raw), HEAD)
 
 
-def _validated(model: Any, text: str, where: str) -> Any:
+def _validated(model: type[M], text: str, where: str) -> M:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
@@ -125,7 +127,7 @@ def _read_shard(path: Path, head: Head, round_: int) -> Iterator[Message]:
     metadata, held = _metadata(path), dict(_tensors(path))
     if "messages" not in metadata:
         raise InputError(path.name, "metadata", "the list of its messages")
-    entries: tuple[Entry, ...] = _validated(Entries, metadata["messages"], path.name).messages
+    entries = _validated(Entries, metadata["messages"], path.name).messages
     wanted = {f"{i}/{name}" for i, e in enumerate(entries) for name in (*e.tensors, *(["records"] * e.records))}
     if wanted != set(held):
         strange = sorted(wanted ^ set(held))[0]
@@ -134,7 +136,9 @@ def _read_shard(path: Path, head: Head, round_: int) -> Iterator[Message]:
         if entry.round < round_:
             raise InputError(f"{path.name}: round", entry.round, f"{round_} or later: rounds are in order")
         round_ = entry.round
-        yield _message(entry, {name: held[f"{place}/{name}"] for name in entry.tensors}, held.get(f"{place}/records"), head)
+        yield _message(
+            entry, {name: held[f"{place}/{name}"] for name in entry.tensors}, held.get(f"{place}/records"), head
+        )
 
 
 def _message(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, head: Head) -> Message:

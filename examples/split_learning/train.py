@@ -1,4 +1,4 @@
-"""Split learning in plain PyTorch: two parties hold halves of each digit, the server sums their logits. No engine of ours.
+"""Split learning in plain PyTorch: two parties hold halves of each digit, the server sums their logits.
 
 The recorder only listens: the lines that name `wire` are all that was added to the training.
 """
