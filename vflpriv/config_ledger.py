@@ -48,7 +48,8 @@ class LeakConfig(_Section):
 class ReleaseConfig(_Section):
     """One kind of message: what it may tell of each unit, and the noise on it.
 
-    A unit that is named neither in `sensitivity` nor in `independent_of` may move the message without bound.
+    A unit that is named neither in `sensitivity` nor in `independent_of`, nor is included in one that is, may move the
+    message without bound.
     """
 
     kind: Kind = Field(description="the kind that the recorder was told")
@@ -72,22 +73,30 @@ class ReleaseConfig(_Section):
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
         if (self.scale is None) != (self.noise == "none"):
-            raise InputError("scale", self.scale, "a number > 0 with noise, and none without")
+            raise ValueError(f"scale as a number > 0 with noise, and none without, found {self.scale}")
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
-            raise InputError("independent_of", both[0].value, "a unit without a sensitivity")
+            raise ValueError(f"independent_of of units without a sensitivity, found {both[0]} in both")
         bounds = self.bounds()
         for wide in Unit:
             for narrow in Unit:
                 if wide.implies(narrow) and bounds.get(wide, 0.0) < bounds.get(narrow, 0.0):
-                    least = f"at least the {narrow}'s {bounds[narrow]:g}: it changes that and more"
-                    raise InputError(f"sensitivity.{wide}", bounds.get(wide, 0.0), least)
+                    least = f"at least the {narrow} unit's {bounds[narrow]:g}, which it includes"
+                    raise ValueError(f"sensitivity.{wide} of {least}, found {bounds.get(wide, 0.0):g}")
         return self
 
     def bounds(self) -> dict[Unit, float]:
-        """Each unit's sensitivity; infinite where nothing is said, absent where it cannot move the message."""
-        units = (unit for unit in Unit if unit not in self.independent_of)
-        return {unit: _number(self.sensitivity.get(unit, "unbounded")) for unit in units}
+        """Each unit's sensitivity; infinite where nothing is said, absent where it cannot move the message.
+
+        What is said of a unit holds for those it includes, unless more is said of them.
+        """
+        found = {unit: math.inf if isinstance(b, str) else b for unit, b in self.sensitivity.items()}
+        found |= dict.fromkeys(self.independent_of, 0.0)
+        said = dict(found)
+        for unit in Unit:
+            if unit not in said:
+                found[unit] = min((b for wide, b in said.items() if wide.implies(unit)), default=math.inf)
+        return {unit: bound for unit, bound in found.items() if bound > 0}
 
     def release(self, rounds: NDArray[np.bool_], ways: frozenset[str]) -> Release:
         """The ledger's entry, given the turns that hold it and the ways it was sent."""
@@ -156,7 +165,7 @@ class LedgerConfig(_Section):
         for field, names in (("release.kind", kinds), ("claim.key", keys)):
             twice = [name for name in names if names.count(name) > 1]
             if twice:
-                raise InputError(field, twice[0], "one entry of this name, found several")
+                raise ValueError(f"one {field} of each name, found {twice[0]} several times")
         return self
 
     def releases(self, recorded: RecordedSchedule, ways: Mapping[str, frozenset[str]]) -> tuple[Release, ...]:
@@ -187,7 +196,3 @@ def load_ledger(path: Path) -> LedgerConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError("--ledger", str(path), f"valid TOML ({error})") from error
     return parse_settings(LedgerConfig, raw, "ledger")
-
-
-def _number(bound: float | str) -> float:
-    return math.inf if isinstance(bound, str) else bound
