@@ -12,15 +12,13 @@ if TYPE_CHECKING:
     from vflpriv.training._bank import Bank as Bank
     from vflpriv.training._base import Engine as Engine
     from vflpriv.training._base import Payload as Payload
-    from vflpriv.training._mechanisms import EmbeddingClip as EmbeddingClip
     from vflpriv.training._mechanisms import NoNoise as NoNoise
     from vflpriv.training._settings import EngineSettings as EngineSettings
 
-__all__ = ["Bank", "EmbeddingClip", "Engine", "EngineSettings", "NoNoise", "Payload"]
+__all__ = ["Bank", "Engine", "EngineSettings", "NoNoise", "Payload"]
 
 _FROM = {
     "Bank": "_bank",
-    "EmbeddingClip": "_mechanisms",
     "Engine": "_base",
     "EngineSettings": "_settings",
     "NoNoise": "_mechanisms",

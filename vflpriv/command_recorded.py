@@ -32,8 +32,8 @@ def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
     from vflpriv.report_rows import build_report
     from vflpriv.run_recorded import audit_recording
 
-    audited, recording = audit_recording(transcript, config)
-    head = recording.head
+    found = audit_recording(transcript, config)
+    audited, head = found.audited, found.recording.head
     whole = Config(
         seed=config.seed,
         confidence=config.confidence,
@@ -42,8 +42,8 @@ def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
         system=(audited.config,),
     )
     report = build_report([audited], whole, reproduce=command, select=False)
-    checks = tuple(ledger_checks(config, recording, audited, command))
-    facts = {"rounds": recording.rounds, "data": _facts(head), "staleness": None, "checks": checks}
+    checks = tuple(ledger_checks(found, config, command))
+    facts = {"rounds": found.recording.rounds, "data": _facts(head), "staleness": None, "checks": checks}
     words = [*report.verdicts, *(check.verdict for check in checks)]
     return report.model_copy(
         update={

@@ -110,19 +110,6 @@ class CheckRow(Row):
     reproduce: str
 
 
-class CheckRow(Row):
-    """One check of a premise that guarantees rest on: the noise that left, or the state that carries records over."""
-
-    audit: str
-    subject: str
-    unit: str
-    figure: float
-    """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
-    verdict: Word
-    reason: str
-    reproduce: str
-
-
 class AttackRow(Row):
     """One attack through one view: its success, or why it does not apply."""
 

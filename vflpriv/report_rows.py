@@ -187,7 +187,7 @@ def _facts(audited: Audited, claim: Claim) -> list[str]:
 
 def _premises(audited: Audited, claim: Claim) -> list[str]:
     """What a guarantee rests on and this run broke."""
-    noise = [f.sentence for f in audited.noise if not f.holds]
+    noise = [*audited.broken, *(f.sentence for f in audited.noise if not f.holds)]
     if claim.unit is Unit.CLIENT_ZERO:
         noise += [f.sentence for f in audited.emptied if not f.holds]
     return noise + [f.sentence for f in audited.state if not f.holds and claim.unit.implies(f.unit)]

@@ -15,6 +15,7 @@ from vflpriv.attempts import Attack, LabelGuess
 from vflpriv.audits.attack_success import draw_auxiliary, label_success
 from vflpriv.audits.coin_guesses import guess_coins
 from vflpriv.audits.one_run import OneRun
+from vflpriv.audits.recorded_noise import RecordedNoise, recorded_noises
 from vflpriv.claims import Claim
 from vflpriv.config import AuditConfig, SystemConfig
 from vflpriv.config_ledger import LedgerConfig
@@ -31,7 +32,7 @@ from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Message, Wire
 
-__all__ = ["ForeignEngine", "audit_recording"]
+__all__ = ["ForeignEngine", "Recorded", "audit_recording"]
 
 _LABELS_PER_CLASS = 4
 _DEVICES_TRIED = 4
@@ -50,17 +51,27 @@ class ForeignEngine:
         return self.known
 
 
-def audit_recording(folder: Path, config: LedgerConfig) -> tuple[Audited, Recording]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recorded:
+    """What was found about a recorded training, and in what."""
+
+    audited: Audited
+    recording: Recording
+    noises: tuple[RecordedNoise, ...]
+
+
+def audit_recording(folder: Path, config: LedgerConfig) -> Recorded:
     """Everything found about a recorded training."""
     recording = read_transcript(folder)
     _check_views(config, recording.head.devices)
     answers = read_answers(folder, recording.head)
     head, messages = recording.head, recording.transcript.messages
+    shared = frozenset(r.kind for r in config.release if r.shared)
     recorded = RecordedSchedule.of(
         messages,
         records=head.records,
         devices=head.devices,
-        shared=frozenset(r.kind for r in config.release if r.shared),
+        shared=shared,
         public=frozenset(config.public),
         sampled=config.batches.sampled(),
     )
@@ -78,6 +89,7 @@ def audit_recording(folder: Path, config: LedgerConfig) -> tuple[Audited, Record
         seed=config.seed,
         torch_device=torch.device("cpu"),
     )
+    noises = tuple(recorded_noises(ledger, messages, shared=shared, confidence=config.confidence))
     claims = tuple(c.claim({}) for c in config.claim)
     about_attacks = tuple(c.claim(head.classes) for c in config.attack_claim)
     views = _views(recording, [*(c.adversary for c in claims), *(c.adversary for c in about_attacks)])
@@ -96,8 +108,9 @@ def audit_recording(folder: Path, config: LedgerConfig) -> tuple[Audited, Record
         attempts=attempts,
         traffic=wire.traffic,
         skipped=_not_tested(recording, config, answers, recorded),
+        broken=tuple(noise.sentence for noise in noises if not noise.holds),
     )
-    return audited, recording
+    return Recorded(audited=audited, recording=recording, noises=noises)
 
 
 def _ways(messages: Sequence[Message]) -> Mapping[str, frozenset[str]]:
@@ -134,13 +147,13 @@ def _attack(
     views: Sequence[View], config: LedgerConfig, answers: Answers | None
 ) -> tuple[tuple[Attempt, ...], _Guesses]:
     """Every attack through every view, and what it guessed."""
-    for c in config.attack_claim:
-        find("attack", c.attack)
     named = {*(config.attacks or ()), *(c.attack for c in config.attack_claim)}
-    chosen = (
-        {name: find("attack", name) for name in sorted(named)} if config.attacks is not None else available("attack")
-    )
-    attacks: list[Attack] = [a() for a in chosen.values() if a.name in named or not a.heavy]
+    asked = {name: find("attack", name) for name in sorted(named)}
+    for name, attack in asked.items():
+        if attack.target != "labels":
+            raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
+    usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
+    attacks: list[Attack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attempts, guesses = [], _Guesses()
     for attack in attacks:
         for view in views:
