@@ -122,6 +122,9 @@ BAD_CALLS = {
     "no tensor": lambda w: w.up(0, 0, "note", {"x": object()}),
     "name": lambda w: w.up(0, 0, "note", {"a/b": [1.0]}),
     "reserved": lambda w: w.up(0, 0, "note", {"records": [1.0]}),
+    "half a round": lambda w: w.up(0.5, 0, "note", {"x": [1.0]}),
+    "whole logits": lambda w: w.up(0, 0, "logits", {"embedding": torch.zeros(1, CLASSES, dtype=torch.int64)}, [0]),
+    "half a label": lambda w: w.labels([0.5] * RECORDS),
     "twice": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [1, 1]),
     "id": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [RECORDS]),
     "float ids": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [0.5]),
@@ -137,7 +140,7 @@ BAD_CALLS = {
 
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_a_wrong_call_is_one_line_and_leaves_nothing(tmp_path, case):
-    wire = RecordingWire(tmp_path, 2, CLASSES, RECORDS, "run", 1)
+    wire = RecordingWire(tmp_path, per_file=1, devices=2, classes=CLASSES, records=RECORDS)
     with pytest.raises(InputError) as caught:
         BAD_CALLS[case](wire)
     assert "\n" not in str(caught.value)

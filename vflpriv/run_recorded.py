@@ -219,7 +219,7 @@ def _not_tested(
     lines = [
         "noise, sensitivities and state are taken at the ledger's word; vflpriv.testing has checks for mechanisms",
         "trials in two worlds: they train the system again and again, and a transcript is of one training; "
-        "an engine of your own (entry point vflpriv.engines) adds them",
+        "an engine of your own (entry point vflpriv.engines) or vflpriv.testing.assert_training_epsilon adds them",
     ]
     if answers is None or answers.canaries is None:
         lines.append("ε from below: no canaries were recorded; vflpriv.plant(...) and wire.labels(...) add them")

@@ -19,7 +19,7 @@ from vflpriv.parties import SERVER, device
 from vflpriv.transcript_format import ANSWERS, HEAD, KINDS, SCHEMA, Entries, Entry, Head, check_shapes, shard_name
 from vflpriv.wire import Message, Transcript
 
-__all__ = ["Answers", "Recording", "read_answers", "read_transcript"]
+__all__ = ["Answers", "Recording", "check_values", "message_of", "read_answers", "read_transcript"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -148,10 +148,20 @@ def _message(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None
     ids = None if records is None else _ids(records, f"{where}: records", head)
     check_shapes(entry.kind, {n: t.shape for n, t in tensors.items()}, None if ids is None else len(ids), head.classes)
     for name, value in tensors.items():
-        if value.dtype not in _DTYPES or (entry.kind in KINDS and not value.is_floating_point()):
-            raise InputError(f"{where}: {name}", str(value.dtype), "numbers of a common type, floats in a known kind")
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise InputError(f"{where}: {name}", "NaN or infinity", "finite numbers")
+        check_values(entry.kind, value, f"{where}: {name}")
+    return message_of(entry, tensors, ids)
+
+
+def check_values(kind: str, value: Tensor, where: str) -> None:
+    """Whether these are finite numbers of a common type; floats in a kind that attacks read."""
+    if value.dtype not in _DTYPES or (kind in KINDS and not value.is_floating_point()):
+        raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
+    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        raise InputError(where, "NaN or infinity", "finite numbers")
+
+
+def message_of(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> Message:
+    """A checked message as views hold it, with a replica axis of one."""
     up, far = entry.way == "up", device(entry.device)
     return Message(
         round=entry.round,
@@ -159,7 +169,7 @@ def _message(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None
         receiver=SERVER if up else far,
         kind=entry.kind,
         tensors={n: (t.float() if entry.kind in KINDS else t).unsqueeze(0) for n, t in tensors.items()},
-        records=ids,
+        records=records,
     )
 
 
