@@ -77,6 +77,7 @@ def test_a_plain_pytorch_system_is_audited_end_to_end(digits, audit, tmp_path):
     assert "--only" not in claim.reproduce
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Do the premises hold?" in page
+    assert "270 canaries in one training" in page
     assert "all 240 recorded messages are in the ledger" in (tmp_path / "report" / "report.md").read_text()
 
 
