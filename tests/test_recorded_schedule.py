@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,11 @@ def test_two_messages_of_a_kind_in_one_round_count_twice():
     assert counts(found, "reply", [0]) == [2, 1, 1, 0, 0, 0]
 
 
+def test_a_kind_that_is_sent_up_and_down_counts_twice():
+    back = replace(down(0, 0, [0]), sender=device(0), receiver=SERVER)
+    assert counts(read([back, down(0, 0, [0])]), "reply") == [2, 0, 0, 0, 0, 0]
+
+
 def test_kinds_of_one_turn_share_it_and_keep_their_own_marks():
     found = read([down(0, 0, [0]), down(0, 0, [0], "other"), down(1, 0, [3], "other")])
     assert found.schedule.rounds == 2
@@ -72,6 +79,9 @@ def test_public_kinds_are_nobodys_turn():
     found = read([down(0, 0, [0], "ids"), down(0, 0, [1])], public=["ids"])
     assert found.schedule.rounds == 1
     assert not found.kinds["ids"].any()
+    nothing = read([down(0, 0, [0], "ids")], public=["ids"], batching=Batching.FIXED, size=3)
+    assert nothing.schedule.rounds == 1
+    assert counts(nothing, "ids") == [0] * 6
 
 
 def test_unrecorded_rounds_count_for_every_record_and_device():

@@ -66,6 +66,10 @@ class RecordedSchedule:
         private = [kind for kind in kinds if kind not in public]
         extra = sampled.unrecorded * devices
         batching, note = _batching(sampled, batches, records, max(busiest, devices if extra else 0))
+        if not batches:
+            # What is released once, and the trained model, are released although no message is private.
+            batches, links = [everyone[:0]], [0]
+            kinds = {kind: np.zeros(1, dtype=np.bool_) for kind in kinds}
         links += list(range(devices)) * sampled.unrecorded
         kinds = {kind: np.append(at, np.full(extra, kind in private)) for kind, at in kinds.items()}
         size = np.array([len(b) for b in batches] + [records] * extra, dtype=np.int64)
@@ -92,13 +96,13 @@ def _turns(
     messages: Sequence[Message], shared: frozenset[str], public: frozenset[str]
 ) -> tuple[dict[_Turn, list[Ints | None]], dict[str, set[int]]]:
     """The record ids of each turn's private messages, and the places of each kind's turns."""
-    seen: Counter[tuple[int, int, str, bool]] = Counter()
+    seen: Counter[tuple[int, int, str]] = Counter()
     first: dict[tuple[int, str, int], tuple[_Turn, Message]] = {}
     turns: dict[_Turn, list[Ints | None]] = {}
     held: dict[str, set[int]] = {}
     place: dict[_Turn, int] = {}
     for m in messages:
-        lane = (m.round, m.device.index, m.kind, m.sender.is_server)
+        lane = (m.round, m.device.index, m.kind)
         turn = (m.round, m.device.index, seen[lane])
         seen[lane] += 1
         held.setdefault(m.kind, set())

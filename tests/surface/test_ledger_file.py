@@ -113,6 +113,9 @@ def test_labels_noised_once_cost_once():
     exposure = ledger.exposure(Adversary.parse("device"), Unit.LABEL)
     assert not exposure.unprotected
     assert [(e.count, e.noise.epsilon) for e in exposure.events] == [(1, 1.5)]
+    hidden = ledger_of(parse({"release": [labels], "public": ["reply"]}), replies(), records=8, devices=2)
+    assert [e.count for e in hidden.exposure(Adversary.parse("device"), Unit.LABEL).events] == [1]
+    assert hidden.exposure(Adversary.parse("model"), Unit.LABEL).unprotected
 
 
 def test_a_recording_of_an_engine_of_ours_has_the_engines_budget():
