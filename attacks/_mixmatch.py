@@ -25,12 +25,14 @@ class Bottom:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """How the completed model is trained. Published: 25 epochs of 1024 iterations on CIFAR-10; `decay` is ours."""
+    """How the completed model is trained. Published: 25 epochs of 1024 iterations; `decay` and `tuning` are ours."""
 
     epochs: int = 5
     iterations: int = 200
     batch: int = 16
     rate: float = 2e-3
+    tuning: float = 0.01
+    """The bottoms' rate as a share of the head's. Published: 1, at which a fresh head's steps undo a small bottom."""
     sharpness: float = 0.8
     mixing: float = 0.75
     unlabelled_weight: float = 50.0
@@ -78,7 +80,9 @@ def complete(bottoms: Sequence[Bottom], auxiliary: Auxiliary, classes: int, how:
     """
     coins = torch.Generator().manual_seed(auxiliary.seed)
     model, device = _Completed(bottoms, classes, coins), bottoms[0].features.device
-    optimiser = torch.optim.Adam(model.parameters(), lr=how.rate)
+    fresh = [*model.norm.parameters(), *model.head.parameters()]
+    groups = [{"params": fresh}, {"params": list(model.own), "lr": how.tuning * how.rate}]
+    optimiser = torch.optim.Adam(groups, lr=how.rate)
     average = {name: value.detach().clone() for name, value in model.state_dict().items()}
     labels = one_hot(auxiliary.labels, classes).to(torch.float32)
     features, total = [b.features for b in bottoms], how.epochs * how.iterations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -34,10 +35,14 @@ class LabelCompletionPassive(LabelAttack):
         return None if view.own else "a model of its own; this adversary trains none"
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        own = view.own.values()
-        bottoms = [Bottom(features=b.features, apply=b.apply, parameters=b.trained) for b in own]
-        chances = complete(bottoms, auxiliary, view.classes, self.completion)
-        return LabelGuess(torch.arange(len(chances), device=chances.device), chances.argmax(-1).unsqueeze(0))
+        return self._guess(view, auxiliary, self.completion)
 
     def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
-        return self.run(view, auxiliary)
+        """A bottom that nobody trained holds nothing to be kept: it learns as fast as the head."""
+        return self._guess(view, auxiliary, replace(self.completion, tuning=1.0))
+
+    def _guess(self, view: View, auxiliary: Auxiliary, how: Completion) -> LabelGuess:
+        own = view.own.values()
+        bottoms = [Bottom(features=b.features, apply=b.apply, parameters=b.trained) for b in own]
+        chances = complete(bottoms, auxiliary, view.classes, how)
+        return LabelGuess(torch.arange(len(chances), device=chances.device), chances.argmax(-1).unsqueeze(0))

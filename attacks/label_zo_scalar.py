@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from vflpriv.attacks._base import LabelAttack
 from vflpriv.attacks._features import posterior
@@ -17,7 +18,7 @@ __all__ = ["LabelZoScalar"]
 
 _UPLINKS = ("embedding-pair", "logit-pair")
 _REPLIES = ("zo-scalar", "losses", "loss-difference")
-_PASSES = 20
+_PASSES = 10
 
 
 @register("attack")
@@ -53,21 +54,20 @@ class LabelZoScalar(LabelAttack):
             weight = sum((e.log_likelihood(belief) for e in evidence), torch.zeros_like(prior))
             fresh = torch.softmax(prior.clamp(min=1e-9).log() + weight, dim=-1)
             belief = ((belief + fresh) / 2).index_copy(0, auxiliary.records, certain)
-        records = torch.cat([e.record for e in evidence]).unique()
+        records = torch.cat([e.record.flatten() for e in evidence]).unique()
         return LabelGuess(records, belief.index_select(0, records).argmax(-1).unsqueeze(0))
 
 
 class _Evidence:
-    """The scalars of one device and how it moved each record's embedding for them; of the first replica."""
+    """The scalars (T,) of one device, their records (T, B), and how it moved their embeddings (T, B, width); of the
+    first replica."""
 
     def __init__(self, view: View, link: Party) -> None:
         sent = {m.round: m for m in view.of_kind(*_UPLINKS) if m.device == link}
         replies = [m for m in view.of_kind(*_REPLIES) if m.device == link and m.round in sent]
-        batches = [m.records for m in replies if m.records is not None]
-        moves = torch.cat([_moves(sent[m.round]) for m in replies])
-        self.record = torch.cat(batches)
-        sizes = torch.tensor([len(b) for b in batches], device=moves.device)
-        self.round = torch.repeat_interleave(torch.arange(len(batches), device=moves.device), sizes)
+        # Shorter batches are filled up with rows that do not move: they add the same to every label of record 0.
+        self.record = pad_sequence([m.records for m in replies if m.records is not None], batch_first=True)
+        moves = pad_sequence([_moves(sent[m.round]) for m in replies], batch_first=True)
         scalars = torch.stack([_scalar(m) for m in replies])
         # Both to scale 1: then ridge and step are free of the engine's units.
         self.moves = moves / moves.square().mean().sqrt().clamp(min=1e-12)
@@ -75,17 +75,16 @@ class _Evidence:
 
     def log_likelihood(self, belief: Tensor) -> Tensor:
         """(N, classes) of the scalars of each record's rounds, had it that label and the others what is believed."""
-        mine = belief.index_select(0, self.record)
-        rounds, (classes, width) = len(self.scalars), (belief.shape[1], self.moves.shape[1])
-        terms = torch.einsum("pc,pe->pce", mine, self.moves).flatten(1)
-        design = torch.zeros(rounds, classes * width, device=terms.device).index_add_(0, self.round, terms)
+        mine = belief[self.record]
+        rounds, (classes, width) = len(self.scalars), (belief.shape[1], self.moves.shape[2])
+        design = torch.bmm(mine.transpose(1, 2), self.moves).flatten(1)
         slopes = _ridge(design, self.scalars).reshape(classes, width)
         shifts = self.moves @ slopes.T
         left = self.scalars - design @ slopes.flatten()
         variance = left.square().mean().clamp(min=1e-6) * rounds / max(1.0, rounds - classes * width)
         expected = (mine * shifts).sum(-1, keepdim=True)
-        errors = left.index_select(0, self.round).unsqueeze(-1) + expected - shifts
-        return torch.zeros_like(belief).index_add_(0, self.record, -errors.square() / (2 * variance))
+        errors = (left[:, None, None] + expected - shifts).flatten(0, 1)
+        return torch.zeros_like(belief).index_add_(0, self.record.flatten(), -errors.square() / (2 * variance))
 
 
 def _moves(sent: Message) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 
 from tests.support import make_system
 from vflpriv import datasets
+from vflpriv.attacks import _mixmatch
 from vflpriv.attacks._mixmatch import Bottom, Completion, _Completed, _share, complete
 from vflpriv.attacks.label_completion_active import LabelCompletionActive
 from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
@@ -15,6 +16,7 @@ from vflpriv.audits.attack_success import draw_auxiliary, score
 from vflpriv.audits.attack_trials import AttackTrials
 from vflpriv.data import VerticalData
 from vflpriv.views import Adversary
+from vflpriv.wire import Wire
 
 SHORT = Completion(epochs=1, iterations=5)
 TRAINING = {
@@ -125,3 +127,45 @@ def test_a_greedy_device_learns_at_least_as_much_as_an_honest_one(monkeypatch):
     ).tried
     assert passive.leakage.low > 0
     assert active.leakage.success >= passive.leakage.success
+
+
+def _held(engine, labels, m: int) -> float:
+    """Share of labels that least squares reads off device m's embeddings; mean over replicas."""
+    own = engine.belongings(m)
+    rows = own.apply(own.trained, own.features).detach()
+    rows = torch.cat([rows, torch.ones(*rows.shape[:2], 1)], dim=-1)
+    targets = torch.nn.functional.one_hot(labels).to(rows.dtype)
+    gram = rows.transpose(1, 2) @ rows + 1e-3 * torch.eye(rows.shape[-1])
+    fit = rows @ torch.linalg.solve(gram, rows.transpose(1, 2) @ targets)
+    return float((fit.argmax(-1) == labels).to(torch.float64).mean())
+
+
+def test_the_malicious_optimiser_moves_labels_from_the_other_bottom_into_its_own():
+    data = datasets.load("digits", devices=2, partition="patches")
+    settings = {**TRAINING, "hidden": (32, 16), "device_rate": 0.01, "server_rate": 0.01}
+    system = make_system("split-concat", data=data, rounds=400, top_hidden=(16,), **settings)
+    held = []
+    for conducts in ({}, {0: LabelCompletionActive.conduct}):
+        engine = system.train(range(4), conducts=conducts)
+        engine.run(Wire())
+        held.append([_held(engine, data.labels, m) for m in range(2)])
+    (attacker, other), (greedy, starved) = held
+    print(held)
+    assert greedy > attacker + 0.02
+    assert starved < other - 0.02
+
+
+def test_a_bottom_that_is_not_tuned_stays_what_it_was(watch, monkeypatch):
+    """At the head's own rate a fresh head undoes what a small bottom learnt; the share of it is a setting."""
+    own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
+    bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
+    known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
+    models = []
+    monkeypatch.setattr(_mixmatch, "_predict", lambda model, average, features: models.append(model))
+    for tuning in (0.0, 0.01, 1.0):
+        complete([bottom], known, 3, Completion(epochs=1, iterations=5, tuning=tuning, decay=0.0))
+    moved = [
+        sum(float((a.detach() - b).square().sum()) for a, b in zip(m.own, own.trained.values(), strict=True))
+        for m in models
+    ]
+    assert moved[0] == 0 < moved[1] < moved[2] / 100

@@ -1,0 +1,57 @@
+"""Passive and active model completion on one system, beside probes of what the devices' bottoms hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from _words import words
+
+from vflpriv.attacks._features import standardised
+from vflpriv.attacks._mixmatch import Completion
+from vflpriv.attacks.label_completion_active import LabelCompletionActive
+from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
+from vflpriv.attempts import Auxiliary, LabelGuess
+from vflpriv.audits.attack_success import Score, draw_auxiliary, leakage, score
+from vflpriv.data import VerticalData
+from vflpriv.systems import System
+from vflpriv.views import Adversary, Belongings, View
+from vflpriv.wire import Wire
+
+__all__ = ["completed", "probe"]
+
+
+def completed(one: System, *, seeds: int, how: Completion) -> list[list[Score]]:
+    """Scores of the passive and of the active attack by device 0, one a seed; the no-signal guesses are the same."""
+    data, found = one.data, []
+    alone: list[LabelGuess | None] = []
+    known: list[Auxiliary] = [
+        draw_auxiliary(data.labels, data.classes, per_class=4, seed=one.seed, replica=r) for r in range(seeds)
+    ]
+    LabelCompletionPassive.completion = how
+    for attack in (LabelCompletionPassive(), LabelCompletionActive()):
+        engine: Any = one.train(range(seeds), conducts={0: attack.conduct} if attack.conduct else {})
+        engine.run(Wire())
+        own = [[engine.belongings(m).replica(r) for r in range(seeds)] for m in range(data.devices)]
+        views = [View(Adversary.parse("device(0)"), (), data.classes, {0: o}) for o in own[0]]
+        alone = alone or [attack.blind(v.silent(), k) for v, k in zip(views, known, strict=True)]
+        tried = zip(views, known, alone, strict=True)
+        scores = [score(attack.run(v, k), data.labels, auxiliary=k, blind=a) for v, k, a in tried]
+        probes = [100 * float(np.mean([probe(o, data) for o in device])) for device in own]
+        accuracy = 100 * float(engine.evaluate().accuracy.mean())
+        print(f"  {data.name}, {data.records} records, {attack.name}: main accuracy {accuracy:.1f}")
+        print(f"    {words(leakage(scores, confidence=0.95))}")
+        print(f"    probes of embeddings: attacker's {probes[0]:.1f}, other device's {probes[1]:.1f}", flush=True)
+        found.append(scores)
+    return found
+
+
+def probe(own: Belongings, data: VerticalData) -> float:
+    """Success of least squares from a bottom's outputs to all labels: what the bottom holds of these records."""
+    rows = own.apply(own.trained, own.features)[0].detach()
+    rows = torch.cat([standardised(rows), torch.ones(len(rows), 1)], dim=1)
+    targets = torch.nn.functional.one_hot(data.labels, data.classes).to(rows.dtype)
+    gram = rows.T @ rows + 1e-4 * len(rows) * torch.eye(rows.shape[1])
+    fit = rows @ torch.linalg.solve(gram, rows.T @ targets)
+    return float((fit.argmax(-1) == data.labels).to(torch.float64).mean())
