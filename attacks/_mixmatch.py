@@ -31,8 +31,9 @@ class Completion:
     iterations: int = 200
     batch: int = 16
     rate: float = 2e-3
-    tuning: float = 0.01
-    """The bottoms' rate as a share of the head's. Published: 1, at which a fresh head's steps undo a small bottom."""
+    tuning: float = 1.0
+    """The bottoms' rate as a share of the head's, 1 as published. Where training has gone far enough for the bottoms to
+    tell the labels apart, a smaller one keeps a fresh head's steps from undoing that."""
     sharpness: float = 0.8
     mixing: float = 0.75
     unlabelled_weight: float = 50.0

@@ -141,18 +141,16 @@ def _held(engine, labels, m: int) -> float:
 
 
 def test_the_malicious_optimiser_moves_labels_from_the_other_bottom_into_its_own():
-    data = datasets.load("digits", devices=2, partition="patches")
-    settings = {**TRAINING, "hidden": (32, 16), "device_rate": 0.01, "server_rate": 0.01}
-    system = make_system("split-concat", data=data, rounds=400, top_hidden=(16,), **settings)
+    data, rates = buried(), {"device_rate": 0.005, "server_rate": 0.005, "embedding": 6}
+    system = make_system("split-concat", data=data, rounds=300, top_hidden=(16,), **{**TRAINING, **rates})
     held = []
     for conducts in ({}, {0: LabelCompletionActive.conduct}):
         engine = system.train(range(4), conducts=conducts)
         engine.run(Wire())
         held.append([_held(engine, data.labels, m) for m in range(2)])
     (attacker, other), (greedy, starved) = held
-    print(held)
     assert greedy > attacker + 0.02
-    assert starved < other - 0.02
+    assert starved < other - 0.03
 
 
 def test_a_bottom_that_is_not_tuned_stays_what_it_was(watch, monkeypatch):
