@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +83,7 @@ def complete(bottoms: Sequence[Bottom], auxiliary: Auxiliary, classes: int, how:
     coins = torch.Generator().manual_seed(auxiliary.seed)
     model, device = _Completed(bottoms, classes, coins), bottoms[0].features.device
     fresh = [*model.norm.parameters(), *model.head.parameters()]
-    groups = [{"params": fresh}, {"params": list(model.own), "lr": how.tuning * how.rate}]
+    groups: list[dict[str, Any]] = [{"params": fresh}, {"params": list(model.own), "lr": how.tuning * how.rate}]
     optimiser = torch.optim.Adam(groups, lr=how.rate)
     average = {name: value.detach().clone() for name, value in model.state_dict().items()}
     labels = one_hot(auxiliary.labels, classes).to(torch.float32)
