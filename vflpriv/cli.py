@@ -8,7 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from vflpriv import __version__
+from vflpriv import __version__, cli_reports
+from vflpriv.cli_reports import BaselineOption, JunitOption, SarifOption, SummaryOption, ToleranceOption
 from vflpriv.errors import InputError, VflprivError
 
 __all__ = ["app", "main"]
@@ -22,6 +23,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="List data sets, or fetch one into the data folder.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
+app.command()(cli_reports.compare)
+app.command()(cli_reports.schema)
 
 Formats = ("json", "html", "md")
 
@@ -63,10 +66,16 @@ def audit(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")
     ] = False,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
     from vflpriv.command_audit import run_audit
+    from vflpriv.command_ci import CiOptions
 
     flags: dict[str, Any] = {
         "seed": _plain(seed),
@@ -86,6 +95,7 @@ def audit(
         formats=_formats(format_),
         fresh=fresh,
         quiet=quiet,
+        ci=CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ())),
     )
     raise typer.Exit(code)
 
@@ -129,11 +139,39 @@ def attack(
 def report(
     path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The audited file, for the lines SARIF points to.")] = None,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
 ) -> None:
     """Render an existing report.json again, and print it."""
     from vflpriv.command_audit import rerender
+    from vflpriv.command_ci import CiOptions
 
-    raise typer.Exit(rerender(path, formats=_formats(format_)))
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
+    raise typer.Exit(rerender(path, formats=_formats(format_), config=config, ci=ci))
+
+
+@app.command()
+def train(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Folder for the models (safetensors) and train.json.")] = None,
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Train only the systems with these keys.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field of the configuration.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Train every system of a configuration once: accuracy, traffic, staleness, and the models if asked for."""
+    from vflpriv.command_train import run_train
+
+    flags = {"seed": _plain(seed), "device": device}
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    overrides |= dict(_assignment(text) for text in set_ or [])
+    run_train(config, overrides=overrides, only=tuple(only or ()), save=save, format_=format_, quiet=quiet)
 
 
 @app.command()
@@ -276,19 +314,22 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Run the command line: bad input is one line and exit code 2, never a traceback."""
+    """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
     try:
         sys.exit(app(standalone_mode=False))
     except VflprivError as error:
         _stop(str(error), error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _stop("stopped; finished trials are kept, run the same command to go on", 130)
     except Exception as error:
         # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
         say = getattr(error, "format_message", None)
-        if say is None:
-            raise
-        _stop(" ".join(say().split()), 2)
+        if say is not None:
+            _stop(" ".join(say().split()), 2)
+        import traceback
+
+        traceback.print_exc()
+        raise SystemExit(4) from error
 
 
 def _stop(message: str, code: int) -> NoReturn:
