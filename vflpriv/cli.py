@@ -23,8 +23,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="List data sets, or fetch one into the data folder.", invoke_without_command=True)
 app.add_typer(data_app, name="data")
-app.command()(cli_reports.compare)
-app.command()(cli_reports.schema)
 
 Formats = ("json", "html", "md")
 
@@ -154,6 +152,10 @@ def report(
     raise typer.Exit(rerender(path, formats=_formats(format_), config=config, ci=ci))
 
 
+app.command()(cli_reports.compare)
+app.command()(cli_reports.schema)
+
+
 @app.command()
 def train(
     config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
@@ -186,12 +188,18 @@ def replay(
 
 @app.command()
 def validate(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[list[Path] | None, typer.Argument(help="TOML files; the embedded audit if not given.")] = None,
 ) -> None:
-    """Check a configuration without training anything."""
+    """Check configurations without training anything."""
     from vflpriv.command_audit import check
 
-    check(config)
+    for path in config or [None]:
+        try:
+            check(path)
+        except InputError as error:
+            if config is None or len(config) == 1:
+                raise
+            raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
 
 @app.command()
@@ -316,7 +324,7 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="vflpriv", standalone_mode=False))
     except VflprivError as error:
         _stop(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -325,7 +333,7 @@ def main() -> None:
         # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
         say = getattr(error, "format_message", None)
         if say is not None:
-            _stop(" ".join(say().split()), 2)
+            _stop(" ".join(say().split()), 2)  # empty after a help page, which was the answer
         import traceback
 
         traceback.print_exc()
@@ -333,5 +341,6 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(f"vflpriv: {message}", err=True)
+    if message:
+        typer.echo(f"vflpriv: {message}", err=True)
     sys.exit(code)

@@ -69,7 +69,7 @@ class Gate:
                 write_atomically(path, render())
                 console.print(Text(f"wrote {path}"), soft_wrap=True, highlight=False)
         append_summary(lambda room: render_summary(report, found, limit=room))
-        for change in found.regressions if found is not None else []:
+        for change in found.lines if found is not None else []:
             console.print(Text(f"worse than the baseline: {change.sentence}"), soft_wrap=True, highlight=False)
         return 1 if found is not None and found.regressions else report.exit_code
 

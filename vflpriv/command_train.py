@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
+from safetensors import torch as safetensors
 
 from vflpriv import __version__
 from vflpriv import formatting as f
@@ -16,7 +18,7 @@ from vflpriv.command_audit import Task, progress_bar
 from vflpriv.command_ci import writable
 from vflpriv.config import SystemConfig, load_config
 from vflpriv.errors import InputError
-from vflpriv.files import atomically, write_atomically
+from vflpriv.files import write_atomically
 from vflpriv.render_terminal import Writer
 from vflpriv.report_facts import staleness_row, traffic_row, utility_row
 from vflpriv.report_train import TrainReport, TrainRow
@@ -79,11 +81,10 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
     tensors = engine.trained()
     name = None if save is None else f"{system.key}.safetensors"
     if save is not None and name is not None:
-        from safetensors.torch import save_file
-
-        words = {"system": system.key, "engine": system.engine.name, "vflpriv": __version__}
-        with atomically(save / name) as temporary:
-            save_file({key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}, temporary, words)
+        # One entry: safetensors writes several in no fixed order, and the same seed gives the same bytes.
+        words = {"vflpriv": json.dumps({"version": __version__, "system": system.key, "engine": system.engine.name})}
+        saved = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
+        write_atomically(save / name, safetensors.save(saved, words))
     return TrainRow(
         key=system.key,
         title=section.title or section.key,

@@ -26,7 +26,7 @@ def render_junit(report: Report, comparison: Comparison | None = None) -> str:
             _sensitivity(suite, system, row)
     if comparison is not None:
         suite = _suite(root, "baseline")
-        for change in comparison.regressions:
+        for change in comparison.lines:
             case = _case(suite, "baseline", f"{change.system}: {change.name} {change.where}")
             _outcome(case, "failure", "regression", change.sentence)
         if not comparison.regressions:

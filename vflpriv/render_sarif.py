@@ -66,7 +66,7 @@ def _findings(report: Report, comparison: Comparison | None) -> Iterator[tuple[s
     """(rule, system, what, message)."""
     for system in report.systems:
         yield from _of_system(system)
-    for change in comparison.regressions if comparison is not None else []:
+    for change in comparison.lines if comparison is not None else []:
         yield "regression", change.system, f"{change.what} {change.where}".strip(), change.sentence
 
 

@@ -111,6 +111,14 @@ class Comparison(Row):
         return [c for c in self.changes if c.regression]
 
     @property
+    def lines(self) -> list[Change]:
+        """The regressions, places with the same numbers in one: a wrong noise shows in every view at once."""
+        found: dict[tuple[str, ...], list[Change]] = {}
+        for c in self.regressions:
+            found.setdefault((c.system, c.what, *c.values), []).append(c)
+        return [group[0].model_copy(update={"where": ", ".join(c.where for c in group)}) for group in found.values()]
+
+    @property
     def exit_code(self) -> int:
         return 1 if self.regressions else 0
 
