@@ -25,6 +25,8 @@ data_app = typer.Typer(help="List data sets, or fetch one into the data folder."
 app.add_typer(data_app, name="data")
 
 Formats = ("json", "html", "md")
+_INTERRUPTED = 130
+_STOPPED = "stopped; finished trials are kept, run the same command to go on"
 
 
 def _version(value: bool) -> None:
@@ -324,11 +326,12 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
     try:
-        sys.exit(app(prog_name="vflpriv", standalone_mode=False))
+        code = app(prog_name="vflpriv", standalone_mode=False)
+        _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
     except VflprivError as error:
         _stop(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _stop("stopped; finished trials are kept, run the same command to go on", 130)
+        _stop(_STOPPED, _INTERRUPTED)
     except Exception as error:
         # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
         say = getattr(error, "format_message", None)
