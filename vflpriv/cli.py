@@ -337,6 +337,8 @@ def main() -> None:
         say = getattr(error, "format_message", None)
         if say is not None:
             _stop(" ".join(say().split()), 2)  # empty after a help page, which was the answer
+        if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+            _stop("not enough memory for this: smaller models, batches or data are needed", 2)
         import traceback
 
         traceback.print_exc()
