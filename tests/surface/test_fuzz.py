@@ -47,7 +47,7 @@ def ends_well(text: str, *, share: int = 1) -> int:
 @settings(max_examples=60, suppress_health_check=RELAXED)
 @given(text=configs())
 def test_sixty_hostile_configurations_end_well(text: str) -> None:
-    ends_well(text, share=4)
+    ends_well(text, share=10)
 
 
 @pytest.mark.slow
