@@ -100,6 +100,13 @@ def audit(
     raise typer.Exit(code)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def papers(context: typer.Context) -> None:
+    """Audit what is published: the same as `audit papers`, with the options of audit."""
+    code = app(["audit", "papers", *context.args], prog_name="vflpriv", standalone_mode=False)
+    raise typer.Exit(code or 0)
+
+
 @app.command()
 def attack(
     config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded matrix if not given.")] = None,

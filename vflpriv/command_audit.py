@@ -44,7 +44,7 @@ def run_audit(
     report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
     written = write_report(report, out, formats)
     _show(report, written)
-    return gate.publish(report, path, Console())
+    return gate.publish(report, path if path is not None and path.is_file() else None, Console())
 
 
 def rerender(path: Path, *, formats: Sequence[str], config: Path | None, ci: CiOptions) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from vflpriv import formatting as f
-from vflpriv.report import ClaimRow, Report, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report import CheckRow, ClaimRow, Report, SensitivityRow, SuccessClaimRow, SystemRow
 from vflpriv.report_compare import Comparison
 from vflpriv.verdicts import Word
 
@@ -16,7 +16,7 @@ _OUTCOME = {Word.VIOLATED: "failure", Word.UNSUPPORTED: "error", Word.NOT_APPLIC
 
 
 def render_junit(report: Report, comparison: Comparison | None = None) -> str:
-    """Claims and declared sensitivities as cases; with a baseline, each regression is a failed case of its own."""
+    """Claims, declared sensitivities and checks as cases; with a baseline, each regression is a failed case."""
     root = ET.Element("testsuites", name="vflpriv")
     for system in report.systems:
         suite = _suite(root, system.key)
@@ -24,6 +24,8 @@ def render_junit(report: Report, comparison: Comparison | None = None) -> str:
             _claim(suite, system, claim)
         for row in system.sensitivity:
             _sensitivity(suite, system, row)
+        for check in system.checks:
+            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check)
     if comparison is not None:
         suite = _suite(root, "baseline")
         for change in comparison.lines:
@@ -52,9 +54,13 @@ def _outcome(case: ET.Element, tag: str, kind: str, message: str) -> None:
 
 def _claim(suite: ET.Element, system: SystemRow, claim: ClaimRow | SuccessClaimRow) -> None:
     case = _case(suite, system.key, f"{claim.key}: {claim.source}, {claim.where}, seen by {claim.adversary}")
-    if claim.verdict in _OUTCOME:
-        kind = claim.verdict.value.replace(" ", "-")
-        _outcome(case, _OUTCOME[claim.verdict], kind, f"{claim.verdict}: {claim.reason} ({claim.reproduce})")
+    _judged(case, claim)
+
+
+def _judged(case: ET.Element, row: ClaimRow | SuccessClaimRow | CheckRow) -> None:
+    if row.verdict in _OUTCOME:
+        kind = row.verdict.value.replace(" ", "-")
+        _outcome(case, _OUTCOME[row.verdict], kind, f"{row.verdict}: {row.reason} ({row.reproduce})")
 
 
 def _sensitivity(suite: ET.Element, system: SystemRow, row: SensitivityRow) -> None:

@@ -20,6 +20,10 @@ _RULES = {
     "claim-violated": ("error", "A published guarantee is violated by what was measured."),
     "claim-unsupported": ("warning", "More can be accounted for than was claimed, and no trial showed it."),
     "sensitivity-broken": ("error", "A mechanism exceeds the sensitivity that it declares."),
+    "premise-broken": (
+        "error",
+        "A premise of guarantees does not hold: the noise that left, or the state.",
+    ),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),
 }
 _WORDS = {Word.VIOLATED: "claim-violated", Word.UNSUPPORTED: "claim-unsupported"}
@@ -80,6 +84,10 @@ def _of_system(system: SystemRow) -> Iterator[tuple[str, str, str, str]]:
             bound = f"declares {f.exact(row.declared)}, found {f.exact(row.observed)} ({row.witness})"
             message = f"{row.mechanism}, {row.unit} unit: {bound}"
             yield "sensitivity-broken", system.key, f"{row.mechanism} {row.unit}", message
+    for check in system.checks:
+        if check.verdict is Word.VIOLATED:
+            name = f"{check.audit} of {check.subject}, {check.unit} unit"
+            yield "premise-broken", system.key, name, f"{name}: {check.reason} Reproduce: {check.reproduce}"
 
 
 def _result(rule: str, system: str, name: str, message: str, config: Path | None, line: int) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import pytest
 from vflpriv.render_junit import render_junit
 from vflpriv.render_sarif import line_of, render_sarif
 from vflpriv.render_summary import render_summary
-from vflpriv.report import Report
+from vflpriv.report import CheckRow, Report
 from vflpriv.report_compare import Comparison, Tolerance, compare
+from vflpriv.verdicts import Word
 
 CONFIG = '[[system]]\nkey = "other"\n\n[[system]]\nkey = "dpzv"\n[system.engine]\nname = "dpzv"\n'
 # What SARIF 2.1.0 requires of the parts we write; the whole OASIS schema is checked by the slow test.
@@ -146,6 +147,18 @@ def test_sarif_points_to_the_line_of_the_system(
     again = sarif(report.model_copy(update={"seed": 99}), worse, None)
     assert [r["partialFingerprints"]["vflprivFinding/v1"] for r in again] == prints
     assert all("physicalLocation" not in r["locations"][0] for r in again)
+
+
+def test_broken_premises_are_failures(report: Report) -> None:
+    words = {"audit": "noise", "subject": "scalar", "unit": "record", "figure": 0.5, "reproduce": "vflpriv audit"}
+    checks = tuple(CheckRow(**words, verdict=word, reason=f"it is {word}.") for word in Word)
+    system = report.systems[2].model_copy(update={"checks": checks})
+    one = report.model_copy(update={"systems": (system,)})
+    root = ET.fromstring(render_junit(one))
+    assert [len(list(root.iter(tag))) for tag in ("testcase", "failure", "error", "skipped")] == [4, 1, 1, 1]
+    (result,) = sarif(one)
+    assert result["ruleId"] == "premise-broken"
+    assert result["message"]["text"] == "noise of scalar, record unit: it is violated. Reproduce: vflpriv audit"
 
 
 def test_lines_of_short_configurations() -> None:

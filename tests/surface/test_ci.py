@@ -114,3 +114,17 @@ def test_what_cannot_be_done_is_said_before_the_work(monkeypatch, capsys, tmp_pa
     assert (code, printed, error.count("\n")) == (2, "", 1)
     assert line in error
     assert {path.name for path in tmp_path.iterdir()} <= {"file", "vflpriv-report"}
+
+
+def test_papers_is_the_audit_of_that_name(monkeypatch, capsys, tmp_path):
+    few = ("--only", "dpzv-clip", "--trials", "0", "-q", "--format", "json", "--out", str(tmp_path / "out"))
+    sarif = tmp_path / "a.sarif"
+    code, printed, _ = run(monkeypatch, capsys, "papers", *few, "--sarif", str(sarif))
+    assert code == 1
+    assert "dpzv-clip" in printed
+    assert read_report(tmp_path / "out" / "report.json").systems[0].key == "dpzv-clip"
+    assert "physicalLocation" not in json.loads(sarif.read_text("utf-8"))["runs"][0]["results"][0]["locations"][0]
+    code, printed, _ = run(monkeypatch, capsys, "papers", "--help")
+    assert code == 0
+    assert "--baseline" in printed
+    assert run(monkeypatch, capsys, "papers", "--only", "nobody")[0] == 2

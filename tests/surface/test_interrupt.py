@@ -31,6 +31,8 @@ trials = 6000
 canaries = ["worst-case"]
 attacks = []
 sensitivity = false
+noise = false
+state = false
 """
 
 

@@ -22,6 +22,9 @@ noise = "calibrated"
 [system.audit]
 trials = 4
 canaries = ["worst-case"]
+sensitivity = false
+noise = false
+state = false
 
 [[system]]
 key = "split"
@@ -30,4 +33,9 @@ name = "split"
 aggregation = "sum"
 rounds = 4
 batch_size = 8
+[system.audit]
+attacks = ["label_direct"]
+sensitivity = false
+noise = false
+state = false
 """
