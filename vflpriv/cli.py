@@ -202,11 +202,12 @@ def validate(
     """Check configurations without training anything."""
     from vflpriv.command_audit import check
 
-    for path in config or [None]:
+    paths: list[Path | None] = [*config] if config else [None]
+    for path in paths:
         try:
             check(path)
         except InputError as error:
-            if config is None or len(config) == 1:
+            if len(paths) == 1:
                 raise
             raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 

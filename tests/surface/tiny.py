@@ -22,6 +22,7 @@ noise = "calibrated"
 [system.audit]
 trials = 4
 canaries = ["worst-case"]
+attacks = []
 sensitivity = false
 noise = false
 state = false
