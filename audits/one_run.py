@@ -19,8 +19,8 @@ from vflpriv.audits._trials import TrialStore, one_thread
 from vflpriv.canaries import Canaries
 from vflpriv.errors import InputError
 from vflpriv.ledger import Ledger, Reading
+from vflpriv.planting import draw_canaries
 from vflpriv.registry import register
-from vflpriv.seeds import host_generator
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
@@ -39,7 +39,10 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OneRun:
-    """What one view guessed of the coins of one training. Positive scores say world 0; `worlds` are the coins."""
+    """What one view guessed of the coins of one training. Positive scores say world 0; `worlds` are the coins.
+
+    With `curve` a claim is tested as the trade-off curve it promises for a Gaussian mechanism, otherwise as (ε, δ).
+    """
 
     adversary: Adversary
     scores: Floats
@@ -47,6 +50,10 @@ class OneRun:
     set_aside: int
     guesses: Guesses
     unit: Unit = Unit.LABEL
+    curve: bool = True
+    how: str = "one run"
+    """By what the coins were guessed, in words."""
+    assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
 def coin_scores(view: View, ledger: Ledger, canaries: int) -> Tensor:
@@ -168,13 +175,7 @@ class OneRunAudit:
 
 
 def plant(system: System, canaries: int) -> Canaries:
-    """Canaries in records drawn at random, each with another label in world 1, and a fair coin each."""
+    """Canaries in the labels of a system's records."""
     data = system.data
-    if canaries > data.records:
-        raise InputError("audit.one_run.canaries", canaries, f"at most {data.records}, the records there are")
-    generator = host_generator(system.seed, "canary", canaries, 2)
-    records = generator.choice(data.records, canaries, replace=False)
-    labels = data.labels.cpu()[torch.from_numpy(records)]
-    other = (labels + torch.from_numpy(generator.integers(1, data.classes, canaries))) % data.classes
-    worlds = torch.from_numpy(generator.integers(0, 2, (1, canaries)))
-    return Canaries(records=tuple(map(int, records)), labels=torch.stack([labels, other], dim=1), worlds=worlds)
+    field = "audit.one_run.canaries"
+    return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)

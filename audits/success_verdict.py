@@ -9,7 +9,7 @@ from vflpriv.claims import SuccessClaim
 from vflpriv.formatting import confidence, interval, p_value, percent
 from vflpriv.verdicts import Verdict, Word
 
-__all__ = ["allowed_rate", "judge_success", "success_p_value"]
+__all__ = ["allowed_rate", "beyond_p_value", "judge_success", "success_p_value"]
 
 
 def allowed_rate(claim: SuccessClaim, success: Success) -> float:
@@ -25,8 +25,13 @@ def success_p_value(claim: SuccessClaim, success: Success) -> float:
 
     Below alpha/2 exactly when the low end of the Clopper-Pearson interval at confidence 1 - alpha exceeds the rate.
     """
+    return beyond_p_value(success, allowed_rate(claim, success))
+
+
+def beyond_p_value(success: Success, rate: float) -> float:
+    """P[Bin(n, rate) >= right guesses]."""
     right = round(success.rate * success.guesses)
-    return float(betainc(right, success.guesses - right + 1, allowed_rate(claim, success))) if right else 1.0
+    return float(betainc(right, success.guesses - right + 1, rate)) if right else 1.0
 
 
 def judge_success(

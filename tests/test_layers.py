@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("accountants", "attacks", "audits", "training")
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
-SURFACE = ("config", "cli*", "command*", "run*", "report*", "render*", "plots", "fetch", "testing*", "__main__")
+SURFACE = ("config*", "cli*", "command*", "run*", "report*", "render*", "plots", "fetch", "testing*", "__main__")
 MAY_IMPORT = {
     "kernel": {"kernel"},
     "accountants": {"kernel", "accountants"},
@@ -90,7 +90,7 @@ def ours() -> dict[str, Path]:
         for path in (ROOT / folder).rglob("*.py"):
             dotted = ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
             found[dotted.removesuffix(".__init__")] = path
-    for folder in ("tests", "benchmarks", "tools"):
+    for folder in ("tests", "benchmarks", "tools", "examples"):
         found |= {str(path.relative_to(ROOT)): path for path in (ROOT / folder).rglob("*.py")}
     return found
 

@@ -2,6 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vflpriv.planting import plant as plant
+    from vflpriv.recorder import record as record
+    from vflpriv.transcripts import read_transcript as read_transcript
+
+__all__ = ["__version__", "plant", "read_transcript", "record"]
 
 __version__ = "0.1.0"
+
+_FROM = {"plant": "vflpriv.planting", "read_transcript": "vflpriv.transcripts", "record": "vflpriv.recorder"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that bring torch along are imported when they are first used."""
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_FROM[name]), name)

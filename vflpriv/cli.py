@@ -72,10 +72,24 @@ def audit(
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    transcript: Annotated[
+        Path | None, typer.Option(help="Audit this recorded training, with --ledger, in place of a configuration.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="TOML file: what a recorded training lets out and claims.")
+    ] = None,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
-    from vflpriv.command_audit import run_audit
     from vflpriv.command_ci import CiOptions
+
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
+    if transcript is not None or ledger is not None:
+        given = {
+            "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
+            "--accountant": accountant, "--data": data, "--only": only, "--set": set_,
+        }  # fmt: skip
+        raise typer.Exit(_recorded(transcript, ledger, given, out=out, formats=_formats(format_), ci=ci))
+    from vflpriv.command_audit import run_audit
 
     flags: dict[str, Any] = {
         "seed": _plain(seed),
@@ -95,7 +109,7 @@ def audit(
         formats=_formats(format_),
         fresh=fresh,
         quiet=quiet,
-        ci=CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ())),
+        ci=ci,
     )
     raise typer.Exit(code)
 
@@ -305,6 +319,23 @@ def data_fetch(
     from vflpriv.fetch import fetch
 
     typer.echo(str(fetch(name, folder)))
+
+
+def _recorded(
+    transcript: Path | None, ledger: Path | None, given: dict[str, Any], *, out: Path, formats: tuple[str, ...], ci: Any
+) -> int:
+    """Audit a recorded training; what a configuration would say is in its ledger file."""
+    for name, value in (("--transcript", transcript), ("--ledger", ledger)):
+        if value is None:
+            raise InputError(name, "nothing", "a path: --transcript and --ledger go together")
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+    from vflpriv.command_recorded import run_recorded
+
+    assert transcript is not None
+    assert ledger is not None
+    return run_recorded(transcript, ledger, out=out, formats=formats, ci=ci)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

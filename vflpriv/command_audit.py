@@ -18,7 +18,7 @@ from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
 from vflpriv.report import Report
 
-__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit"]
+__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "show", "write_report"]
 
 _TRIALS = "trials"
 
@@ -43,7 +43,7 @@ def run_audit(
         shutil.rmtree(out / _TRIALS, ignore_errors=True)
     report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
     written = write_report(report, out, formats)
-    _show(report, written)
+    show(report, written)
     return gate.publish(report, path if path is not None and path.is_file() else None, Console())
 
 
@@ -53,7 +53,7 @@ def rerender(path: Path, *, formats: Sequence[str], config: Path | None, ci: CiO
     folder = path if path.is_dir() else path.parent
     if config is not None and not config.is_file():
         raise InputError("--config", str(config), "a readable TOML file")
-    _show(report, write_report(report, folder, [f for f in formats if f != "json"]))
+    show(report, write_report(report, folder, [f for f in formats if f != "json"]))
     return gate.publish(report, config, Console())
 
 
@@ -151,7 +151,7 @@ class Task:
         self._bar.advance(self._task, work)
 
 
-def _show(report: Report, written: Sequence[Path]) -> None:
+def show(report: Report, written: Sequence[Path]) -> None:
     from vflpriv.render_terminal import print_report
 
     console = Console()

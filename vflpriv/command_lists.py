@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vflpriv.datasets import DATASETS
-from vflpriv.registry import available
+from vflpriv.registry import available, broken
 
 __all__ = ["print_datasets", "print_registered"]
 
@@ -14,6 +14,8 @@ __all__ = ["print_datasets", "print_registered"]
 def print_registered(kind: str) -> None:
     """The registered items of a kind, a line each."""
     _print((name, item.summary) for name, item in available(kind).items())
+    for name, why in broken(kind).items():
+        Console(stderr=True).print(f"{kind} {name}: {why}", soft_wrap=True, highlight=False, markup=False)
 
 
 def print_datasets() -> None:

@@ -12,11 +12,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vflpriv.canaries import CanaryKind
-from vflpriv.claims import Claim
+from vflpriv.config_claims import ClaimConfig
 from vflpriv.errors import InputError
-from vflpriv.units import Unit
 from vflpriv.verdicts import MIN_TRIALS
-from vflpriv.views import Adversary
 
 __all__ = [
     "EMBEDDED",
@@ -108,49 +106,6 @@ class FeatureConfig(_Section):
     known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
     sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
     defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
-
-
-class ClaimConfig(_Section):
-    """A guarantee of the user's own: μ, or ε, at δ for a unit under an adversary's eyes.
-
-    With `like` the numbers are those of one of the engine's claims, read for another unit or another view.
-    """
-
-    key: str = Field(pattern=r"^[\w.-]+$", description="short name")
-    source: str = Field("this configuration", description="who says so")
-    where: str = Field("claim", description="the place in the source")
-    statement: str = Field("", description="what it says, in words")
-    unit: Unit = Field(description="the unit of privacy")
-    view: str = Field(description="who looks")
-    epsilon: float | None = Field(None, ge=0, description="ε at δ; give this, mu or like")
-    mu: float | None = Field(None, gt=0, description="μ of Gaussian differential privacy; give this, epsilon or like")
-    like: str | None = Field(None, description="key of the engine's claim whose ε, μ and δ these are")
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
-
-    @model_validator(mode="after")
-    def _one(self) -> ClaimConfig:
-        if [self.epsilon, self.mu, self.like].count(None) != 2:
-            raise ValueError("a claim needs one of epsilon, mu and like")
-        return self
-
-    def claim(self, own: Mapping[str, Claim]) -> Claim:
-        """The claim as data, given the engine's by key."""
-        names = {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
-        if self.like is not None:
-            if self.like not in own:
-                raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
-            other = own[self.like]
-            return Claim(
-                **names,
-                unit=self.unit,
-                adversary=Adversary.parse(self.view),
-                epsilon=other.epsilon,
-                delta=other.delta,
-                mu=other.mu,
-            )
-        if self.mu is not None:
-            return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **names)
-        return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **names)
 
 
 class AttackConfig(_Section):

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from vflpriv import formatting
 from vflpriv.plots import importance_svg, participation_svg, tradeoff_svg
-from vflpriv.render_shared import banner, best_attack, headline, one_run_sentence, why_infinite, worst_word
+from vflpriv.render_shared import banner, best_attack, headline, measured_mu, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
@@ -67,6 +67,7 @@ def environment() -> Environment:
         "interval": formatting.interval,
         "share": formatting.share,
         "headline": headline,
+        "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
         "tradeoff": _tradeoff,
         "why_infinite": why_infinite,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite
+from vflpriv.render_shared import banner, measured_mu, one_run_sentence, why_infinite
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.verdicts import Word
 
@@ -65,7 +65,7 @@ def claims_table(report: Report) -> str:
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
-    best = headline(claim)
+    measured = measured_mu(claim)
     return (
         f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
         escape(system.title),
@@ -75,7 +75,7 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
         f"{f.epsilon(claim.epsilon)} ({f.delta(claim.delta)})",
         _bound(claim.paper_reading) if claim.paper_reading else "as rigorous",
         _bound(claim.accounted),
-        f.mu(best.mu_lower) if best else "not measured",
+        "not measured" if measured is None else f.mu(measured),
         f.mu(claim.mu),
     )
 

@@ -9,7 +9,7 @@ from vflpriv.formatting import clean, confidence, epsilon, mu, p_value
 from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["banner", "best_attack", "headline", "one_run_sentence", "why_infinite", "worst_word"]
+__all__ = ["banner", "best_attack", "headline", "measured_mu", "one_run_sentence", "why_infinite", "worst_word"]
 
 _HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
 _SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
@@ -21,6 +21,14 @@ def headline(claim: ClaimRow) -> MeasurementRow | None:
     The largest of several 95 % bounds would be one of less than 95 %.
     """
     return max(claim.measurements, key=lambda m: _HARSHNESS.get(m.canary, -1), default=None)
+
+
+def measured_mu(claim: ClaimRow) -> float | None:
+    """The bound on μ that stands for a claim: of two worlds or, where there were no such trials, of one run."""
+    best = headline(claim)
+    if best is not None:
+        return best.mu_lower
+    return None if claim.one_run is None else claim.one_run.mu_lower
 
 
 def one_run_sentence(row: OneRunRow) -> str:

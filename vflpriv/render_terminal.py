@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vflpriv import formatting as f
-from vflpriv.render_shared import banner, headline, one_run_sentence, why_infinite, worst_word
+from vflpriv.render_shared import banner, measured_mu, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
@@ -115,14 +115,13 @@ _MEASURED = ">trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gau
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
-    best = headline(claim)
     return (
         f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
         f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
         f.epsilon(claim.epsilon),
         _bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
         _bound(claim.accounted),
-        f.mu(best.mu_lower if best else None),
+        f.mu(measured_mu(claim)),
         f.mu(claim.mu),
         _verdict(claim.verdict),
     )

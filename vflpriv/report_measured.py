@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflpriv.audits._gdp import epsilon_from_mu, mu_estimate, mu_rectangle
-from vflpriv.audits._one_run_bound import epsilon_one_run
+from vflpriv.audits._one_run_bound import epsilon_one_run, p_value_one_run
 from vflpriv.audits._one_run_fdp import mu_one_run, p_value_one_run_gdp
 from vflpriv.audits._world_trials import Trials
-from vflpriv.audits.one_run import ASSUMPTIONS, OneRun
+from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.verdict import ClaimTest
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim
@@ -84,9 +84,15 @@ def tests_of(audited: Audited) -> list[ClaimTrial]:
                 tests.append(ClaimTrial(claim=claim, kind=kind, trials=trials, p_value=p))
         once = audited.one_run.get(claim.key)
         if once is not None and claim.unit.implies(once.unit):
-            p = p_value_one_run_gdp(once.guesses, claim.mu)
+            p = _one_run_p_value(once, claim)
             tests.append(ClaimTrial(claim=claim, one_run=once, p_value=p))
     return tests
+
+
+def _one_run_p_value(once: OneRun, claim: Claim) -> float:
+    if once.curve:
+        return p_value_one_run_gdp(once.guesses, claim.mu)
+    return p_value_one_run(once.guesses, claim.epsilon, claim.delta)
 
 
 def claim_test(test: ClaimTrial, rejected: bool, confidence: float) -> ClaimTest:
@@ -112,7 +118,9 @@ def claim_test(test: ClaimTrial, rejected: bool, confidence: float) -> ClaimTest
         p_value=test.p_value,
         rejected=rejected,
         guesses=guesses.made,
-        setting=f"one run, view {view}, {guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries",
+        epsilon_lower=None if test.one_run.curve else epsilon_one_run(guesses, test.claim.delta, confidence),
+        setting=f"{test.one_run.how}, view {view}, {guesses.right} of {guesses.made} coins guessed, "
+        f"{guesses.canaries} canaries",
     )
 
 
@@ -156,7 +164,7 @@ def one_run_row(test: ClaimTrial, found: Found) -> OneRunRow:
     """A test in one run."""
     once, delta = test.one_run, test.claim.delta
     assert once is not None
-    lower = test.mu_lower(found.confidence)
+    lower, epsilon = test.mu_lower(found.confidence), epsilon_one_run(once.guesses, delta, found.confidence)
     return OneRunRow(
         adversary=str(once.adversary),
         unit=once.unit.value,
@@ -166,10 +174,10 @@ def one_run_row(test: ClaimTrial, found: Found) -> OneRunRow:
         right=once.guesses.right,
         confidence=found.confidence,
         mu_lower=lower,
-        epsilon_lower=epsilon_one_run(once.guesses, delta, found.confidence),
+        epsilon_lower=epsilon,
         epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=found.refusal is None),
         p_value=test.p_value,
         p_adjusted=found.adjusted[id(test)],
         refutes=found.refutes(test),
-        assumptions=ASSUMPTIONS,
+        assumptions=once.assumptions,
     )

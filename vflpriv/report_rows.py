@@ -41,8 +41,8 @@ _NEVER_TESTED = (
 )
 
 
-def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) -> Report:
-    """The report of all systems; `reproduce` is the command without `--only`."""
+def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str, select: bool = True) -> Report:
+    """The report of all systems; `reproduce` is the command, to which `--only` is added unless told otherwise."""
     accountant: Accountant = find("accountant", config.accountant)()
     tests = {a.config.key: tests_of(a) for a in audited}
     successes = {a.config.key: success_tests(a) for a in audited}
@@ -57,7 +57,7 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str) 
             adjusted,
             accountant,
             config,
-            f"{reproduce} --only {a.config.key}",
+            f"{reproduce} --only {a.config.key}" if select else reproduce,
         )
         for a in audited
     )
@@ -187,7 +187,7 @@ def _facts(audited: Audited, claim: Claim) -> list[str]:
 
 def _premises(audited: Audited, claim: Claim) -> list[str]:
     """What a guarantee rests on and this run broke."""
-    noise = [f.sentence for f in audited.noise if not f.holds]
+    noise = [*audited.broken, *(f.sentence for f in audited.noise if not f.holds)]
     if claim.unit is Unit.CLIENT_ZERO:
         noise += [f.sentence for f in audited.emptied if not f.holds]
     return noise + [f.sentence for f in audited.state if not f.holds and claim.unit.implies(f.unit)]

@@ -72,6 +72,8 @@ class Audited:
     traffic: Traffic | None = None
     importance: tuple[float, ...] = ()
     skipped: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    """Further premises of every guarantee that do not hold, in words."""
 
 
 def load_data(config: Config) -> VerticalData:

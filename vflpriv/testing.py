@@ -19,8 +19,17 @@ from vflpriv import formatting
 from vflpriv.audits._guesses import epsilon_guesses
 from vflpriv.seeds import host_generator
 from vflpriv.testing_data import Records, neighbouring_data, neighbouring_rows
+from vflpriv.testing_training import Train, training_as_mechanism
 
-__all__ = ["Records", "assert_epsilon", "assert_sensitivity", "neighbouring_data", "neighbouring_rows"]
+__all__ = [
+    "Records",
+    "Train",
+    "assert_epsilon",
+    "assert_sensitivity",
+    "assert_training_epsilon",
+    "neighbouring_data",
+    "neighbouring_rows",
+]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -126,6 +135,29 @@ def assert_epsilon(
             f"{_words(x_neighbour)}"
         )
     return lower
+
+
+def assert_training_epsilon(
+    train: Train,
+    epsilon: float,
+    delta: float,
+    *,
+    devices: int,
+    classes: int,
+    records: int,
+    view: str,
+    trials: int = 200,
+    seed: int = 0,
+    confidence: float = 0.999,
+    score: Score | None = None,
+) -> float:
+    """Train a system of your own in two neighbouring worlds, and fail if what `view` sees shows more than epsilon.
+
+    `train(wire, world, seed)` says what it sends by `wire.up` and `wire.down`, as for `vflpriv.record`; world 1 differs
+    from world 0 in one unit. Every training must send as many numbers. As `assert_epsilon` otherwise.
+    """
+    mechanism = training_as_mechanism(train, devices=devices, classes=classes, records=records, view=view)
+    return assert_epsilon(mechanism, 0, 1, epsilon, delta, trials=trials, seed=seed, confidence=confidence, score=score)
 
 
 def _outputs(mechanism: Callable[..., ArrayLike], x: Any, rng: np.random.Generator, trials: int) -> Floats:

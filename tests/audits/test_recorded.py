@@ -1,0 +1,109 @@
+"""What a recorded training proves: bounds from coins and tests of noise err on the safe side only, and have power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vflpriv.attempts import LabelGuess
+from vflpriv.audits._one_run_bound import epsilon_one_run, p_value_one_run
+from vflpriv.audits.coin_guesses import guess_coins
+from vflpriv.audits.recorded_noise import noise_p_value
+from vflpriv.planting import draw_canaries, plant
+from vflpriv.releases import Exact, Gaussian, Laplace
+from vflpriv.views import Adversary
+
+DEVICE, OTHER = Adversary.parse("device(0)"), Adversary.parse("device(1)")
+LABELS = torch.arange(400) % 5
+
+
+def randomised(labels, epsilon, generator):
+    """Each label kept, or another one, by randomised response among five: exactly ε-DP."""
+    keep = math.exp(epsilon) / (math.exp(epsilon) + 4)
+    shift = torch.from_numpy(generator.integers(1, 5, len(labels)))
+    kept = torch.from_numpy(generator.random(len(labels)) < keep)
+    return torch.where(kept, labels, (labels + shift) % 5)
+
+
+def once(seed, epsilon, canaries=300):
+    """One recorded training whose messages show labels under randomised response, to two devices."""
+    labels, drawn = plant(LABELS, classes=5, canaries=canaries, seed=seed)
+    generator = np.random.default_rng(seed)
+    everyone = torch.arange(len(labels))
+    seen = randomised(labels, epsilon, generator)
+    noise = torch.from_numpy(generator.integers(0, 5, len(labels)))
+    return guess_coins(
+        drawn,
+        {DEVICE: {"blind": LabelGuess(everyone, noise.unsqueeze(0))}, OTHER: {"rr": LabelGuess(everyone, seen[None])}},
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 2.5])
+def test_the_bound_from_coins_covers_and_a_true_claim_is_rarely_refuted(epsilon):
+    runs = [once(seed, epsilon).guesses for seed in range(400)]
+    above = sum(epsilon_one_run(g, 0.0, 0.95) > epsilon for g in runs)
+    refuted = sum(p_value_one_run(g, epsilon, 0.0) <= 0.05 for g in runs)
+    # 400 runs at 5 %: 20 expected at most, 34 are 3.2 standard deviations more.
+    assert above <= 34
+    assert refuted <= 34
+
+
+def test_the_bound_from_coins_has_power_and_names_what_it_is_from():
+    found = once(3, 5.0)
+    assert epsilon_one_run(found.guesses, 1e-5, 0.95) > 2
+    assert found.adversary == OTHER
+    assert found.how.startswith("rr ")
+    assert (found.set_aside, found.guesses.made) == (30, 270)
+    assert not found.curve
+
+
+def test_few_canaries_give_no_test_and_unseen_records_count_as_guesses():
+    assert once(0, 1.0, canaries=19) is None
+    drawn = draw_canaries(LABELS, 5, canaries=100, seed=0)
+    silent = LabelGuess(torch.empty(0, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
+    found = guess_coins(drawn, {DEVICE: {"silent": silent}})
+    assert found.guesses.made == 90
+    assert found.guesses.right == int((drawn.worlds[0][10:] == 0).sum())
+
+
+def test_planted_labels_are_one_of_two_by_fair_coins():
+    heads = 0
+    for seed in range(50):
+        labels, drawn = plant(LABELS, classes=5, canaries=200, seed=seed)
+        records = list(drawn.records)
+        assert torch.equal(labels[records], drawn.labels[torch.arange(200), drawn.worlds[0]])
+        assert torch.equal(drawn.labels[:, 0], LABELS[records])
+        assert (drawn.labels[:, 0] != drawn.labels[:, 1]).all()
+        untouched = torch.ones(400, dtype=torch.bool)
+        untouched[records] = False
+        assert torch.equal(labels[untouched], LABELS[untouched])
+        heads += int(drawn.worlds.sum())
+    assert abs(heads - 5000) < 4 * 50
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5)])
+def test_declared_noise_is_rarely_refuted_whatever_the_signal(noise):
+    generator = np.random.default_rng(1)
+
+    def draw(size):
+        return 0.5 * (generator.normal(size=size) if isinstance(noise, Gaussian) else generator.laplace(size=size))
+
+    for signal in (0.0, 0.3):
+        refuted = sum(noise_p_value(noise, [signal + draw(20), draw((2, 5))]) <= 0.05 for _ in range(2000))
+        # 5 % of 2000 are 100; 140 are 4.1 standard deviations more.
+        assert refuted <= (140 if signal == 0.0 else 100)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(0.5), Laplace(0.5)])
+def test_noise_of_half_the_size_is_refuted(noise):
+    generator = np.random.default_rng(2)
+    small = 0.25 * (generator.normal(size=200) if isinstance(noise, Gaussian) else generator.laplace(size=200))
+    assert noise_p_value(noise, [small]) < 1e-6
+
+
+def test_where_there_is_nothing_to_test():
+    assert noise_p_value(Exact(), [np.zeros(3)]) is None
+    assert noise_p_value(Gaussian(1.0), []) is None

@@ -1,0 +1,224 @@
+"""Ledger files: every field is checked, silence never helps a claim, and budgets are those of the closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import make_system
+from vflpriv.config import parse_settings
+from vflpriv.config_ledger import LedgerConfig, load_ledger
+from vflpriv.errors import InputError
+from vflpriv.ledger import Ledger
+from vflpriv.parties import SERVER, device
+from vflpriv.recorded_schedule import RecordedSchedule
+from vflpriv.units import Unit
+from vflpriv.views import Adversary
+from vflpriv.wire import Message, Transcript, Wire
+
+VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
+
+
+def ledger_of(config, messages, *, records, devices):
+    recorded = RecordedSchedule.of(
+        messages,
+        records=records,
+        devices=devices,
+        shared=frozenset(r.kind for r in config.release if r.shared),
+        public=frozenset(config.public),
+        sampled=config.batches.sampled(),
+    )
+    ways = {m.kind: frozenset({"down" if m.sender.is_server else "up"}) for m in messages}
+    holders = frozenset(config.label_holders)
+    return Ledger(schedule=recorded.schedule, releases=config.releases(recorded, ways), label_holders=holders)
+
+
+def parse(raw):
+    return parse_settings(LedgerConfig, raw, "ledger")
+
+
+def replies(rounds=5, devices=2, batch=3, records=8):
+    generator = np.random.default_rng(0)
+    found = []
+    for t in range(rounds):
+        ids = torch.from_numpy(generator.choice(records, batch, replace=False))
+        for m in range(devices):
+            value = {"x": torch.ones(1, 1)}
+            found.append(Message(round=t, sender=SERVER, receiver=device(m), kind="reply", tensors=value, records=ids))
+    return found
+
+
+NOISED = {"kind": "reply", "noise": "gaussian", "scale": 2.0, "sensitivity": {"label": 0.5}}
+
+
+def mu(config, view, unit=Unit.LABEL, messages=None):
+    ledger = ledger_of(parse(config), messages or replies(), records=8, devices=2)
+    exposure = ledger.exposure(Adversary.parse(view), unit)
+    return exposure.mu if exposure.gaussian else math.inf
+
+
+def most(messages):
+    counts = np.zeros(8)
+    for m in messages:
+        counts[m.records] += 1
+    return counts.max()
+
+
+def test_gaussian_messages_compose_by_the_closed_form():
+    both = most(replies())
+    assert mu({"release": [NOISED]}, "devices(all)") == pytest.approx(0.25 * math.sqrt(both))
+    # What a message to one device moves is read in messages to the other, unless the file says otherwise.
+    assert mu({"release": [NOISED]}, "device") == pytest.approx(0.25 * math.sqrt(both))
+    assert mu({"release": [NOISED | {"carried": False}]}, "device") == pytest.approx(0.25 * math.sqrt(both / 2))
+    assert mu({"release": [NOISED | {"shared": True}]}, "devices(all)") == pytest.approx(0.25 * math.sqrt(both / 2))
+
+
+def test_what_is_not_said_is_not_protected():
+    for view in ("device", "devices(all)", "eavesdropper", "outsider"):
+        assert math.isinf(mu({"release": [NOISED]}, view, Unit.RECORD))
+        assert math.isinf(mu({}, view))
+        assert math.isinf(mu({"release": [NOISED | {"kind": "another"}]}, view))
+    assert math.isinf(mu({"release": [NOISED]}, "model"))
+    wider = NOISED | {"sensitivity": {"record": 0.5}}
+    assert mu({"release": [wider]}, "device") == mu({"release": [NOISED]}, "device")
+    assert mu({"release": [NOISED], "model_follows_releases": True}, "model") < math.inf
+    assert mu({"public": ["reply"]}, "device") == 0
+
+
+def test_the_ways_of_the_wire_decide_who_sees_unless_the_file_does():
+    up = [Message(round=0, sender=device(0), receiver=SERVER, kind="reply", tensors={}, records=None)]
+    noised = NOISED | {"sensitivity": {"client": 1.0}}
+    assert mu({"release": [noised]}, "server", Unit.FEATURES, up) == pytest.approx(0.5)
+    assert mu({"release": [noised]}, "device", Unit.FEATURES, up) == 0
+    hidden = noised | {"seen_by": ["eavesdropper"]}
+    assert mu({"release": [hidden]}, "server", Unit.FEATURES, up) == 0
+    assert mu({"release": [hidden]}, "eavesdropper", Unit.FEATURES, up) == pytest.approx(0.5)
+
+
+def test_labels_noised_once_cost_once():
+    labels = {
+        "kind": "noised-labels",
+        "noise": "rr",
+        "scale": 1.5,
+        "once": True,
+        "sensitivity": {"label": 1.0, "record": 1.0},
+    }
+    gradients = {"kind": "reply", "noise": "none", "independent_of": ["label"]}
+    ledger = ledger_of(parse({"release": [labels, gradients]}), replies(), records=8, devices=2)
+    exposure = ledger.exposure(Adversary.parse("device"), Unit.LABEL)
+    assert not exposure.unprotected
+    assert [(e.count, e.noise.epsilon) for e in exposure.events] == [(1, 1.5)]
+    hidden = ledger_of(parse({"release": [labels], "public": ["reply"]}), replies(), records=8, devices=2)
+    assert [e.count for e in hidden.exposure(Adversary.parse("device"), Unit.LABEL).events] == [1]
+    assert hidden.exposure(Adversary.parse("model"), Unit.LABEL).unprotected
+
+
+def test_a_recording_of_an_engine_of_ours_has_the_engines_budget():
+    system = make_system("dpzv-joint", rounds=20)
+    transcript = Transcript()
+    system.train([0]).run(Wire(transcript))
+    own = next(r for r in system.ledger.releases if r.kind == "zo-scalar")
+    entry = {
+        "kind": "zo-scalar",
+        "noise": "gaussian",
+        "scale": own.noise.std,
+        "sensitivity": {unit.value: bound for unit, bound in own.sensitivity.items()},
+        "carried": own.carried,
+        "shared": own.reaches_all,
+    }
+    pairs = {"kind": "embedding-pair", "noise": "none", "independent_of": ["label"], "seen_by": ["server"]}
+    config = parse({"release": [entry, pairs]})
+    ledger = ledger_of(config, transcript.messages, records=60, devices=3)
+    for view in ("device", "device(1)", "devices(all)"):
+        for unit in (Unit.LABEL, Unit.RECORD):
+            wanted = system.ledger.exposure(Adversary.parse(view), unit)
+            assert ledger.exposure(Adversary.parse(view), unit).mu == pytest.approx(wanted.mu)
+
+
+WRONG = {
+    "no such field": ({"realease": []}, "realease"),
+    "scale": ({"release": [NOISED | {"scale": 0}]}, r"release\.0\.scale"),
+    "no scale": ({"release": [{"kind": "a", "noise": "gaussian"}]}, "a number > 0 with noise"),
+    "scale without noise": ({"release": [{"kind": "a", "noise": "none", "scale": 1.0}]}, "none without"),
+    "noise": ({"release": [NOISED | {"noise": "uniform"}]}, r"release\.0\.noise"),
+    "unit": ({"release": [NOISED | {"sensitivity": {"house": 1.0}}]}, "sensitivity"),
+    "negative": ({"release": [NOISED | {"sensitivity": {"label": -1.0}}]}, "sensitivity"),
+    "both": ({"release": [NOISED | {"independent_of": ["label"]}]}, "without a sensitivity"),
+    "smaller record": ({"release": [NOISED | {"sensitivity": {"label": 1.0, "record": 0.5}}]}, "label unit's 1"),
+    "no record": ({"release": [NOISED | {"independent_of": ["record"]}]}, "at least the label unit's 0.5"),
+    "onlooker": ({"release": [NOISED | {"seen_by": ["nobody"]}]}, "seen_by"),
+    "twice": ({"release": [NOISED, NOISED]}, "several times"),
+    "kind": ({"release": [NOISED | {"kind": "a b"}]}, "kind"),
+    "claim": ({"claim": [{"key": "c", "unit": "label", "view": "device"}]}, "one of epsilon, mu and like"),
+    "view": ({"claim": [{"key": "c", "unit": "label", "view": "spy", "epsilon": 1.0}]}, "devices"),
+    "rate": ({"attack_claim": [{"key": "c", "unit": "label", "view": "device", "attack": "x", "rate": 2.0}]}, "rate"),
+    "batching": ({"batches": {"batching": "often"}}, "batching"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_field_is_one_line_that_names_it(case):
+    raw, complaint = WRONG[case]
+    with pytest.raises(InputError, match=complaint) as caught:
+        parse(raw)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("ledger")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "bad.toml").write_text("key = ")
+    for name, complaint in (("none.toml", "readable"), ("bad.toml", "valid TOML")):
+        with pytest.raises(InputError, match=complaint):
+            load_ledger(tmp_path / name)
+
+
+UNITS = st.sampled_from([unit.value for unit in Unit] + ["house"])
+RELEASES = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["reply", "other"]), "noise": st.sampled_from(["gaussian", "laplace", "rr", "none"])},
+    optional={
+        "scale": st.floats(-1, 100) | st.none() | st.text(max_size=3),
+        "sensitivity": st.dictionaries(UNITS, st.floats(0, 1e6) | st.just("unbounded"), max_size=6),
+        "independent_of": st.lists(UNITS, max_size=3),
+        "seen_by": st.lists(st.sampled_from(["device", "devices", "eavesdropper", "model", "spy"]), max_size=3),
+        **dict.fromkeys(("shared", "carried", "additive", "once"), st.booleans()),
+        "leak": st.fixed_dictionaries(
+            {"carrier": st.just("model"), "sensitivity": st.dictionaries(UNITS, st.floats(0, 9))}
+        ),
+    },
+)  # fmt: skip
+FILES = st.fixed_dictionaries(
+    {},
+    optional={
+        "release": st.lists(RELEASES, max_size=2),
+        "public": st.lists(st.sampled_from(["reply", "note", "a/b"]), max_size=2),
+        "model_follows_releases": st.booleans(),
+        "label_holders": st.lists(st.sampled_from(["server", "device", "devices"]), max_size=2),
+        "batches": st.fixed_dictionaries(
+            {}, optional={"batching": st.sampled_from(["shuffle", "fixed", "full"]), "size": st.integers(0, 9)}
+        ),
+        "seed": st.integers(-1, 3) | st.text(max_size=2),
+    },
+)
+
+
+@settings(max_examples=150)
+@given(FILES)
+def test_any_file_is_refused_in_one_line_or_gives_exposures_in_every_view(raw):
+    complaint, ledger = "", None
+    try:
+        ledger = ledger_of(parse(raw), replies(), records=8, devices=2)
+    except InputError as error:
+        complaint = str(error)
+    assert "\n" not in complaint
+    if ledger is None:
+        assert complaint
+        return
+    for view in VIEWS:
+        for unit in Unit:
+            exposure = ledger.exposure(Adversary.parse(view), unit)
+            assert all(math.isfinite(e.sensitivity) and e.count > 0 for e in exposure.events)

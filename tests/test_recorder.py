@@ -1,0 +1,293 @@
+"""Transcripts: what is recorded is read back, what was killed is kept, what does not fit is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import vflpriv
+from vflpriv.errors import InputError
+from vflpriv.parties import SERVER, device
+from vflpriv.recorder import RecordingWire
+from vflpriv.transcripts import read_answers, read_transcript
+
+RECORDS, CLASSES = 12, 3
+
+
+def make(folder, rounds=3, devices=2, **options):
+    """A small transcript, and what was put into it."""
+    sent = []
+    generator = torch.Generator().manual_seed(0)
+    with vflpriv.record(folder, devices=devices, classes=CLASSES, records=RECORDS, **options) as wire:
+        labels, canaries = vflpriv.plant(torch.arange(RECORDS) % CLASSES, classes=CLASSES, canaries=4, seed=1)
+        wire.labels(labels, canaries=canaries)
+        for t in range(rounds):
+            ids = torch.randperm(RECORDS, generator=generator)[:4]
+            for m in range(devices):
+                up, down = torch.randn(2, 4, CLASSES, generator=generator)
+                wire.up(t, m, "logits", {"embedding": up.requires_grad_()}, ids)
+                wire.down(t, m, "logit-gradient", {"gradient": down}, ids)
+                sent += [(t, m, "logits", up, ids), (t, m, "logit-gradient", down, ids)]
+        wire.accuracy(0.5, tests=10)
+    return sent, labels, canaries
+
+
+def test_what_is_recorded_is_read_back(tmp_path):
+    sent, labels, canaries = make(tmp_path / "run")
+    recording = read_transcript(tmp_path / "run")
+    assert (recording.rounds, recording.head.devices, recording.head.finished) == (3, 2, True)
+    assert recording.head.messages == {"logits": 6, "logit-gradient": 6}
+    assert recording.head.shapes["logits"] == {"embedding": (4, CLASSES)}
+    for message, (t, m, kind, value, ids) in zip(recording.transcript.messages, sent, strict=True):
+        assert (message.round, message.kind, message.device) == (t, kind, device(m))
+        assert (message.sender == SERVER) is (kind == "logit-gradient")
+        assert torch.equal(next(iter(message.tensors.values())), value.detach().unsqueeze(0))
+        assert torch.equal(message.records, ids)
+    answers = read_answers(tmp_path / "run", recording.head)
+    assert torch.equal(answers.labels, labels)
+    assert answers.canaries.records == canaries.records
+    assert torch.equal(answers.canaries.worlds, canaries.worlds)
+
+
+def test_messages_are_read_without_the_answers(tmp_path):
+    make(tmp_path / "run")
+    (tmp_path / "run" / "answers.safetensors").write_bytes(b"not to be opened")
+    recording = read_transcript(tmp_path / "run")
+    assert len(recording.transcript.messages) == 12
+    (tmp_path / "run" / "answers.safetensors").unlink()
+    assert read_answers(tmp_path / "run", recording.head) is None
+
+
+def test_arrays_kinds_of_ones_own_and_later_changes(tmp_path):
+    value = np.ones((2, 2), dtype=np.float32)
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
+        wire.up(0, 0, "my-statistics", {"sum": value, "count": 3})
+        value[:] = 7
+    (message,) = read_transcript(tmp_path).transcript.messages
+    assert message.tensors["sum"].eq(1).all()
+    assert message.tensors["count"].item() == 3
+    assert message.records is None
+
+
+KILLED = """
+import os, sys, torch, vflpriv
+with vflpriv.record(sys.argv[1], devices=1, classes=2, records=5, rounds_per_file=int(sys.argv[2])) as wire:
+    for t in range(7):
+        wire.up(t, 0, "embeddings", {"embedding": torch.full((2, 3), float(t))}, [0, 1])
+        if t == 5:
+            os._exit(9)
+        wire.down(t, 0, "embedding-gradient", {"gradient": torch.zeros(2, 3)}, [0, 1])
+"""
+
+
+@pytest.mark.parametrize(("per_file", "kept"), [(1, 5), (2, 4)])
+def test_a_killed_training_leaves_the_rounds_that_were_over(tmp_path, per_file, kept):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run"), str(per_file)], check=False)
+    assert done.returncode == 9
+    recording = read_transcript(tmp_path / "run")
+    assert (recording.rounds, recording.head.finished) == (kept, False)
+    assert len(recording.transcript.messages) == 2 * kept
+
+
+def test_an_error_in_the_training_keeps_whole_rounds_and_goes_on_up(tmp_path):
+    def train():
+        with vflpriv.record(tmp_path, devices=1, classes=2, records=5, rounds_per_file=10) as wire:
+            for t in range(4):
+                wire.up(t, 0, "note", {"x": torch.zeros(1)})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    recording = read_transcript(tmp_path)
+    assert (recording.rounds, recording.head.finished) == (3, False)
+
+
+BAD_CALLS = {
+    "kind": lambda w: w.up(0, 0, "../escape", {"x": [1.0]}),
+    "kind: letters": lambda w: w.up(0, 0, "9lives", {"x": [1.0]}),
+    "device": lambda w: w.up(0, 2, "note", {"x": [1.0]}),
+    "negative": lambda w: w.up(-1, 0, "note", {"x": [1.0]}),
+    "nan": lambda w: w.up(0, 0, "note", {"x": [float("nan")]}),
+    "infinity": lambda w: w.down(0, 0, "note", {"x": torch.tensor([float("inf")])}),
+    "complex": lambda w: w.up(0, 0, "note", {"x": torch.zeros(1, dtype=torch.complex64)}),
+    "no tensor": lambda w: w.up(0, 0, "note", {"x": object()}),
+    "name": lambda w: w.up(0, 0, "note", {"a/b": [1.0]}),
+    "reserved": lambda w: w.up(0, 0, "note", {"records": [1.0]}),
+    "half a round": lambda w: w.up(0.5, 0, "note", {"x": [1.0]}),
+    "whole logits": lambda w: w.up(0, 0, "logits", {"embedding": torch.zeros(1, CLASSES, dtype=torch.int64)}, [0]),
+    "half a label": lambda w: w.labels([0.5] * RECORDS),
+    "twice": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [1, 1]),
+    "id": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [RECORDS]),
+    "float ids": lambda w: w.up(0, 0, "note", {"x": [1.0]}, [0.5]),
+    "classes": lambda w: w.down(0, 0, "logit-gradient", {"gradient": torch.zeros(2, 5)}, [0, 1]),
+    "rows": lambda w: w.down(0, 0, "logit-gradient", {"gradient": torch.zeros(3, CLASSES)}, [0, 1]),
+    "no ids": lambda w: w.down(0, 0, "logit-gradient", {"gradient": torch.zeros(2, CLASSES)}),
+    "tensors": lambda w: w.down(0, 0, "logit-gradient", {"grad": torch.zeros(2, CLASSES)}, [0, 1]),
+    "labels": lambda w: w.labels([0, 1]),
+    "label": lambda w: w.labels([CLASSES] * RECORDS),
+    "accuracy": lambda w: w.accuracy(1.5, tests=3),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_a_wrong_call_is_one_line_and_leaves_nothing(tmp_path, case):
+    wire = RecordingWire(tmp_path, per_file=1, devices=2, classes=CLASSES, records=RECORDS)
+    with pytest.raises(InputError) as caught:
+        BAD_CALLS[case](wire)
+    assert "\n" not in str(caught.value)
+    wire.up(0, 0, "note", {"x": [1.0]})
+    wire.finish()
+    assert len(read_transcript(tmp_path).transcript.messages) == 1
+
+
+def test_a_round_that_is_over_and_a_folder_that_is_taken(tmp_path):
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
+        wire.up(3, 0, "note", {"x": [1.0]})
+        with pytest.raises(InputError, match="3 or later"):
+            wire.up(2, 0, "note", {"x": [1.0]})
+    with (
+        pytest.raises(InputError, match="without a transcript"),
+        vflpriv.record(tmp_path, devices=1, classes=2, records=5),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("change", [{"devices": 0}, {"classes": 1}, {"records": 0}, {"rounds_per_file": 0}])
+def test_sizes_of_a_recording_are_checked(tmp_path, change):
+    sizes = {"devices": 1, "classes": 2, "records": 5} | change
+    with pytest.raises(InputError, match=next(iter(change))), vflpriv.record(tmp_path / "run", **sizes):
+        pass
+
+
+def head(folder, **changes):
+    path = folder / "transcript.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def shard(folder, change, place=0):
+    path = folder / f"round-{place:08d}.safetensors"
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        entries = json.loads(file.metadata()["messages"])
+    change(tensors, entries["messages"])
+    save_file(tensors, path, metadata={"messages": json.dumps(entries)})
+
+
+def edit(name, value):
+    return lambda folder: shard(folder, lambda _, messages: messages[0].__setitem__(name, value))
+
+
+def put(name, value):
+    return lambda folder: shard(folder, lambda tensors, _: tensors.__setitem__(name, value))
+
+
+BAD_FILES = {
+    "version": (lambda f: head(f, schema_version="vflpriv-transcript/9"), "the one version there is"),
+    "no version": (lambda f: (f / "transcript.json").write_text("[]"), "the one version there is"),
+    "no json": (lambda f: (f / "transcript.json").write_text("{"), "valid JSON"),
+    "no head": (lambda f: (f / "transcript.json").unlink(), "a folder with transcript.json"),
+    "field": (lambda f: head(f, surprise=1), "surprise"),
+    "devices": (lambda f: head(f, devices=1), "device"),
+    "huge": (lambda f: head(f, records=10**15), "records"),
+    "rounds": (lambda f: head(f, rounds=2), "as the messages say"),
+    "gap": (lambda f: (f / "round-00000001.safetensors").unlink(), "gap"),
+    "surplus": (lambda f: head(f, files=2), "as many as there are"),
+    "cut": (lambda f: (f / "round-00000001.safetensors").write_bytes(b"\x08\x00"), "whole safetensors"),
+    "kind": (edit("kind", "../../etc"), "kind"),
+    "way": (edit("way", "sideways"), "way"),
+    "far device": (edit("device", 5), "0 to 1"),
+    "missing tensor": (edit("tensors", ["embedding", "other"]), "its messages list"),
+    "stray tensor": (put("9/x", torch.zeros(1)), "its messages list"),
+    "dtype": (put("0/embedding", torch.zeros(4, CLASSES, dtype=torch.int64)), "int64"),
+    "shape": (put("0/embedding", torch.zeros(4, CLASSES + 1)), "classes"),
+    "nan": (put("0/embedding", torch.full((4, CLASSES), float("nan"))), "finite"),
+    "ids": (put("0/records", torch.tensor([0, 1, 2, RECORDS])), f"0 to {RECORDS - 1}"),
+    "ids twice": (put("0/records", torch.tensor([0, 1, 2, 2])), "twice"),
+    "float ids": (put("0/records", torch.zeros(4)), "int64"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_file_that_does_not_fit_is_one_line(tmp_path, case):
+    spoil, complaint = BAD_FILES[case]
+    make(tmp_path / "run")
+    spoil(tmp_path / "run")
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_transcript(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_rounds_out_of_order_are_refused(tmp_path):
+    make(tmp_path / "run")
+    shard(tmp_path / "run", lambda _, messages: [m.__setitem__("round", 0) for m in messages], 2)
+    with pytest.raises(InputError, match="in order"):
+        read_transcript(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("labels", torch.full((RECORDS,), CLASSES), "0 to 2"),
+        ("labels", torch.zeros(RECORDS), "int64"),
+        ("labels", torch.zeros(3, dtype=torch.int64), "shape"),
+        ("worlds", torch.full((4,), 2), "0 to 1"),
+        ("canary_labels", torch.ones(4, 2, dtype=torch.int64), "two different labels"),
+        ("canaries", torch.tensor([0, 0, 1, 2]), "twice"),
+        ("extra", torch.zeros(1), "records and labels"),
+    ],
+)
+def test_answers_that_do_not_fit_are_one_line(tmp_path, name, value, complaint):
+    make(tmp_path / "run")
+    path = tmp_path / "run" / "answers.safetensors"
+    save_file(load_file(path) | {name: value}, path)
+    with pytest.raises(InputError, match=complaint):
+        read_answers(tmp_path / "run", read_transcript(tmp_path / "run").head)
+
+
+def test_coins_that_do_not_fit_the_labels_are_refused(tmp_path):
+    make(tmp_path / "run")
+    path = tmp_path / "run" / "answers.safetensors"
+    held = load_file(path)
+    save_file(held | {"worlds": 1 - held["worlds"]}, path)
+    with pytest.raises(InputError, match="the coins by which"):
+        read_answers(tmp_path / "run", read_transcript(tmp_path / "run").head)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    make(folder)
+    return folder, {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_no_change_of_bytes_escapes_the_reader(whole, data):
+    """A transcript with changed bytes is read, or refused in one line: never a traceback, never half of it."""
+    folder, files = whole
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = bytearray(files[name])
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(content) - 1, 700)))
+        content[place] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content))) :]
+    (folder / name).write_bytes(bytes(content))
+    complaint = ""
+    try:
+        recording = read_transcript(folder)
+        read_answers(folder, recording.head)
+    except InputError as error:
+        complaint = str(error)
+    finally:
+        (folder / name).write_bytes(files[name])
+    assert "\n" not in complaint

@@ -1,0 +1,246 @@
+"""One audit of a recorded training: account from the ledger file, attack the transcript's views, test the claims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflpriv.attempts import Attack, LabelGuess
+from vflpriv.audits.attack_success import draw_auxiliary, label_success
+from vflpriv.audits.coin_guesses import guess_coins
+from vflpriv.audits.one_run import OneRun
+from vflpriv.audits.recorded_noise import RecordedNoise, recorded_noises
+from vflpriv.claims import Claim
+from vflpriv.config import AuditConfig, SystemConfig
+from vflpriv.config_ledger import LedgerConfig
+from vflpriv.data import VerticalData
+from vflpriv.errors import InputError
+from vflpriv.ledger import Ledger
+from vflpriv.recorded_schedule import RecordedSchedule
+from vflpriv.registry import available, find
+from vflpriv.run import Attempt, Audited
+from vflpriv.schedules import Schedule
+from vflpriv.systems import System
+from vflpriv.transcripts import Answers, Recording, read_answers, read_transcript
+from vflpriv.units import Unit
+from vflpriv.views import Adversary, View
+from vflpriv.wire import Message, Wire
+
+__all__ = ["ForeignEngine", "Recorded", "audit_recording"]
+
+_LABELS_PER_CLASS = 4
+_DEVICES_TRIED = 4
+_Guesses = dict[Adversary, dict[str, LabelGuess]]
+
+
+@dataclass(frozen=True)
+class ForeignEngine:
+    """Stands where a system has its engine: it knows a ledger, and cannot train."""
+
+    known: Ledger
+    name: str = "recorded"
+
+    def ledger(self, settings: Any, schedule: Schedule) -> Ledger:
+        del settings, schedule
+        return self.known
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Recorded:
+    """What was found about a recorded training, and in what."""
+
+    audited: Audited
+    recording: Recording
+    noises: tuple[RecordedNoise, ...]
+
+
+def audit_recording(folder: Path, config: LedgerConfig) -> Recorded:
+    """Everything found about a recorded training."""
+    recording = read_transcript(folder)
+    _check_views(config, recording.head.devices)
+    answers = read_answers(folder, recording.head)
+    head, messages = recording.head, recording.transcript.messages
+    shared = frozenset(r.kind for r in config.release if r.shared)
+    recorded = RecordedSchedule.of(
+        messages,
+        records=head.records,
+        devices=head.devices,
+        shared=shared,
+        public=frozenset(config.public),
+        sampled=config.batches.sampled(),
+    )
+    ledger = Ledger(
+        schedule=recorded.schedule,
+        releases=config.releases(recorded, _ways(messages)),
+        label_holders=frozenset(config.label_holders),
+    )
+    system = System(
+        key=config.key,
+        engine=ForeignEngine(ledger),
+        settings=config,
+        data=_data(recording, answers),
+        schedule=recorded.schedule,
+        seed=config.seed,
+        torch_device=torch.device("cpu"),
+    )
+    noises = tuple(recorded_noises(ledger, messages, shared=shared, confidence=config.confidence))
+    claims = tuple(c.claim({}) for c in config.claim)
+    about_attacks = tuple(c.claim(head.classes) for c in config.attack_claim)
+    views = _views(recording, [*(c.adversary for c in claims), *(c.adversary for c in about_attacks)])
+    attempts, guesses = _attack(views, config, answers)
+    wire = Wire()
+    for message in messages:
+        wire.send(message)
+    audited = Audited(
+        system=system,
+        config=SystemConfig(
+            key=config.key, title=config.title or head.name, engine={"name": "recorded"}, audit=AuditConfig(trials=0)
+        ),
+        claims=claims,
+        success_claims=about_attacks,
+        one_run=_measure(claims, guesses, answers, head.devices),
+        attempts=attempts,
+        traffic=wire.traffic,
+        skipped=_not_tested(recording, config, answers, recorded),
+        broken=tuple(noise.sentence for noise in noises if not noise.holds),
+    )
+    return Recorded(audited=audited, recording=recording, noises=noises)
+
+
+def _ways(messages: Sequence[Message]) -> Mapping[str, frozenset[str]]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for m in messages:
+        found[m.kind].add("down" if m.sender.is_server else "up")
+    return {kind: frozenset(ways) for kind, ways in found.items()}
+
+
+def _data(recording: Recording, answers: Answers | None) -> VerticalData:
+    """What reports say of the data; there are no features in a transcript."""
+    head = recording.head
+    nothing = tuple(torch.empty(head.records, 0) for _ in range(head.devices))
+    return VerticalData(
+        name=head.name,
+        classes=head.classes,
+        blocks=nothing,
+        labels=torch.full((head.records,), -1) if answers is None else answers.labels,
+        test_blocks=(),
+        test_labels=torch.empty(head.tests, dtype=torch.int64),
+    )
+
+
+def _views(recording: Recording, asked: Sequence[Adversary]) -> list[View]:
+    """Those of claims (of "any device", the first few), one device, all of them, and an eavesdropper."""
+    head = recording.head
+    usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
+    each = [one for a in asked for one in a.each(head.devices)[:_DEVICES_TRIED]]
+    whole, devices, classes = recording.transcript, head.devices, head.classes
+    return [View.of(whole, a, devices=devices, classes=classes) for a in dict.fromkeys((*each, *usual))]
+
+
+def _attack(
+    views: Sequence[View], config: LedgerConfig, answers: Answers | None
+) -> tuple[tuple[Attempt, ...], _Guesses]:
+    """Every attack through every view, and what it guessed."""
+    named = {*(config.attacks or ()), *(c.attack for c in config.attack_claim)}
+    asked = {name: find("attack", name) for name in sorted(named)}
+    for name, attack in asked.items():
+        if attack.target != "labels":
+            raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
+    usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
+    attacks: list[Attack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
+    attempts, guesses = [], _Guesses()
+    for attack in attacks:
+        for view in views:
+            attempt, guess = _attempt(attack, view, config, answers)
+            attempts.append(attempt)
+            if guess is not None:
+                guesses.setdefault(view.adversary, {})[attack.name] = guess
+    return tuple(attempts), guesses
+
+
+def _attempt(
+    attack: Attack, view: View, config: LedgerConfig, answers: Answers | None
+) -> tuple[Attempt, LabelGuess | None]:
+    words: dict[str, Any] = {"attack": attack.name, "target": attack.target, "adversary": view.adversary}
+    refusal = attack.refusal(view)
+    if refusal is None and answers is None:
+        refusal = "needs recorded labels to be scored by: call wire.labels(...) while recording"
+    if refusal is None and attack.conduct is not None and attack.conduct.gain:
+        refusal = "needs a device that scales its steps up; the recorded ones are taken to be honest"
+    if refusal is not None or answers is None:
+        return Attempt(**words, success=None, refusal=refusal), None
+    told = answers.labels.clone()
+    if answers.canaries is not None:
+        told[list(answers.canaries.records)] = -1  # nobody is told a coin
+    per_class = _LABELS_PER_CLASS if attack.auxiliary else 0
+    auxiliary = draw_auxiliary(told, view.classes, per_class=per_class, seed=config.seed)
+    try:
+        guess = attack.run(view, auxiliary)
+        blind = attack.blind(view.silent(), auxiliary)
+    except (RuntimeError, KeyError, IndexError, ValueError) as error:
+        why = " ".join(f"cannot read this recording: {type(error).__name__}, {error}".split())
+        return Attempt(**words, success=None, refusal=why), None
+    scored = _scored(guess, answers.labels, auxiliary.records)
+    if not len(scored.records):
+        return Attempt(**words, success=None, refusal="guesses about no record whose label was recorded"), None
+    success = label_success(scored, answers.labels, confidence=config.confidence, auxiliary=auxiliary, blind=blind)
+    return Attempt(**words, success=success, refusal=None), guess
+
+
+def _scored(guess: LabelGuess, truth: Tensor, told: Tensor) -> LabelGuess:
+    """The guesses about records whose label is known, and was not told."""
+    known = (truth[guess.records] >= 0) & ~torch.isin(guess.records, told)
+    return LabelGuess(guess.records[known], guess.labels[:, known])
+
+
+def _measure(claims: Sequence[Claim], guesses: _Guesses, answers: Answers | None, devices: int) -> dict[str, OneRun]:
+    """A test of each claim about labels by the canaries' coins, where there are any."""
+    if answers is None or answers.canaries is None:
+        return {}
+    found = {}
+    for claim in claims:
+        views = {a: guesses[a] for a in claim.adversary.each(devices) if a in guesses}
+        once = guess_coins(answers.canaries, views) if views and claim.unit.implies(Unit.LABEL) else None
+        if once is not None:
+            found[claim.key] = once
+    return found
+
+
+def _not_tested(
+    recording: Recording, config: LedgerConfig, answers: Answers | None, recorded: RecordedSchedule
+) -> tuple[str, ...]:
+    listed = {r.kind: r for r in config.release}
+    lines = [
+        "noise, sensitivities and state are taken at the ledger's word; vflpriv.testing has checks for mechanisms",
+        "trials in two worlds: they train the system again and again, and a transcript is of one training; "
+        "an engine of your own (entry point vflpriv.engines) or vflpriv.testing.assert_training_epsilon adds them",
+    ]
+    if answers is None or answers.canaries is None:
+        lines.append("ε from below: no canaries were recorded; vflpriv.plant(...) and wire.labels(...) add them")
+    if not recording.head.finished:
+        lines.append(f"rounds after {recording.rounds}: the recording was cut off")
+    if recorded.note:
+        lines.append(recorded.note)
+    lines += [
+        f"{kind}: recorded, but not in the ledger; counted as an exact release of everything"
+        for kind in recorded.kinds
+        if kind not in listed and kind not in config.public
+    ]
+    lines += [f"{kind}: in the ledger, but never recorded" for kind in listed if kind not in recorded.kinds]
+    return tuple(lines)
+
+
+def _check_views(config: LedgerConfig, devices: int) -> None:
+    """Whether claims speak of devices that there are."""
+    for place, c in enumerate((*config.claim, *config.attack_claim)):
+        try:
+            for one in Adversary.parse(c.view).each(devices):
+                one.members(devices)
+        except InputError as error:
+            raise InputError(f"ledger.claim.{place}.view", error.value, error.expected) from error
