@@ -19,7 +19,7 @@ from vflpriv.cli import main
 from vflpriv.config import AuditConfig, Config, DataConfig
 from vflpriv.registry import find
 
-__all__ = ["call", "configs", "is_tiny", "to_toml"]
+__all__ = ["call", "configs", "is_tiny", "mutated", "to_toml"]
 
 _BASES = [
     TINY,
@@ -121,6 +121,12 @@ def configs(draw: st.DrawFn) -> str:
     if kind < 14:
         draw(_odd_settings(tree))
         return to_toml(tree)
+    return to_toml(draw(mutated(tree)))
+
+
+@st.composite
+def mutated(draw: st.DrawFn, tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with a few branches replaced, dropped or added."""
     for _ in range(draw(st.integers(1, 3))):
         paths = list(_paths(tree))
         if not paths:
@@ -136,7 +142,7 @@ def configs(draw: st.DrawFn) -> str:
             parent[draw(st.sampled_from(_NAMES))] = draw(_VALUES)
         else:
             parent[path[-1]] = draw(_VALUES)
-    return to_toml(tree)
+    return tree
 
 
 @st.composite
