@@ -28,8 +28,8 @@ $(VENV)/.dev: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@
 
-audit: $(VENV)/.test  ## the default audit, on data that ships with the packages; OUT=folder
-	@code=0; $(BIN)/vflpriv audit --out '$(OUT)' || code=$$?; \
+audit: $(VENV)/.test  ## the default audit, on data that ships with the packages; OUT=folder, AUDIT_FLAGS='--quiet …'
+	@code=0; $(BIN)/vflpriv audit --out '$(OUT)' $(AUDIT_FLAGS) || code=$$?; \
 	case $$code in 0|1) echo "Report: $(OUT)/" ;; esac; \
 	case $$code in \
 	  0) ;; \

@@ -15,6 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vflpriv.files import atomically
+
 __all__ = ["TrialStore", "one_thread", "side_by_side"]
 
 S = TypeVar("S")
@@ -43,9 +45,8 @@ class TrialStore:
         if path is None:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        save_file({name: t.contiguous().to(torch.float32).cpu() for name, t in shard.items()}, temporary)
-        temporary.replace(path)
+        with atomically(path) as temporary:
+            save_file({name: t.contiguous().to(torch.float32).cpu() for name, t in shard.items()}, temporary)
 
     def _path(self, key: str) -> Path | None:
         if self.folder is None:

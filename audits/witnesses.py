@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.errors import InputError
+from vflpriv.files import atomically, write_atomically
 from vflpriv.training._clips import ClientClip, EmbeddingClip
 from vflpriv.training._mechanisms import Mechanism, NoNoise, ScalarMean, VectorMean
 from vflpriv.units import Unit
@@ -49,7 +50,8 @@ def save_witnesses(
         mechanism = mechanisms[finding.mechanism]
         path = folder / f"{system}-{finding.mechanism}-{finding.unit}{_SUFFIX}"
         pair = {"values": finding.values.contiguous(), "neighbour": finding.neighbour.contiguous()}
-        save_file(pair, path.with_suffix(".safetensors"))
+        with atomically(path.with_suffix(".safetensors")) as temporary:
+            save_file(pair, temporary)
         words = {
             "mechanism": type(mechanism).__name__,
             "settings": dataclasses.asdict(mechanism),
@@ -58,7 +60,7 @@ def save_witnesses(
             "observed": finding.observed,
             "witness": finding.witness,
         }
-        path.write_text(json.dumps(words, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        write_atomically(path, json.dumps(words, indent=2, ensure_ascii=False, default=str) + "\n")
         written[id(finding)] = path
     return written
 

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("accountants", "attacks", "audits", "training")
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
-SURFACE = ("config*", "cli", "command*", "run*", "report*", "render*", "plots", "fetch", "testing*", "__main__")
+SURFACE = ("config*", "cli*", "command*", "run*", "report*", "render*", "plots", "fetch", "testing*", "__main__")
 MAY_IMPORT = {
     "kernel": {"kernel"},
     "accountants": {"kernel", "accountants"},

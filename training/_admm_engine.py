@@ -45,7 +45,7 @@ class AdmmSettings(UplinkSettings):
     server_momentum: float | None = Field(0.0, ge=0, lt=1, description="momentum of the server's heads")
     weight_decay: float = Field(0.001, ge=0, description="β, with the regulariser ½‖w‖² on every parameter")
     penalty: float = Field(1.0, ge=0.01, description="ρ, the weight of the quadratic penalty")
-    local_steps: int = Field(20, ge=1, description="τ, a device's SGD steps in a round")
+    local_steps: int = Field(20, ge=1, le=100_000, description="τ, a device's SGD steps in a round")
 
     @property
     def emptied(self) -> Emptied:

@@ -282,6 +282,17 @@ class Engine(ABC):
             conduct=self.conducts[m].name if m in self.conducts else "honest",
         )
 
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        """What the server has trained, (R, …) each; nothing where it has no model."""
+        found: Mapping[str, Tensor] = getattr(self, "top_parameters", {})
+        return found
+
+    def trained(self, replica: int = 0) -> dict[str, Tensor]:
+        """All parameters of one replica, by party and name."""
+        own = enumerate(self.bank.parameters)
+        devices = {f"device.{m}.{name}": value[replica] for m, named in own for name, value in named.items()}
+        return devices | {f"server.{name}": value[replica] for name, value in self.server_parameters().items()}
+
     def canary_position(self, round_: int) -> int | None:
         """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
         if not isinstance(self.canary, Canary):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -12,6 +12,9 @@ from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels
 __all__ = ["EngineSettings", "LabelTargets", "TopSettings"]
 
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
+LARGEST = 1e30
+Width = Annotated[int, Field(ge=1, le=100_000)]
+"""Of a layer; a wider one is a slip, and would fill the memory before it is seen."""
 
 
 class EngineSettings(BaseModel):
@@ -19,7 +22,9 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rounds: int = Field(ge=1, description="communication rounds T; asynchronous engines count every device's")
+    rounds: int = Field(
+        ge=1, le=10_000_000, description="communication rounds T; asynchronous engines count every device's"
+    )
     batch_size: int = Field(ge=1, description="records in a round, B")
     schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
     bottom: Literal[
@@ -36,16 +41,16 @@ class EngineSettings(BaseModel):
         "mlp",
         description="the devices' models; convolutions need blocks that are images, lstm and transformers token ids",
     )
-    hidden: tuple[int, ...] = Field((), description="widths of the bottom models' hidden layers")
-    embedding: int = Field(
-        16, ge=1, description="width of a device's embedding; resnet18-stem and transformer-embedding have their own"
+    hidden: tuple[Width, ...] = Field((), description="widths of the bottom models' hidden layers")
+    embedding: Width = Field(
+        16, description="width of a device's embedding; resnet18-stem and transformer-embedding have their own"
     )
     encoder: str | None = Field(
         None, description="folder with the config.json and model.safetensors of the transformer that parts are taken of"
     )
     encoder_layers: int = Field(0, ge=0, description="layers of the transformer behind its embedding layer, at devices")
     encoder_frozen: bool = Field(False, description="whether the transformer's own weights stay as they are")
-    top_hidden: tuple[int, ...] = Field((), description="widths of the top model's hidden layers")
+    top_hidden: tuple[Width, ...] = Field((), description="widths of the top model's hidden layers")
     device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
     server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
@@ -62,6 +67,13 @@ class EngineSettings(BaseModel):
         "posterior with the model's prediction as prior (ALIBI's own, for large data); if not given posterior for "
         "alibi and likeliest for rr",
     )
+
+    @field_validator("*")
+    @classmethod
+    def _in_single_precision(cls, value: object) -> object:
+        if isinstance(value, float) and abs(value) > LARGEST:
+            raise ValueError(f"a number <= {LARGEST:g}: models are trained in single precision")
+        return value
 
     @field_validator("label_targets")
     @classmethod

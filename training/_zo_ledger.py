@@ -58,7 +58,7 @@ class ZooSettings(AsyncSettings, SynZooSettings):
 class CzofoSettings(AsyncSettings, SynZooSettings):
     """Settings of VFL-CZOFO; n = 5 is that of the DPZV paper."""
 
-    perturbations: int = Field(5, ge=1, description="n, perturbed embeddings a record and round")
+    perturbations: int = Field(5, ge=1, le=100_000, description="n, perturbed embeddings a record and round")
 
 
 def no_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:

@@ -19,7 +19,9 @@ __all__ = ["FedBcd", "FedBcdSettings"]
 class FedBcdSettings(GradientSettings):
     """Settings of FedBCD."""
 
-    local_steps: int = Field(5, ge=1, description="τ, steps of a device with the same gradient of its outputs")
+    local_steps: int = Field(
+        5, ge=1, le=100_000, description="τ, steps of a device with the same gradient of its outputs"
+    )
 
 
 @register("engine")

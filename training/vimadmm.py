@@ -59,6 +59,10 @@ class Vimadmm(AdmmEngine):
         self._velocity: dict[str, Tensor] = {}
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        split = {name: self._split(value) for name, value in self.heads.items()}
+        return {f"head.{m}.{name}": value[m] for name, value in split.items() for m in range(self.data.devices)}
+
     def shares(self, received: Sequence[Tensor]) -> Tensor:
         return self._split(self.head.apply(self.heads, torch.cat(list(received))))
 

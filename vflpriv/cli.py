@@ -8,7 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from vflpriv import __version__
+from vflpriv import __version__, cli_reports
+from vflpriv.cli_reports import BaselineOption, JunitOption, SarifOption, SummaryOption, ToleranceOption
 from vflpriv.errors import InputError, VflprivError
 
 __all__ = ["app", "main"]
@@ -24,6 +25,8 @@ data_app = typer.Typer(help="List data sets, or fetch one into the data folder."
 app.add_typer(data_app, name="data")
 
 Formats = ("json", "html", "md")
+_INTERRUPTED = 130
+_STOPPED = "stopped; finished trials are kept, run the same command to go on"
 
 
 def _version(value: bool) -> None:
@@ -63,6 +66,11 @@ def audit(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")
     ] = False,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     transcript: Annotated[
         Path | None, typer.Option(help="Audit this recorded training, with --ledger, in place of a configuration.")
@@ -72,12 +80,15 @@ def audit(
     ] = None,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
+    from vflpriv.command_ci import CiOptions
+
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
     if transcript is not None or ledger is not None:
         given = {
             "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
             "--accountant": accountant, "--data": data, "--only": only, "--set": set_,
         }  # fmt: skip
-        raise typer.Exit(_recorded(transcript, ledger, given, out=out, formats=_formats(format_)))
+        raise typer.Exit(_recorded(transcript, ledger, given, out=out, formats=_formats(format_), ci=ci))
     from vflpriv.command_audit import run_audit
 
     flags: dict[str, Any] = {
@@ -98,8 +109,16 @@ def audit(
         formats=_formats(format_),
         fresh=fresh,
         quiet=quiet,
+        ci=ci,
     )
     raise typer.Exit(code)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def papers(context: typer.Context) -> None:
+    """Audit what is published: the same as `audit papers`, with the options of audit."""
+    code = app(["audit", "papers", *context.args], prog_name="vflpriv", standalone_mode=False)
+    raise typer.Exit(code or 0)
 
 
 @app.command()
@@ -141,11 +160,43 @@ def attack(
 def report(
     path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    config: Annotated[Path | None, typer.Option(help="The audited file, for the lines SARIF points to.")] = None,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
 ) -> None:
     """Render an existing report.json again, and print it."""
     from vflpriv.command_audit import rerender
+    from vflpriv.command_ci import CiOptions
 
-    raise typer.Exit(rerender(path, formats=_formats(format_)))
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
+    raise typer.Exit(rerender(path, formats=_formats(format_), config=config, ci=ci))
+
+
+app.command()(cli_reports.compare)
+app.command()(cli_reports.schema)
+
+
+@app.command()
+def train(
+    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Folder for the models (safetensors) and train.json.")] = None,
+    seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Train only the systems with these keys.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field of the configuration.")] = None,
+    format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Train every system of a configuration once: accuracy, traffic, staleness, and the models if asked for."""
+    from vflpriv.command_train import run_train
+
+    flags = {"seed": _plain(seed), "device": device}
+    overrides = {key: value for key, value in flags.items() if value is not None}
+    overrides |= dict(_assignment(text) for text in set_ or [])
+    run_train(config, overrides=overrides, only=tuple(only or ()), save=save, format_=format_, quiet=quiet)
 
 
 @app.command()
@@ -160,12 +211,19 @@ def replay(
 
 @app.command()
 def validate(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[list[Path] | None, typer.Argument(help="TOML files; the embedded audit if not given.")] = None,
 ) -> None:
-    """Check a configuration without training anything."""
+    """Check configurations without training anything."""
     from vflpriv.command_audit import check
 
-    check(config)
+    paths: list[Path | None] = [*config] if config else [None]
+    for path in paths:
+        try:
+            check(path)
+        except InputError as error:
+            if len(paths) == 1:
+                raise
+            raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
 
 @app.command()
@@ -264,7 +322,7 @@ def data_fetch(
 
 
 def _recorded(
-    transcript: Path | None, ledger: Path | None, given: dict[str, Any], *, out: Path, formats: tuple[str, ...]
+    transcript: Path | None, ledger: Path | None, given: dict[str, Any], *, out: Path, formats: tuple[str, ...], ci: Any
 ) -> int:
     """Audit a recorded training; what a configuration would say is in its ledger file."""
     for name, value in (("--transcript", transcript), ("--ledger", ledger)):
@@ -277,7 +335,7 @@ def _recorded(
 
     assert transcript is not None
     assert ledger is not None
-    return run_recorded(transcript, ledger, out=out, formats=formats)
+    return run_recorded(transcript, ledger, out=out, formats=formats, ci=ci)
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -305,21 +363,28 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Run the command line: bad input is one line and exit code 2, never a traceback."""
+    """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(prog_name="vflpriv", standalone_mode=False)
+        _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
     except VflprivError as error:
         _stop(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _stop("stopped; finished trials are kept, run the same command to go on", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        _stop(_STOPPED, _INTERRUPTED)
     except Exception as error:
         # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
         say = getattr(error, "format_message", None)
-        if say is None:
-            raise
-        _stop(" ".join(say().split()), 2)
+        if say is not None:
+            _stop(" ".join(say().split()), 2)  # empty after a help page, which was the answer
+        if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+            _stop("not enough memory for this: smaller models, batches or data are needed", 2)
+        import traceback
+
+        traceback.print_exc()
+        raise SystemExit(4) from error
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    typer.echo(f"vflpriv: {message}", err=True)
+    if message:
+        typer.echo(f"vflpriv: {message}", err=True)
     sys.exit(code)

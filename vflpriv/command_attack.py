@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from vflpriv import __version__
-from vflpriv.command_audit import Task, progress_bar, writable
+from vflpriv.command_audit import Task, progress_bar
+from vflpriv.command_ci import append_summary, writable
 from vflpriv.config import Config, load_config
 from vflpriv.errors import InputError
-from vflpriv.report import write_atomically
+from vflpriv.files import write_atomically
 from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
 
 __all__ = ["run_attacks"]
@@ -42,6 +43,9 @@ def run_attacks(
     report = _attack(config, only or keys, limits, quiet)
     written = _write(report, out, formats)
     _show(report, written)
+    from vflpriv.render_attacks import attacks_markdown
+
+    append_summary(lambda room: attacks_markdown(report, limit=room))
     return report.exit_code
 
 

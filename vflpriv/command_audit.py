@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from vflpriv.command_ci import CiOptions, Gate, report_at, writable
 from vflpriv.config import Config, load_config
 from vflpriv.errors import InputError
-from vflpriv.report import Report, read_report, write_atomically
+from vflpriv.files import write_atomically
+from vflpriv.report import Report
 
-__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "show", "writable", "write_report"]
+__all__ = ["Task", "check", "progress_bar", "rerender", "run_audit", "show", "write_report"]
 
 _TRIALS = "trials"
 
@@ -32,24 +33,28 @@ def run_audit(
     formats: Sequence[str],
     fresh: bool,
     quiet: bool,
+    ci: CiOptions,
 ) -> int:
-    """Audit, write the report, print it; the exit code is the report's."""
+    """Audit, write the report, print it; the exit code is the report's, or 1 if it is worse than a baseline."""
     config = _selected(load_config(path, overrides), only, trials)
+    gate = Gate(ci)
     writable(out)
     if fresh:
         shutil.rmtree(out / _TRIALS, ignore_errors=True)
     report = _audit(config, out / _TRIALS, _command(path, overrides, trials), quiet)
     written = write_report(report, out, formats)
     show(report, written)
-    return report.exit_code
+    return gate.publish(report, path if path is not None and path.is_file() else None, Console())
 
 
-def rerender(path: Path, *, formats: Sequence[str]) -> int:
+def rerender(path: Path, *, formats: Sequence[str], config: Path | None, ci: CiOptions) -> int:
     """Render an existing report again."""
-    source = path / "report.json" if path.is_dir() else path
-    report = read_report(source)
-    show(report, write_report(report, source.parent, [f for f in formats if f != "json"]))
-    return report.exit_code
+    gate, report = Gate(ci), report_at(path)
+    folder = path if path.is_dir() else path.parent
+    if config is not None and not config.is_file():
+        raise InputError("--config", str(config), "a readable TOML file")
+    show(report, write_report(report, folder, [f for f in formats if f != "json"]))
+    return gate.publish(report, config, Console())
 
 
 def check(path: Path | None) -> None:
@@ -92,16 +97,6 @@ def _selected(config: Config, only: Sequence[str], trials: object) -> Config:
             for s in systems
         )
     return config.model_copy(update={"system": systems})
-
-
-def writable(out: Path) -> None:
-    """Fail before the work, not after it."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise InputError("--out", str(out), f"a folder that can be written to ({error.strerror})") from error
 
 
 def _command(path: Path | None, overrides: Mapping[str, Any], trials: object) -> str:

@@ -7,7 +7,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from vflpriv.command_audit import show, writable, write_report
+from rich.console import Console
+
+from vflpriv.command_audit import show, write_report
+from vflpriv.command_ci import CiOptions, Gate, writable
 from vflpriv.config import Config, DataConfig
 from vflpriv.config_ledger import LedgerConfig, load_ledger
 from vflpriv.report import Report
@@ -17,14 +20,14 @@ from vflpriv.verdicts import Word
 __all__ = ["run_recorded"]
 
 
-def run_recorded(transcript: Path, ledger: Path, *, out: Path, formats: Sequence[str]) -> int:
-    """Audit a recorded training, write the report, print it; the exit code is the report's."""
-    config = load_ledger(ledger)
+def run_recorded(transcript: Path, ledger: Path, *, out: Path, formats: Sequence[str], ci: CiOptions) -> int:
+    """Audit a recorded training, write the report, print it; the exit code is the report's, or 1 if it got worse."""
+    config, gate = load_ledger(ledger), Gate(ci)
     writable(out)
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
     report = _audit(transcript, config, command)
     show(report, write_report(report, out, formats))
-    return report.exit_code
+    return gate.publish(report, ledger, Console())
 
 
 def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:

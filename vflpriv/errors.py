@@ -22,10 +22,18 @@ class InputError(VflprivError, ValueError):
 
     def __init__(self, field: str, value: object, expected: str) -> None:
         self.field, self.value, self.expected = field, value, expected
-        super().__init__(f"{field} = {_short(value)}: expected {expected}")
+        super().__init__(_line(f"{_cut(field, 200)} = {_short(value)}: expected {_cut(expected, 400)}"))
 
 
 def _short(value: object) -> str:
-    """One line; of anything but text, which may be a path, at most 80 characters."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 or isinstance(value, str) else f"{text[:76]} ..."
+    """At most 80 characters of anything but text, which may be a path."""
+    return _cut(" ".join(repr(value).split()), 250 if isinstance(value, str) else 80)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 4]} ..."
+
+
+def _line(text: str) -> str:
+    """One line that steers no terminal: names come from files, too."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

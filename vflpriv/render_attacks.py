@@ -18,7 +18,7 @@ from vflpriv.render_features import (
     with_features,
 )
 from vflpriv.render_html import environment
-from vflpriv.render_markdown import escape, table
+from vflpriv.render_markdown import LIMIT, escape, table, within
 from vflpriv.render_terminal import Writer
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
 
@@ -78,9 +78,9 @@ def _short(attack: str) -> str:
     return attack.removeprefix("label_").replace("_", "/")
 
 
-def attacks_markdown(report: AttackReport) -> str:
+def attacks_markdown(report: AttackReport, *, limit: int = LIMIT) -> str:
     """For a pull request: the matrix, every number behind it, and the reasons."""
-    return "\n\n".join(_blocks(report)) + "\n"
+    return within(_blocks(report), limit, whole="attacks.json")
 
 
 def _blocks(report: AttackReport) -> Iterator[str]:

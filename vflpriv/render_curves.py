@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vflpriv import formatting as f
+from vflpriv.files import write_atomically
 from vflpriv.plots import _COLOURS, _STYLE
-from vflpriv.report import write_atomically
 from vflpriv.report_account import Curves
 from vflpriv.tradeoff import curve
 
@@ -44,7 +44,7 @@ def write_curves(curves: Curves, folder: Path) -> list[Path]:
     text = json.dumps(json.loads(curves.model_dump_json()), indent=2, ensure_ascii=False)
     write_atomically(whole, f"{text}\n")
     picture = folder / f"{curves.name}.png"
-    picture.write_bytes(curves_png(curves))
+    write_atomically(picture, curves_png(curves))
     return [*written, whole, picture]
 
 

@@ -10,7 +10,7 @@ from vflpriv.render_shared import banner, measured_mu, one_run_sentence, why_inf
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.verdicts import Word
 
-__all__ = ["LIMIT", "escape", "render_markdown", "table"]
+__all__ = ["LIMIT", "claims_table", "escape", "render_markdown", "success_claims_table", "table", "within"]
 
 LIMIT = 1_000_000
 """Bytes. GitHub drops a step summary above 1 MiB."""
@@ -22,7 +22,7 @@ _LONGEST_CELL = 400
 
 def render_markdown(report: Report) -> str:
     """Headline, claims, then the evidence of each system; cut at a line, and saying so, where it would be too long."""
-    return _within(_blocks(report), LIMIT)
+    return within(_blocks(report), LIMIT)
 
 
 def escape(text: object) -> str:
@@ -40,12 +40,10 @@ def escape(text: object) -> str:
 def _blocks(report: Report) -> Iterator[str]:
     yield f"# {banner(report)}"
     yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
-    claims = [(system, claim) for system in report.systems for claim in system.claims]
-    if claims:
-        yield _claims(claims)
-    about_attacks = [(system, claim) for system in report.systems for claim in system.success_claims]
-    if about_attacks:
-        yield _success_claims(about_attacks)
+    if any(system.claims for system in report.systems):
+        yield claims_table(report)
+    if any(system.success_claims for system in report.systems):
+        yield success_claims_table(report)
     for system in report.systems:
         yield from _system(system)
     if report.not_tested:
@@ -58,10 +56,12 @@ def _blocks(report: Report) -> Iterator[str]:
     yield f"<sub>vflpriv {escape(report.tool_version)}, {escape(report.schema_version)}</sub>"
 
 
-def _claims(claims: Sequence[tuple[SystemRow, ClaimRow]]) -> str:
+def claims_table(report: Report) -> str:
+    """Every claim with an ε, and its three numbers."""
     header = ["Verdict", "System", "Claim", "Seen by", "Unit", "Claimed ε (δ)", "ε ≤, paper’s reading"]
     header += ["ε ≤, rigorous", "Measured μ ≥", "Claimed μ"]
-    return table(header, ":::::-----", (_claim(system, claim) for system, claim in claims))
+    rows = (_claim(system, claim) for system in report.systems for claim in system.claims)
+    return table(header, ":::::-----", rows)
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
@@ -80,7 +80,8 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
     )
 
 
-def _success_claims(claims: Sequence[tuple[SystemRow, SuccessClaimRow]]) -> str:
+def success_claims_table(report: Report) -> str:
+    """Every claim about an attack, and what was measured of it."""
     header = ("Verdict", "System", "Claim about an attack", "Seen by", "Attack", "Claimed ≤", "Measured", "Interval")
     rows = (
         (
@@ -93,7 +94,8 @@ def _success_claims(claims: Sequence[tuple[SystemRow, SuccessClaimRow]]) -> str:
             f.percent(claim.success) if claim.success is not None else "not measured",
             f.interval(claim.low, claim.high),
         )
-        for system, claim in claims
+        for system in report.systems
+        for claim in system.success_claims
     )
     return table(header, ":::::---", rows)
 
@@ -214,9 +216,9 @@ def table(header: Sequence[str], aligned: str, rows: Iterable[Sequence[str]]) ->
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
 
 
-def _within(blocks: Iterable[str], limit: int) -> str:
+def within(blocks: Iterable[str], limit: int, *, whole: str = "report.json") -> str:
     """Blocks with an empty line between them. Where one does not fit, a table keeps the rows that do, and all ends."""
-    last = "**Cut here**: the report is longer than a step summary may be. `report.json` has all of it.\n"
+    last = f"**Cut here**: the report is longer than a step summary may be. `{whole}` has all of it.\n"
     kept: list[str] = []
     room = limit - len(last.encode())
     for block in blocks:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from vflpriv.errors import InputError
+from vflpriv.files import write_atomically
 from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
 from vflpriv.verdicts import Word
 
@@ -260,10 +260,3 @@ def read_report(path: Path) -> Report:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"
         raise InputError(f"report {path.name}: {where}", first.get("input"), first["msg"]) from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -64,6 +64,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     high = 1.0
     while delta_of(high, epsilon) < delta and high < _MU_MAX:
         high *= 2
+    if delta_of(high, epsilon) < delta:
+        return high  # beyond what can be told apart from no privacy: less than the largest, on the safe side
     return float(brentq(lambda m: delta_of(m, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
 
 

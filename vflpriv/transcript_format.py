@@ -7,7 +7,6 @@ which attacks are scored. Nothing in it is ever unpickled.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from vflpriv.errors import InputError
+from vflpriv.files import atomically
 
 __all__ = [
     "ANSWERS",
@@ -124,6 +124,5 @@ def check_shapes(kind: str, shapes: Mapping[str, Sequence[int]], batch: int | No
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    write(temporary)
-    temporary.replace(path)
+    with atomically(path) as temporary:
+        write(temporary)

@@ -154,16 +154,16 @@ def test_text_where_a_number_belongs_is_a_usage_error(monkeypatch, capsys):
     assert error == "vflpriv: seed = 'many': expected a whole number\n"
 
 
-def test_a_bug_is_not_hidden(monkeypatch):
+def test_a_bug_is_not_hidden_and_not_taken_for_a_verdict(monkeypatch, capsys):
     import vflpriv.command_lists
 
     def broken(kind: str) -> None:
         raise ZeroDivisionError(kind)
 
     monkeypatch.setattr(vflpriv.command_lists, "print_registered", broken)
-    monkeypatch.setattr(sys, "argv", ["vflpriv", "engines"])
-    with pytest.raises(ZeroDivisionError):
-        main()
+    code, _, error = run(monkeypatch, capsys, "engines")
+    assert code == 4
+    assert "ZeroDivisionError: engine" in error
 
 
 def test_a_damaged_report_is_refused(monkeypatch, capsys, tmp_path):

@@ -1,0 +1,8 @@
+"""`python -m vflpriv` is `vflpriv`."""
+
+from vflpriv.cli import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Files that are whole or absent: written beside their place, then moved into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["atomically", "write_atomically"]
+
+
+@contextmanager
+def atomically(path: Path) -> Iterator[Path]:
+    """A temporary file that takes the place of `path` when the block ends well, and is gone when it does not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    with atomically(path) as temporary:
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
