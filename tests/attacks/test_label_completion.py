@@ -6,16 +6,13 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv import datasets
 from vflpriv.attacks import _mixmatch
 from vflpriv.attacks._mixmatch import Bottom, Completion, _Completed, _share, complete
 from vflpriv.attacks.label_completion_active import LabelCompletionActive
 from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
 from vflpriv.attempts import Auxiliary
 from vflpriv.audits.attack_success import draw_auxiliary, score
-from vflpriv.audits.attack_trials import AttackTrials
 from vflpriv.data import VerticalData
-from vflpriv.views import Adversary
 from vflpriv.wire import Wire
 
 SHORT = Completion(epochs=1, iterations=5)
@@ -114,19 +111,6 @@ def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
     attack = LabelCompletionPassive()
     found = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
     assert found.success > found.blind + 0.1
-
-
-@pytest.mark.slow
-def test_a_greedy_device_learns_at_least_as_much_as_an_honest_one(monkeypatch):
-    monkeypatch.setattr(LabelCompletionPassive, "completion", Completion(epochs=1, iterations=500))
-    data = datasets.load("digits", devices=2)
-    system = make_system("split-concat", data=data, rounds=690, top_hidden=(16,), **TRAINING)
-    trials = AttackTrials(system=system, seeds=5, labels_per_class=4, confidence=0.95)
-    passive, active = trials.run(
-        [LabelCompletionPassive(), LabelCompletionActive()], [Adversary.parse("device(0)")]
-    ).tried
-    assert passive.leakage.low > 0
-    assert active.leakage.success >= passive.leakage.success
 
 
 def _held(engine, labels, m: int) -> float:
