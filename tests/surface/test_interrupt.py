@@ -27,12 +27,19 @@ embedding = 3
 server_update = "joint"
 noise = "calibrated"
 [audit]
-trials = 6000
+trials = 60000
 canaries = ["worst-case"]
 attacks = []
 sensitivity = false
 noise = false
 state = false
+"""
+
+# `python -m vflpriv`, listening to the signal even if this process runs in the background, where children ignore it.
+LISTENING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("vflpriv", run_name="__main__")
 """
 
 
@@ -51,7 +58,7 @@ def test_an_interrupted_audit_goes_on_where_it_stopped(monkeypatch, capsys, tmp_
     out = tmp_path / "report"
     arguments = ["audit", config, "--out", str(out), "-q", "--format", "json"]
     program = subprocess.Popen(
-        [sys.executable, "-m", "vflpriv", *arguments],
+        [sys.executable, "-c", LISTENING, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
