@@ -5,15 +5,28 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vflpriv.attacks._base import LabelAttack, what_it_gets
 from vflpriv.attempts import Auxiliary, LabelGuess
 from vflpriv.views import View
 
-__all__ = ["agreement", "guess", "needs_two", "two_means"]
+__all__ = ["FromGradients", "agreement", "guess", "needs_two", "two_means"]
 
 
 def needs_two(view: View) -> str | None:
     """Why an attack on two classes does not apply, or None."""
     return None if view.classes == 2 else f"two classes; here there are {view.classes}"
+
+
+class FromGradients(LabelAttack):
+    """An attack on two classes that reads each record's gradients, and knows a few labels."""
+
+    needs = frozenset({"logit-gradient", "embedding-gradient"})
+    auxiliary = True
+
+    def missing(self, view: View) -> str | None:
+        if not self.needs & view.kinds:
+            return f"gradients of each record; {what_it_gets(view)}"
+        return needs_two(view)
 
 
 def two_means(scores: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
-from vflpriv.attacks._two_classes import guess, needs_two
+from vflpriv.attacks._base import by_record, ids_of
+from vflpriv.attacks._two_classes import FromGradients, guess
 from vflpriv.attempts import Auxiliary, LabelGuess
 from vflpriv.registry import register
 from vflpriv.views import View
@@ -16,7 +16,7 @@ __all__ = ["LabelDirection"]
 
 
 @register("attack")
-class LabelDirection(LabelAttack):
+class LabelDirection(FromGradients):
     """The cosine between a record's gradients and those of the few records whose label is known.
 
     g = (p - y) ∂logit/∂h: p - y has the opposite sign for the two labels, and ∂logit/∂h differs little between records.
@@ -25,13 +25,6 @@ class LabelDirection(LabelAttack):
 
     name = "label_direction"
     summary = "splits two classes by the direction of gradients"
-    needs = frozenset({"logit-gradient", "embedding-gradient"})
-    auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        if not self.needs & view.kinds:
-            return f"gradients of each record; {what_it_gets(view)}"
-        return needs_two(view)
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)

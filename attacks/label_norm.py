@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
-from vflpriv.attacks._two_classes import guess, needs_two, two_means
+from vflpriv.attacks._base import by_record, ids_of
+from vflpriv.attacks._two_classes import FromGradients, guess, two_means
 from vflpriv.attempts import Auxiliary, LabelGuess
 from vflpriv.registry import register
 from vflpriv.views import View
@@ -14,7 +14,7 @@ __all__ = ["LabelNorm"]
 
 
 @register("attack")
-class LabelNorm(LabelAttack):
+class LabelNorm(FromGradients):
     """‖g_i‖ over its batch's mean, averaged over the rounds; two clusters, named by the few known labels.
 
     A record's gradient is |p - y| long up to a common factor: where one class is rare, a model is surer of the other.
@@ -22,13 +22,6 @@ class LabelNorm(LabelAttack):
 
     name = "label_norm"
     summary = "splits two classes by the length of gradients"
-    needs = frozenset({"logit-gradient", "embedding-gradient"})
-    auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        if not self.needs & view.kinds:
-            return f"gradients of each record; {what_it_gets(view)}"
-        return needs_two(view)
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)

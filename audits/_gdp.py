@@ -112,7 +112,7 @@ def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
     sampled = [e for e in exposure.events if e.sampling is not None]
     if sampled:
         return f"the trade-off curve is not Gaussian: batches of {sampled[0].kind} are sampled in secret"
-    return "the trade-off curve is not known: state moves without noise" if leaks else None
+    return "the trade-off curve is not known: what is seen depends on state that is not" if leaks else None
 
 
 def p_value_gdp(errors: Errors, mu: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -242,10 +243,15 @@ _LIMITS = {
 }
 
 
+# What pydantic puts behind a field that takes one of several types; no field is called so.
+_TAG = re.compile(r"constrained-\w+|function-.*|\w+\[.*\]|int|float|str|bool")
+
+
 def _first_error(error: ValidationError, where: str) -> InputError:
     # A misspelt field makes another one missing: name the misspelling.
     first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
-    place = ".".join(str(part) for part in (where, *first["loc"]) if part != "") or "config"
+    named = [str(part) for part in first["loc"] if not _TAG.fullmatch(str(part))]
+    place = ".".join(part for part in (where, *named) if part) or "config"
     context = {k: v for k, v in first.get("ctx", {}).items() if k != "error"}
     template = _LIMITS.get(first["type"])
     expected = template.format(**context) if template else first["msg"].removeprefix("Value error, ")

@@ -99,7 +99,10 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
     name = raw.pop("name", None)
     if not isinstance(name, str):
         raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
-    engine: type[Engine] = find("engine", name)
+    try:
+        engine: type[Engine] = find("engine", name)
+    except InputError as error:
+        raise InputError(f"{where}.name", error.value, error.expected) from error
     settings: Any = parse_settings(engine.settings_type, raw, where)
     planted = section.audit.one_run
     if planted is not None and planted.canaries > data.records:

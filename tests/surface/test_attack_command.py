@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from vflpriv.cli import main
+from tests.surface.test_cli import run
 from vflpriv.config import load_config
 from vflpriv.registry import available
 from vflpriv.report_attacks import AttackReport, Cell, Limit
@@ -38,14 +38,7 @@ def call(monkeypatch, capsys, tmp_path):
     path = tmp_path / "attack.toml"
     path.write_text(SMALL, encoding="utf-8")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vflpriv", "attack", str(path), "-q", "--out", str(tmp_path), *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return run
+    return partial(run, monkeypatch, capsys, "attack", str(path), "-q", "--out", str(tmp_path))
 
 
 def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):

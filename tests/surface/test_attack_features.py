@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
 
-from vflpriv.cli import main
+from tests.surface.test_cli import run
 from vflpriv.render_pictures import png, sheet
 
 SMALL = """
@@ -43,14 +43,7 @@ def call(monkeypatch, capsys, tmp_path):
     path = tmp_path / "attack.toml"
     path.write_text(SMALL, encoding="utf-8")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vflpriv", "attack", str(path), "-q", "--out", str(tmp_path), *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        return int(stopped.value.code or 0), captured.out, captured.err
-
-    return run
+    return partial(run, monkeypatch, capsys, "attack", str(path), "-q", "--out", str(tmp_path))
 
 
 def test_figures_stand_beside_the_features_epsilon(call, tmp_path):

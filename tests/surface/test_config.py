@@ -70,7 +70,7 @@ def test_overrides_reach_any_field(tmp_path):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (('name = "dpzv"', 'name = "dpvz"'), "engine = 'dpvz': expected one of "),
+        (('name = "dpzv"', 'name = "dpvz"'), "engine.name = 'dpvz': expected one of "),
         (("batch_size = 32", "batch_size = 1438"), "system.dpzv.engine.batch_size = 1438: expected at most the 1437"),
         (("batch_size = 32", 'batch_size = "many"'), "system.dpzv.engine.batch_size = 'many': expected a whole number"),
         (("batch_size = 32", 'batch_size = "32"'), "system.dpzv.engine.batch_size = '32': expected a whole number"),
@@ -170,3 +170,10 @@ def test_a_claim_of_ones_own_is_read_and_checked():
     assert other.claim({"mine": own}).mu == 0.5
     with pytest.raises(InputError, match=r"claim\.like = 'mine': expected no claim to be like"):
         other.claim({})
+
+
+def test_a_field_of_several_types_is_named_as_the_user_wrote_it(tmp_path):
+    path = tmp_path / "audit.toml"
+    path.write_text('[data]\nname = "digits"\n[engine]\nname = "split"\n[audit]\ntrials = "many"\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"audit\.trials = 'many': expected"):
+        load_config(path)
