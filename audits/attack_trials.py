@@ -85,25 +85,25 @@ class AttackTrials:
         """Every attack through every view."""
         known = frozenset(release.kind for release in self.system.ledger.releases)
         needed = frozenset().union(*(a.needs for a in attacks)) & known
-        honest, engine = self._train(adversaries, _NOBODY, needed, advance)
+        honest, engine = self.train(adversaries, _NOBODY, needed, advance)
         tried = []
         for attack in attacks:
             for adversary in adversaries:
                 view, refusal = honest[adversary], attack.refusal(honest[adversary])
                 if refusal is None and attack.conduct is not None and view.own:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
-                    view = self._train([adversary], conducts, needed, None)[0][adversary]
-                found = None if refusal else self._score(attack, view)
+                    view = self.train([adversary], conducts, needed)[0][adversary]
+                found = None if refusal else self.success(attack, view)
                 words = {"attack": attack.name, "target": attack.target}
                 tried.append(Tried(**words, adversary=adversary, leakage=found, refusal=refusal))
         return Outcome(tried=tuple(tried), accuracy=float(engine.evaluate().accuracy.mean()))
 
-    def _train(
+    def train(
         self,
         adversaries: Sequence[Adversary],
         conducts: Mapping[int, Conduct],
         kinds: frozenset[str],
-        advance: Callable[[int], None] | None,
+        advance: Callable[[int], None] | None = None,
     ) -> tuple[dict[Adversary, View], Any]:
         """All seeds at once; what each adversary saw, and the engine."""
         data = self.system.data
@@ -121,7 +121,8 @@ class AttackTrials:
             return None
         return frozenset(m for adversary in adversaries for m in adversary.members(self.system.data.devices))
 
-    def _score(self, attack: Attack, view: View) -> Leakage:
+    def success(self, attack: Attack, view: View) -> Leakage:
+        """One attack on what it saw of each seed."""
         scores = []
         data = self.system.data
         truth = data.labels.to(self.system.torch_device)

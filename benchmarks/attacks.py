@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from _completion import completed
 from _words import words
 
@@ -26,7 +27,8 @@ from vflpriv.attacks.label_residual import LabelResidual
 from vflpriv.attacks.label_zo_query import LabelZoQuery
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.audits.attack_success import draw_auxiliary, mean_interval, score
-from vflpriv.audits.attack_trials import AttackTrials, Outcome
+from vflpriv.audits.attack_trials import AttackTrials
+from vflpriv.audits.ceiling import gain_ceiling
 from vflpriv.config import Config, SystemConfig
 from vflpriv.data import VerticalData
 from vflpriv.run import build_system
@@ -60,14 +62,6 @@ def line(what: str, published: str, found: Sequence[float]) -> None:
     values = 100 * np.asarray(found)
     spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
     print(f"  {what:<58} {published:>16}   {values.mean():.1f}{spread}", flush=True)
-
-
-def show(what: str, outcome: Outcome) -> None:
-    """Success, a blind guess, the adversary by itself, and the difference, %."""
-    print(f"  {what}: main accuracy {100 * outcome.accuracy:.1f}")
-    for tried in outcome.tried:
-        assert tried.leakage is not None
-        print(f"    {tried.attack}, {tried.adversary!s:<13} {words(tried.leakage)}", flush=True)
 
 
 def table_1(mnist: VerticalData, quick: bool) -> None:
@@ -170,7 +164,7 @@ def dpzv(mnist: VerticalData, quick: bool) -> None:
     data = datasets.load("mnist", devices=7, partition="rows", train=2000 if quick else None)
     base = {"embedding": 128, "top_hidden": (64,), "momentum": 0.9, "device_rate": 5e-4, "server_rate": 5e-3}
     base |= {"rounds": 10 * -(-data.records // _BATCH), "batch_size": _BATCH}
-    views = ("device(3)", "devices(all)") if quick else ("device(3)",)
+    who = [Adversary.parse(a) for a in ("device(3)", "devices(all)")]
     sound = {"noise": "calibrated", "server_update": "joint", "protect": "devices(all)"}
     for name, changes in (
         ("without noise", {"noise": "given", "noise_std": 0.0}),
@@ -179,8 +173,19 @@ def dpzv(mnist: VerticalData, quick: bool) -> None:
     ):
         one = system(data, "dpzv", **base, **changes)
         trials = AttackTrials(system=one, seeds=3, labels_per_class=4, confidence=0.95)
-        found = trials.run([LabelZoScalar()], [Adversary.parse(a) for a in views])
-        show(f"{name}, noise std {one.settings.noise_std:.3g}, {one.schedule.rounds} rounds", found)
+        views, engine = trials.train(who, {}, LabelZoScalar.needs)
+        noise, accuracy = one.settings.noise_std, 100 * float(engine.evaluate().accuracy.mean())
+        print(f"  {name}, noise std {noise:.3g}, {one.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
+        for adversary, view in views.items():
+            scalars = torch.stack([m.tensors["delta"] for m in view.of_kind("zo-scalar")])
+            print(f"    {adversary!s:<13} {words(trials.success(LabelZoScalar(), view))}")
+            ceiling = "none can be given"
+            if noise:
+                most = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
+                ceiling = f"{100 * max(most):.1f} points"
+            print(
+                f"      {len(scalars)} scalars for {data.records} labels; ceiling for any attack: {ceiling}", flush=True
+            )
 
 
 def completion(mnist: VerticalData, quick: bool) -> None:
