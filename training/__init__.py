@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vflpriv.training._bank import Bank as Bank
     from vflpriv.training._base import Engine as Engine
-    from vflpriv.training._base import Payload as Payload
     from vflpriv.training._mechanisms import NoNoise as NoNoise
+    from vflpriv.training._payload import Payload as Payload
     from vflpriv.training._settings import EngineSettings as EngineSettings
 
 __all__ = ["Bank", "Engine", "EngineSettings", "NoNoise", "Payload"]
@@ -22,7 +22,7 @@ _FROM = {
     "Engine": "_base",
     "EngineSettings": "_settings",
     "NoNoise": "_mechanisms",
-    "Payload": "_base",
+    "Payload": "_payload",
 }
 
 

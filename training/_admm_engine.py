@@ -16,12 +16,13 @@ from vflpriv.releases import Release
 from vflpriv.schedules import Schedule
 from vflpriv.training._admm import auxiliary_and_duals, residuals
 from vflpriv.training._bank import Bank
-from vflpriv.training._base import Engine, Payload
+from vflpriv.training._base import Engine
 from vflpriv.training._emptied import Emptied
 from vflpriv.training._local import Slope, local_steps
 from vflpriv.training._models import Parameters
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
+from vflpriv.training._payload import Payload
 from vflpriv.training._split_ledger import gradient_releases
 from vflpriv.training._uplinks import UplinkSettings, client_claims, uplink_mechanisms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from vflpriv.schedules import Activation
-from vflpriv.training._base import EngineSettings
+from vflpriv.training._settings import EngineSettings
 
 __all__ = ["AsyncSettings"]
 

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vflpriv.canaries import Canaries, Canary
-from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.conducts import Conduct
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
-from vflpriv.ledger import Ledger
-from vflpriv.parties import SERVER, Party, device
+from vflpriv.parties import SERVER, device
 from vflpriv.random import Stream
-from vflpriv.releases import Release
-from vflpriv.schedules import Activation, Schedule
+from vflpriv.schedules import Schedule
 from vflpriv.training._bank import Bank
 from vflpriv.training._blocks import start
-from vflpriv.training._labels import protected
+from vflpriv.training._declarations import Declarations
 from vflpriv.training._malicious import Amplifier
-from vflpriv.training._mechanisms import Mechanism
 from vflpriv.training._models import Mlp, Model
-from vflpriv.training._parts import check_choice, check_models, device_models, embedding_width
-from vflpriv.training._settings import EngineSettings
+from vflpriv.training._parts import check_choice, device_models, embedding_width
+from vflpriv.training._payload import Payload
 from vflpriv.training._targets import posterior
 from vflpriv.views import Belongings
-from vflpriv.wire import Message, Shift, Wire
+from vflpriv.wire import Wire
 
-__all__ = ["Engine", "EngineSettings", "Evaluation", "Payload", "pick_device"]
+__all__ = ["Engine", "Evaluation", "pick_device"]
 
 _TOGETHER = 1024
-
-
-@dataclass(frozen=True)
-class Payload:
-    """What a party puts on the wire; `worlds` and `shifts` as in `Message`."""
-
-    kind: str
-    tensors: Mapping[str, Tensor]
-    worlds: Mapping[str, Tensor] = field(default_factory=dict)
-    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,21 +54,11 @@ def pick_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-class Engine(ABC):
+class Engine(Declarations):
     """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    source: ClassVar[str]
-    settings_type: ClassVar[type[EngineSettings]]
-    asynchronous: ClassVar[bool]
-    label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
-    bottoms: ClassVar[tuple[str, ...] | None] = None
-    """The bottom models it can train; all if None."""
     bank: Bank
     """The devices' models; `setup` makes it."""
-    many_canaries: ClassVar[bool] = False
-    """Whether it says how each of many canaries moves what it releases."""
 
     def __init__(
         self,
@@ -112,68 +88,6 @@ class Engine(ABC):
         self.conducts = dict(conducts or {})
         self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
         self.setup()
-
-    # What a variant declares ---------------------------------------------------------------------------------------
-
-    @staticmethod
-    @abstractmethod
-    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
-        """What a run with these settings lets out, as if labels were used as they are."""
-
-    @classmethod
-    def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
-        """All releases of a run, label protection included."""
-        releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
-        if mechanism is not None:
-            releases = protected(releases, mechanism, schedule.rounds)
-        return Ledger(schedule=schedule, releases=releases, label_holders=cls.label_holders)
-
-    @staticmethod
-    @abstractmethod
-    def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
-        """What the engine's paper promises for these settings."""
-
-    @staticmethod
-    def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
-        """What its paper promises of attacks, without an ε."""
-        return ()
-
-    @staticmethod
-    @abstractmethod
-    def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Mechanism]:
-        """The mechanisms of a run by the kind of message they protect."""
-
-    @staticmethod
-    def published_noise(settings: Any, schedule: Schedule) -> float:
-        """The noise std that the engine's paper prescribes for its claim."""
-        raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
-
-    @classmethod
-    def check(cls, settings: Any, data: VerticalData) -> None:
-        """Whether these settings' models fit this data; if not, an error that names the setting."""
-        check_models(settings, data, cls.bottoms)
-
-    @classmethod
-    def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
-        """Batches and active devices of all rounds."""
-        return Schedule.draw(
-            batching=settings.schedule,
-            activation=settings.activation if cls.asynchronous else Activation.ALL,
-            rates=settings.rates if cls.asynchronous else None,
-            together=getattr(settings, "together", None) or devices,
-            records=records,
-            batch_size=settings.batch_size,
-            rounds=settings.rounds,
-            devices=devices,
-            seed=seed,
-        )
-
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        """Roughly the memory of one replica, by which an audit decides how many advance together."""
-        widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
-        evidence = 0 if settings.targets == "likeliest" else 4 * data.records * data.classes
-        return 32 * (widest * widest + int(settings.batch_size) * widest) + evidence
 
     # What a variant does -------------------------------------------------------------------------------------------
 
@@ -251,12 +165,12 @@ class Engine(ABC):
         records = self._order[start : start + size]
         members = self.schedule.members(round_)
         sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
-        uplinks = {m: _send(wire, round_, device(m), SERVER, payload, records) for m, payload in sent.items()}
+        uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
         for m, asked in self.questions(round_).items():
-            _send(wire, round_, SERVER, device(m), Payload("refresh-request", {}), asked)
-            self.receive(m, asked, _send(wire, round_, device(m), SERVER, self.answer(round_, m, asked), asked))
+            Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), asked)
+            self.receive(m, asked, self.answer(round_, m, asked).send(wire, round_, device(m), SERVER, asked))
         answers = self.serve(round_, records, uplinks)
-        replies = {m: _send(wire, round_, SERVER, device(m), payload, records) for m, payload in answers.items()}
+        replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
         cheating = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
         for m, amplifier in cheating.items():
             amplifier.before(self.bank.parameters[m])
@@ -326,19 +240,3 @@ class Engine(ABC):
         """`predict`, some records at a time: the maps of a convolutional network over all of them would fill memory."""
         starts = range(0, max(1, len(blocks[0])), _TOGETHER)
         return torch.cat([self.predict([b[i : i + _TOGETHER] for b in blocks], replicas) for i in starts], dim=1)
-
-
-def _send(
-    wire: Wire, round_: int, sender: Party, receiver: Party, payload: Payload, records: Tensor
-) -> Mapping[str, Tensor]:
-    message = Message(
-        round=round_,
-        sender=sender,
-        receiver=receiver,
-        kind=payload.kind,
-        tensors=payload.tensors,
-        records=records,
-        worlds=payload.worlds,
-        shifts=payload.shifts,
-    )
-    return wire.send(message).tensors

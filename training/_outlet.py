@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vflpriv.canaries import Canary
-from vflpriv.training._base import Payload
 from vflpriv.training._clips import ClientClip, EmbeddingClip
 from vflpriv.training._emptied import Emptied
 from vflpriv.training._mechanisms import Mechanism
+from vflpriv.training._payload import Payload
 from vflpriv.units import Unit
 
 __all__ = ["extremes", "let_out"]

@@ -11,10 +11,10 @@ from scipy.optimize import minimize_scalar
 
 from vflpriv.claims import Claim
 from vflpriv.schedules import Schedule
-from vflpriv.training._base import EngineSettings
 from vflpriv.training._clips import ClientClip, EmbeddingClip
 from vflpriv.training._emptied import Emptied
 from vflpriv.training._mechanisms import Mechanism, NoNoise
+from vflpriv.training._settings import EngineSettings
 from vflpriv.units import Unit
 
 __all__ = ["FEATURE_UNITS", "UplinkSettings", "client_claims", "uplink_mechanisms"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from vflpriv.data import VerticalData
 from vflpriv.training import _vafl_ledger
 from vflpriv.training._bank import Bank
-from vflpriv.training._base import Engine, Payload
+from vflpriv.training._base import Engine
 from vflpriv.training._blocks import start
 from vflpriv.training._delays import Refreshes
 from vflpriv.training._downlinks import guarded
@@ -21,6 +21,7 @@ from vflpriv.training._neurons import NoisyMlp
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
 from vflpriv.training._parts import output_width, server_model
+from vflpriv.training._payload import Payload
 from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._vafl_ledger import VaflBase

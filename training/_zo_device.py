@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.training._base import Payload
 from vflpriv.training._directions import Direction, Directions, Shifted
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
+from vflpriv.training._payload import Payload
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import SynZooSettings, loss_claims, no_claims, pair_kind

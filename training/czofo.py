@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from vflpriv.registry import register
-from vflpriv.training._base import Payload
 from vflpriv.training._models import descend
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
+from vflpriv.training._payload import Payload
 from vflpriv.training._uplinks import uplink_mechanisms
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_ledger import CzofoSettings, czofo_releases, no_claims

@@ -10,11 +10,11 @@ from torch import Tensor
 from vflpriv.canaries import Canaries, Canary
 from vflpriv.registry import register
 from vflpriv.training import _dpzv_ledger
-from vflpriv.training._base import Payload
 from vflpriv.training._directions import Direction, Directions, Shifted
 from vflpriv.training._dpzv_settings import DpzvSettings
 from vflpriv.training._mechanisms import ScalarMean
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._payload import Payload
 from vflpriv.training._zo_base import ZoEngine
 from vflpriv.training._zo_server import SERVER_UPDATES, Losses
 from vflpriv.wire import Shift

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vflpriv.registry import register
 from vflpriv.training import _fdml_ledger
-from vflpriv.training._base import Payload
 from vflpriv.training._fdml_ledger import FdmlSettings
+from vflpriv.training._payload import Payload
 from vflpriv.training._targets import as_target
 from vflpriv.training.split import Split
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflpriv.registry import register
 from vflpriv.training._bank import Bank
-from vflpriv.training._base import Engine, Payload
+from vflpriv.training._base import Engine
 from vflpriv.training._blocks import start
 from vflpriv.training._downlinks import DownlinkSettings, guarded
 from vflpriv.training._fused import FusedMlp
@@ -18,6 +18,7 @@ from vflpriv.training._models import Parameters, descend, first_replicas
 from vflpriv.training._noise import NoiseSource
 from vflpriv.training._outlet import let_out
 from vflpriv.training._parts import server_model
+from vflpriv.training._payload import Payload
 from vflpriv.training._split_ledger import SplitSettings, releases
 from vflpriv.training._targets import summed_loss
 from vflpriv.training._uplinks import client_claims, uplink_mechanisms

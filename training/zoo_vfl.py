@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.registry import register
-from vflpriv.training._base import Payload
+from vflpriv.training._payload import Payload
 from vflpriv.training._zo_device import OneSidedEngine
 from vflpriv.training._zo_ledger import ZooSettings, zoo_releases
 

@@ -14,8 +14,8 @@ from vflpriv.audits._holm import holm_adjusted
 from vflpriv.audits._noise_tests import _limit, anderson_darling, correlation, like_pairs, scale
 from vflpriv.audits.noise import NoiseAudit, examine
 from vflpriv.systems import System
-from vflpriv.training._base import Payload
 from vflpriv.training._noise import NoiseSource
+from vflpriv.training._payload import Payload
 from vflpriv.training.dpzv import Dpzv
 from vflpriv.training.split import Split
 
