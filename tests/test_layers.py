@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("accountants", "attacks", "audits", "training")
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
-SURFACE = ("config*", "cli*", "command*", "run*", "report*", "render*", "plots", "fetch", "testing*", "__main__")
+SURFACE = (
+    *("config*", "cli*", "command*", "library", "run*", "report*", "render*", "plots", "fetch", "testing*"),
+    *("__init__", "__main__"),
+)
 MAY_IMPORT = {
     "kernel": {"kernel"},
     "accountants": {"kernel", "accountants"},
@@ -35,7 +38,7 @@ def layer(module: str) -> str | None:
     top, _, rest = module.partition(".")
     if top != "vflpriv":
         return None
-    first = rest.split(".")[0]
+    first = rest.split(".")[0] or "__init__"
     if first in FOLDERS:
         return first
     return "surface" if any(fnmatch(first, pattern) for pattern in SURFACE) else "kernel"

@@ -325,16 +325,11 @@ def _recorded(
     transcript: Path | None, ledger: Path | None, given: dict[str, Any], *, out: Path, formats: tuple[str, ...], ci: Any
 ) -> int:
     """Audit a recorded training; what a configuration would say is in its ledger file."""
-    for name, value in (("--transcript", transcript), ("--ledger", ledger)):
-        if value is None:
-            raise InputError(name, "nothing", "a path: --transcript and --ledger go together")
     for name, value in given.items():
         if value is not None:
             raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
-    from vflpriv.command_recorded import run_recorded
+    from vflpriv.command_audit import run_recorded
 
-    assert transcript is not None
-    assert ledger is not None
     return run_recorded(transcript, ledger, out=out, formats=formats, ci=ci)
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from vflpriv import __version__
 from vflpriv.budgets import Accountant
 from vflpriv.config import load_config
 from vflpriv.errors import InputError
-from vflpriv.registry import find
-from vflpriv.report_account import Accounts, account_system, claim_curves, curves_of
+from vflpriv.report_account import claim_curves, curves_of
+from vflpriv.run_accounts import accounted_systems, accounts_of
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
@@ -37,18 +36,15 @@ def run_account(
     Curves are those of the claims' budgets, or of the one budget that `view` and `unit` name.
     """
     as_json = is_json(format_)
-    if delta is not None and not 0 <= delta < 1:
-        raise InputError("--delta", delta, "a number from 0 to below 1")
     chosen = (
         None if view is None and unit is None else (Adversary.parse(view or "device"), parse_unit(unit or "record"))
     )
-    systems, accountant = _systems(path, overrides, only)
+    systems, accountant = accounted_systems(load_config(path, overrides), only)
     if curves is None and chosen is not None:
         raise InputError(
             "--curves", "nothing", "a folder: --view and --unit choose the budget whose curves are written"
         )
-    rows = tuple(account_system(system, accountant, delta) for system in systems)
-    accounts = Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)
+    accounts = accounts_of(systems, accountant, delta)
     if as_json:
         print(accounts.to_json())  # noqa: T201
     else:
@@ -71,19 +67,6 @@ def parse_unit(text: str) -> Unit:
     if text not in [unit.value for unit in Unit]:
         raise InputError("--unit", text, f"one of {', '.join(unit.value for unit in Unit)}")
     return Unit(text)
-
-
-def _systems(path: Path | None, overrides: Mapping[str, Any], only: Sequence[str]) -> tuple[list[System], Accountant]:
-    from vflpriv.run import build_system, load_data
-
-    config = load_config(path, overrides)
-    keys = [section.key for section in config.system]
-    for key in only:
-        if key not in keys:
-            raise InputError("--only", key, f"one of {', '.join(keys)}")
-    accountant: Accountant = find("accountant", config.accountant)()
-    data = load_data(config)
-    return [build_system(config, i, data) for i, key in enumerate(keys) if not only or key in only], accountant
 
 
 def _write_curves(

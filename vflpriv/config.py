@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -152,9 +153,17 @@ class Config(_Section):
         return self
 
 
-def load_config(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read a configuration (the embedded one if there is no path) and put the overrides, by dotted path, over it."""
-    raw = _read(path)
+def load_config(
+    source: str | Path | Mapping[str, Any] | Config | None, overrides: Mapping[str, Any] | None = None
+) -> Config:
+    """A configuration (the embedded one if there is none) with the overrides, by dotted path, over it.
+
+    The source is a file, the name of an embedded one, a mapping as TOML gives it, or a configuration itself.
+    """
+    if isinstance(source, Config):
+        raw: dict[str, Any] = json.loads(source.model_dump_json())
+    else:
+        raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
     for dotted, value in (overrides or {}).items():
         _set(raw, dotted.split("."), value, dotted)
     return parse_settings(Config, _expand(raw), "")

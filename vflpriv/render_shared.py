@@ -12,7 +12,6 @@ from vflpriv.verdicts import Word
 __all__ = ["banner", "best_attack", "headline", "measured_mu", "one_run_sentence", "why_infinite", "worst_word"]
 
 _HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
-_SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
 
 
 def headline(claim: ClaimRow) -> MeasurementRow | None:
@@ -48,7 +47,7 @@ def why_infinite(budget: BudgetRow) -> str:
 
 def worst_word(report: Report) -> Word | None:
     """The gravest verdict of the report; None without claims."""
-    return next((word for word in _SEVERITY if report.count(word)), None)
+    return report.verdict
 
 
 def banner(report: Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from pydantic import ValidationError
 
 from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
+from vflpriv.report_shown import Shown
 from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
-from vflpriv.verdicts import Word
+from vflpriv.verdicts import SEVERITY, Word
 
 __all__ = [
     "SCHEMA",
@@ -59,7 +61,7 @@ class BudgetRow(Row):
     not_applicable: str | None
 
 
-class ClaimRow(Row):
+class ClaimRow(Shown, Row):
     """A published guarantee with its three numbers and the verdict."""
 
     key: str
@@ -131,7 +133,7 @@ class AttackRow(Row):
         return (self.success or 0.0) - max(self.chance or 0.0, self.blind or 0.0)
 
 
-class SuccessClaimRow(Row):
+class SuccessClaimRow(Shown, Row):
     """A published guarantee about an attack's success, what was measured of it, and the verdict."""
 
     key: str
@@ -213,7 +215,7 @@ class SystemRow(Row):
         return [*self.claims, *self.success_claims]
 
 
-class Report(Row):
+class Report(Shown, Row):
     """Everything one audit found. The same configuration and seed give the same bytes."""
 
     schema_version: str = SCHEMA
@@ -226,9 +228,19 @@ class Report(Row):
     exit_code: int
 
     @property
+    def claims(self) -> list[ClaimRow | SuccessClaimRow]:
+        """Of all systems, those about attacks included."""
+        return [claim for system in self.systems for claim in system.all_claims]
+
+    @property
     def verdicts(self) -> list[Word]:
-        """Of all claims, those about attacks included."""
-        return [c.verdict for s in self.systems for c in s.all_claims]
+        """Of all claims."""
+        return [claim.verdict for claim in self.claims]
+
+    @property
+    def verdict(self) -> Word | None:
+        """The gravest of them; None without claims."""
+        return next((word for word in SEVERITY if word in self.verdicts), None)
 
     def count(self, word: Word) -> int:
         """How many claims have this verdict."""
@@ -246,6 +258,12 @@ class Report(Row):
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, a final newline."""
         return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+
+    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md", "toml")) -> list[Path]:
+        """Write the report in these formats (toml is what was audited), and say where."""
+        from vflpriv.report_files import write_report
+
+        return write_report(self, Path(folder), formats)
 
 
 def read_report(path: Path) -> Report:

@@ -11,6 +11,7 @@ from vflpriv.claims import Claim
 from vflpriv.ledger import Exposure, Reading
 from vflpriv.report import BudgetRow
 from vflpriv.report_budgets import account, budget_row, budget_rows
+from vflpriv.report_shown import Shown
 from vflpriv.report_tests import Row
 from vflpriv.systems import System
 from vflpriv.units import Unit
@@ -53,7 +54,7 @@ class AccountRow(Row):
     budgets: tuple[BudgetRow, ...]
 
 
-class Accounts(Row):
+class Accounts(Shown, Row):
     """Everything `vflpriv account` prints."""
 
     schema_version: str = "vflpriv-account/1"

@@ -6,9 +6,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vflpriv.errors import InputError
+from vflpriv.report_shown import Shown
 from vflpriv.report_tests import Row
 
 __all__ = ["AttackReport", "Cell", "FeatureCell", "Limit", "TrainedRow"]
@@ -72,7 +74,7 @@ class TrainedRow(Row):
     not_applicable: str | None = None
 
 
-class AttackReport(Row):
+class AttackReport(Shown, Row):
     """Everything one run of attacks found. The same configuration and seed give the same bytes."""
 
     schema_version: str = "attacks/1"
@@ -124,6 +126,12 @@ class AttackReport(Row):
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, a final newline."""
         return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+
+    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md")) -> list[Path]:
+        """Write the matrix in these formats, and say where."""
+        from vflpriv.report_files import write_attacks
+
+        return write_attacks(self, Path(folder), formats)
 
 
 @dataclass(frozen=True)

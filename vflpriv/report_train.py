@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from vflpriv.report import Staleness, Traffic, Utility
+from vflpriv.report_shown import Shown
 from vflpriv.report_tests import Row
 
 __all__ = ["TrainReport", "TrainRow"]
@@ -28,7 +29,7 @@ class TrainRow(Row):
     """The file that the models were saved to, if they were."""
 
 
-class TrainReport(Row):
+class TrainReport(Shown, Row):
     """One training of each system. The same configuration and seed give the same bytes."""
 
     schema_version: str = "vflpriv-train/1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["MIN_TRIALS", "Verdict", "Word"]
+__all__ = ["MIN_TRIALS", "SEVERITY", "Verdict", "Word"]
 
 MIN_TRIALS = 30
 """Trials in each world below which no test is said to refute a claim, unless a configuration says otherwise."""
@@ -18,6 +18,10 @@ class Word(StrEnum):
     VIOLATED = "violated"
     UNSUPPORTED = "unsupported"
     NOT_APPLICABLE = "not applicable"
+
+
+SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
+"""The gravest first."""
 
 
 @dataclass(frozen=True)

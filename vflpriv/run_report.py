@@ -1,40 +1,41 @@
-"""What `vflpriv audit --transcript DIR --ledger FILE` does."""
+"""An audit as data: from a configuration, or from a recorded training, to the report."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from vflpriv.command_audit import show, write_report
-from vflpriv.command_ci import CiOptions, Gate, writable
 from vflpriv.config import Config, DataConfig
-from vflpriv.config_ledger import LedgerConfig, load_ledger
+from vflpriv.config_ledger import LedgerConfig
 from vflpriv.report import Report
+from vflpriv.report_ledger import ledger_checks
+from vflpriv.report_rows import build_report
+from vflpriv.run import audit_system, build_system, load_data, workload
+from vflpriv.run_progress import Task, progress_bar
+from vflpriv.run_recorded import audit_recording
 from vflpriv.transcript_format import Head
 from vflpriv.verdicts import Word
 
-__all__ = ["run_recorded"]
+__all__ = ["audit_config", "audit_transcript"]
 
 
-def run_recorded(transcript: Path, ledger: Path, *, out: Path, formats: Sequence[str], ci: CiOptions) -> int:
-    """Audit a recorded training, write the report, print it; the exit code is the report's, or 1 if it got worse."""
-    config, gate = load_ledger(ledger), Gate(ci)
-    writable(out)
-    command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    report = _audit(transcript, config, command)
-    show(report, write_report(report, out, formats))
-    return gate.publish(report, ledger, Console())
+def audit_config(config: Config, *, store: Path | None, command: str, quiet: bool | None) -> Report:
+    """Audit every system of a configuration; `store` is a folder for finished trials."""
+    data = load_data(config)
+    systems = [build_system(config, place, data) for place in range(len(config.system))]
+    total = sum(workload(s, c) for s, c in zip(systems, config.system, strict=True))
+    with progress_bar(quiet) as bar:
+        task = Task(bar, total)
+        audited = [
+            audit_system(system, section, config, store=store, progress=task)
+            for system, section in zip(systems, config.system, strict=True)
+        ]
+        task.stage("accounting")
+        return build_report(audited, config, reproduce=command)
 
 
-def _audit(transcript: Path, config: LedgerConfig, command: str) -> Report:
-    from vflpriv.report_ledger import ledger_checks
-    from vflpriv.report_rows import build_report
-    from vflpriv.run_recorded import audit_recording
-
+def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str) -> Report:
+    """Audit a recorded training by its transcript and its ledger file."""
     found = audit_recording(transcript, config)
     audited, head = found.audited, found.recording.head
     whole = Config(

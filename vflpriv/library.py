@@ -1,0 +1,159 @@
+"""The program as a library: what the commands do, with objects in place of printed text. The command line calls these.
+
+A configuration is a path, the name of an embedded one (`"papers"`), a mapping as TOML would give it, or a `Config`.
+Nothing is printed; progress is shown on a terminal only. Bad input raises `InputError`, which is a `ValueError`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vflpriv.command_ci import writable
+from vflpriv.config import Config, load_config
+from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from vflpriv.report import Report
+    from vflpriv.report_account import Accounts
+    from vflpriv.report_attacks import AttackReport
+    from vflpriv.report_train import TrainReport
+
+__all__ = ["Source", "account", "attack", "audit", "train"]
+
+Source = str | Path | Mapping[str, Any] | Config
+_TRIALS = "trials"
+_FORMATS = ("json", "html", "md")
+
+
+def audit(
+    config: Source | None = None,
+    *,
+    transcript: str | Path | None = None,
+    ledger: str | Path | None = None,
+    out: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    trials: object = None,
+    only: Sequence[str] = (),
+    formats: Sequence[str] = _FORMATS,
+    fresh: bool = False,
+    quiet: bool | None = None,
+) -> Report:
+    """Audit the systems of a configuration (the embedded one if none is given), or a recorded training.
+
+    `transcript` and `ledger` go together and stand in place of a configuration. `out` is a folder for the report, in
+    these `formats`, and for finished trials, with which the same call goes on after an interruption (`fresh` forgets
+    them); without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world,
+    `only` the keys of the systems that are wanted. A configuration that is no file is written beside the report.
+    """
+    from vflpriv.report_files import write_report
+
+    if transcript is not None or ledger is not None:
+        beside = {"CONFIG": config, "--set": overrides, "--trials": trials, "--only": only}
+        report = _recorded(transcript, ledger, beside, out)
+    else:
+        from vflpriv.run_choice import audit_command, selected
+
+        chosen = selected(load_config(config, overrides), only, trials)
+        store = _folder(out)
+        if fresh and store is not None:
+            shutil.rmtree(store / _TRIALS, ignore_errors=True)
+        from vflpriv.run_report import audit_config
+
+        command = audit_command(config, store, overrides or {}, trials)
+        report = audit_config(chosen, store=None if store is None else store / _TRIALS, command=command, quiet=quiet)
+    if out is not None:
+        given = isinstance(config, Mapping | Config) and "toml" not in formats
+        write_report(report, Path(out), [*formats, "toml"] if given else formats)
+    return report
+
+
+def attack(
+    config: Source | None = None,
+    *,
+    out: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    fail_on: Sequence[str] = (),
+    formats: Sequence[str] = _FORMATS,
+    quiet: bool | None = None,
+) -> AttackReport:
+    """Try attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`."""
+    from vflpriv.report_attacks import Limit
+    from vflpriv.report_files import write_attacks
+    from vflpriv.run_choice import places
+
+    limits = [Limit.parse(text) for text in fail_on]
+    embedded = Path(str(files("vflpriv").joinpath("attack.toml")))
+    chosen = load_config(embedded if config is None else config, overrides)
+    places(chosen, only)
+    folder = _folder(out)
+    from vflpriv.run_attacks import attack_config
+
+    report = attack_config(chosen, only=only, limits=limits, quiet=quiet)
+    if folder is not None:
+        write_attacks(report, folder, formats)
+    return report
+
+
+def account(
+    config: Source | None = None,
+    *,
+    delta: float | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+) -> Accounts:
+    """The budgets of a configuration without training: all views, all units, claimed beside accounted."""
+    from vflpriv.run_accounts import accounted_systems, accounts_of
+
+    return accounts_of(*accounted_systems(load_config(config, overrides), only), delta)
+
+
+def train(
+    config: Source | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    save: str | Path | None = None,
+    quiet: bool | None = None,
+) -> TrainReport:
+    """Train every system once: accuracy, traffic, staleness; `save` is a folder for the models (safetensors)."""
+    from vflpriv.run_choice import places
+
+    chosen = load_config(config, overrides)
+    places(chosen, only)
+    folder = _folder(save, "--save")
+    from vflpriv.run_training import train_config
+
+    return train_config(chosen, only=only, save=folder, quiet=quiet)
+
+
+def _recorded(
+    transcript: str | Path | None, ledger: str | Path | None, beside: Mapping[str, Any], out: str | Path | None
+) -> Report:
+    if transcript is None or ledger is None:
+        missing = "--transcript" if transcript is None else "--ledger"
+        raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
+    for name, value in beside.items():
+        if value is not None and value != ():
+            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+    from vflpriv.config_ledger import load_ledger
+
+    config = load_ledger(Path(ledger))
+    _folder(out)
+    from vflpriv.run_report import audit_transcript
+
+    command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
+    return audit_transcript(Path(transcript), config, command=command)
+
+
+def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
+    """A folder that can be written to, checked before the work."""
+    if out is None:
+        return None
+    writable(Path(out), field)
+    return Path(out)
