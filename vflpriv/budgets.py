@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vflpriv.ledger import Exposure
 
-__all__ = ["Accountant", "Budget"]
+__all__ = ["Accountant", "Budget", "most_gain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,21 @@ class Budget:
             raise ValueError(f"Expected numbers in a budget, found {self.lower}, {self.estimate}, {self.upper}.")
         if not self.lower <= self.estimate <= self.upper:
             raise ValueError(f"Expected {self.lower} <= {self.estimate} <= {self.upper} in a budget.")
+
+
+def most_gain(budget: Budget) -> float:
+    """By how much, at most, the view can raise the chance of a right guess of what differs between the worlds.
+
+    No test tells two worlds apart by more than their total variation: 2Φ(μ/2) - 1 where the curve is Gaussian,
+    (e^ε - 1 + 2δ) / (e^ε + 1) for any mechanism. Beyond the best guess without the view, nothing gains more.
+
+    >>> none = Budget(accountant="", method="", delta=0.0, lower=0.0, estimate=math.inf, upper=math.inf)
+    >>> most_gain(none)
+    1.0
+    """
+    e = math.exp(-budget.upper)
+    found = min(1.0, (1 - e + 2 * budget.delta * e) / (1 + e))
+    return found if budget.mu is None else min(found, math.erf(budget.mu / math.sqrt(8)))
 
 
 class Accountant(Protocol):

@@ -136,6 +136,9 @@ def attack(
         list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
     ] = None,
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Try attacks on every system, with and without defences, and write the matrix of what leaks."""
@@ -151,6 +154,7 @@ def attack(
         only=tuple(only or ()),
         fail_on=tuple(fail_on or ()),
         formats=_formats(format_),
+        fresh=fresh,
         quiet=quiet,
     )
     raise typer.Exit(code)

@@ -23,11 +23,12 @@ def run_attacks(
     only: Sequence[str],
     fail_on: Sequence[str],
     formats: Sequence[str],
+    fresh: bool,
     quiet: bool,
 ) -> int:
     """Attack, write the report, print it; exit code 1 when a limit of `fail_on` is broken."""
     report = library.attack(
-        path, out=out, overrides=overrides, only=only, fail_on=fail_on, formats=formats, quiet=quiet
+        path, out=out, overrides=overrides, only=only, fail_on=fail_on, formats=formats, fresh=fresh, quiet=quiet
     )
     _show(report, [out / f"attacks.{name}" for name in formats])
     from vflpriv.render_attacks import attacks_markdown

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vflpriv.audits.feature_trials import FeatureTrials, FeatureTried
+from vflpriv.budgets import Budget
 from vflpriv.config import Config
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
@@ -14,7 +15,7 @@ from vflpriv.feature_attempts import FeatureAttack
 from vflpriv.registry import available, find
 from vflpriv.render_pictures import sheet
 from vflpriv.report_attacks import FeatureCell, TrainedRow
-from vflpriv.report_budgets import account
+from vflpriv.report_budgets import accounted
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
@@ -22,7 +23,6 @@ from vflpriv.views import Adversary
 __all__ = ["FeatureAttempts"]
 
 _NONE = "none"
-_DEFAULT_DELTA = 1e-5
 _WHERE = "attack.features"
 
 
@@ -74,14 +74,8 @@ class FeatureAttempts:
             attribute=section.sensitive_column,
         )
         tried = trials.run(self.attacks, self.adversaries, advance=advance)
-        budgets = {adversary: self._epsilon(system, adversary) for adversary in self.adversaries}
-        return [_cell(row, one, *budgets[one.adversary]) for one in tried]
-
-    def _epsilon(self, system: System, adversary: Adversary) -> tuple[float, float]:
-        """What is accounted for one record's block at one device, and its δ."""
-        delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-        exposure = system.ledger.exposure(adversary, Unit.FEATURES)
-        return account(find("accountant", self.config.accountant)(), exposure, delta).upper, delta
+        budgets = {a: accounted(self.config.accountant, system, a, Unit.FEATURES) for a in self.adversaries}
+        return [_cell(row, one, budgets[one.adversary]) for one in tried]
 
 
 def _chosen(names: Sequence[str] | None) -> list[FeatureAttack]:
@@ -94,7 +88,7 @@ def _chosen(names: Sequence[str] | None) -> list[FeatureAttack]:
     return chosen
 
 
-def _cell(row: TrainedRow, tried: FeatureTried, epsilon: float, delta: float) -> FeatureCell:
+def _cell(row: TrainedRow, tried: FeatureTried, budget: Budget) -> FeatureCell:
     words: dict[str, Any] = {
         "system": row.system,
         "defence": row.defence,
@@ -102,8 +96,8 @@ def _cell(row: TrainedRow, tried: FeatureTried, epsilon: float, delta: float) ->
         "adversary": str(tried.adversary),
         "victim": tried.victim,
         "knows": tuple(sorted(tried.knows)),
-        "epsilon": epsilon,
-        "delta": delta,
+        "epsilon": budget.upper,
+        "delta": budget.delta,
     }
     leak = tried.leak
     if leak is None:

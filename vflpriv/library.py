@@ -59,13 +59,12 @@ def audit(
         from vflpriv.run_choice import audit_command, selected
 
         chosen = selected(load_config(config, overrides), only, trials)
-        store = _folder(out)
-        if fresh and store is not None:
-            shutil.rmtree(store / _TRIALS, ignore_errors=True)
+        folder = _folder(out)
+        store = _store(folder, fresh)
         from vflpriv.run_report import audit_config
 
-        command = audit_command(config, store, overrides or {}, trials)
-        report = audit_config(chosen, store=None if store is None else store / _TRIALS, command=command, quiet=quiet)
+        command = audit_command(config, folder, overrides or {}, trials)
+        report = audit_config(chosen, store=store, command=command, quiet=quiet)
     if out is not None:
         given = isinstance(config, Mapping | Config) and "toml" not in formats
         write_report(report, Path(out), [*formats, "toml"] if given else formats)
@@ -80,9 +79,13 @@ def attack(
     only: Sequence[str] = (),
     fail_on: Sequence[str] = (),
     formats: Sequence[str] = _FORMATS,
+    fresh: bool = False,
     quiet: bool | None = None,
 ) -> AttackReport:
-    """Try attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`."""
+    """Try attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
+
+    With a folder `out`, the same call goes on after an interruption with the system and defence it was at.
+    """
     from vflpriv.report_attacks import Limit
     from vflpriv.report_files import write_attacks
     from vflpriv.run_choice import places
@@ -92,9 +95,10 @@ def attack(
     chosen = load_config(embedded if config is None else config, overrides)
     places(chosen, only)
     folder = _folder(out)
+    store = _store(folder, fresh)
     from vflpriv.run_attacks import attack_config
 
-    report = attack_config(chosen, only=only, limits=limits, quiet=quiet)
+    report = attack_config(chosen, only=only, limits=limits, store=store, quiet=quiet)
     if folder is not None:
         write_attacks(report, folder, formats)
     return report
@@ -157,3 +161,12 @@ def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
         return None
     writable(Path(out), field)
     return Path(out)
+
+
+def _store(folder: Path | None, fresh: bool) -> Path | None:
+    """Where finished trials lie."""
+    if folder is None:
+        return None
+    if fresh:
+        shutil.rmtree(folder / _TRIALS, ignore_errors=True)
+    return folder / _TRIALS

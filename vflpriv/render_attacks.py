@@ -112,8 +112,10 @@ def _blocks(report: AttackReport) -> Iterator[str]:
         "No signal",
         "Leakage",
         "Interval",
+        "Accounted ε ≤",
+        "Allows",
     )
-    yield table(names, "::::------", [_numbers(c) for c in report.cells if c.leakage is not None])
+    yield table(names, "::::--------", [_numbers(c) for c in report.cells if c.leakage is not None])
     if report.features:
         yield from features_blocks(report)
     yield "## Not applicable"
@@ -137,7 +139,8 @@ def _marked(cell: Cell | None) -> str:
 def _numbers(c: Cell) -> tuple[str, ...]:
     names = (escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary))
     success = (f.percent(c.success), f.interval(c.success_low, c.success_high))
-    return (*names, *success, f.percent(c.chance), f.percent(c.blind), points(c.leakage), f.interval(c.low, c.high))
+    beyond = (points(c.leakage), f.interval(c.low, c.high))
+    return (*names, *success, f.percent(c.chance), f.percent(c.blind), *beyond, f.epsilon(c.epsilon), points(c.allowed))
 
 
 def attacks_html(report: AttackReport) -> str:

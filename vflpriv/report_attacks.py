@@ -22,7 +22,8 @@ class Cell(Row):
     """One attack through one view of one system under one defence: means over seeds, or why it does not apply.
 
     `leakage` is success beyond the better of `chance` (the commonest label) and `blind` (the same adversary without the
-    protocol); low and high are the ends of its interval over seeds.
+    protocol); low and high are the ends of its interval over seeds. `epsilon` is what is accounted for what is attacked
+    (labels, or features) under the adversary's eyes, `allowed` the most that this lets any attack on labels gain.
     """
 
     system: str
@@ -39,13 +40,16 @@ class Cell(Row):
     high: float | None = None
     guesses: int = 0
     not_applicable: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    allowed: float | None = None
 
 
 class FeatureCell(Cell):
     """One attack on features or on a sensitive column of them: success is R² or the AUC, as `measure` says.
 
-    `error` is the mean squared error, `mean_error` that of predicting every feature's mean. `epsilon` is what is
-    accounted for the features unit under the adversary's eyes. `picture` holds originals above reconstructions.
+    `error` is the mean squared error, `mean_error` that of predicting every feature's mean. `picture` holds originals
+    above reconstructions.
     """
 
     victim: int
@@ -57,8 +61,6 @@ class FeatureCell(Cell):
     ssim: float | None = None
     ssim_low: float | None = None
     ssim_high: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
     picture: str | None = None
 
 

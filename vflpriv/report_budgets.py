@@ -8,12 +8,15 @@ import numpy as np
 
 from vflpriv.budgets import Accountant, Budget
 from vflpriv.ledger import Exposure, Ledger, Reading
+from vflpriv.registry import find
 from vflpriv.report import BudgetRow
+from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
-__all__ = ["account", "budget_row", "budget_rows"]
+__all__ = ["account", "accounted", "budget_row", "budget_rows"]
 
+_DEFAULT_DELTA = 1e-5
 _VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 
 
@@ -37,6 +40,12 @@ def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
         return accountant.budget(exposure, delta)
     upper = 0.0 if exposure.not_applicable else math.inf
     return Budget(accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper)
+
+
+def accounted(accountant: str, system: System, adversary: Adversary, unit: Unit) -> Budget:
+    """What one adversary can learn of one unit of a system, at the system's δ or a usual one."""
+    delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
+    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), delta)
 
 
 def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:

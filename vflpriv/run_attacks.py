@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from vflpriv import __version__
+from vflpriv.budgets import Budget, most_gain
 from vflpriv.config import Config
 from vflpriv.errors import InputError
 from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
+from vflpriv.run_attempts import Attempted, AttemptStore
 from vflpriv.run_choice import places
 from vflpriv.run_progress import Task, progress_bar
+from vflpriv.units import Unit
 
 __all__ = ["attack_config"]
 
 _NONE = "none"
 
 
-def attack_config(config: Config, *, only: Sequence[str], limits: Sequence[Limit], quiet: bool | None) -> AttackReport:
-    """Train every wanted system under every defence and try every attack."""
+def attack_config(
+    config: Config,
+    *,
+    only: Sequence[str],
+    limits: Sequence[Limit],
+    store: Path | None = None,
+    quiet: bool | None = None,
+) -> AttackReport:
+    """Train every wanted system under every defence and try every attack; what is in the store is not done again."""
     from vflpriv.audits.attack_trials import AttackTrials
     from vflpriv.command_features import FeatureAttempts
     from vflpriv.registry import available, find
+    from vflpriv.report_budgets import accounted
     from vflpriv.run import load_data
     from vflpriv.views import Adversary
 
@@ -45,6 +57,7 @@ def attack_config(config: Config, *, only: Sequence[str], limits: Sequence[Limit
     cells: list[Cell] = []
     found: list[FeatureCell] = []
     plans = [plan for place in wanted for plan in _plans(config, place, data)]
+    kept = AttemptStore(store, config)
     with progress_bar(quiet) as bar:
         times = [1 + features.wanted(row) for row, _ in plans]
         work = [k * s.schedule.rounds for k, (_, s) in zip(times, plans, strict=True) if s is not None]
@@ -54,15 +67,28 @@ def attack_config(config: Config, *, only: Sequence[str], limits: Sequence[Limit
                 trained.append(row)
                 continue
             task.stage(f"{row.system}, defence {row.defence}")
-            trials = AttackTrials(
-                system=system, seeds=a.seeds, labels_per_class=a.labels_per_class, confidence=config.confidence
-            )
-            outcome = trials.run(attacks, adversaries, advance=task.advance)
-            trained.append(row.model_copy(update={"accuracy": outcome.accuracy}))
-            cells += [_cell(row, tried) for tried in outcome.tried]
-            if features.wanted(row):
-                task.stage(f"{row.system}, defence {row.defence}: features")
-                found += features.cells(row, system, advance=task.advance)
+            one = kept.load(row, system)
+            if one is None:
+                trials = AttackTrials(
+                    system=system, seeds=a.seeds, labels_per_class=a.labels_per_class, confidence=config.confidence
+                )
+                outcome = trials.run(attacks, adversaries, advance=task.advance)
+                budgets = {who: accounted(config.accountant, system, who, Unit.LABEL) for who in adversaries}
+                of_features: list[FeatureCell] = []
+                if features.wanted(row):
+                    task.stage(f"{row.system}, defence {row.defence}: features")
+                    of_features = features.cells(row, system, advance=task.advance)
+                one = Attempted(
+                    accuracy=outcome.accuracy,
+                    cells=tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried),
+                    features=tuple(of_features),
+                )
+                kept.save(row, system, one)
+            else:
+                task.advance((1 + features.wanted(row)) * system.schedule.rounds)
+            trained.append(row.model_copy(update={"accuracy": one.accuracy}))
+            cells += one.cells
+            found += one.features
     return AttackReport(
         tool_version=__version__,
         seed=config.seed,
@@ -111,8 +137,16 @@ def _plans(config: Config, place: int, data: Any) -> list[tuple[TrainedRow, Any]
     return plans
 
 
-def _cell(row: TrainedRow, tried: Any) -> Cell:
-    words = {"system": row.system, "defence": row.defence, "attack": tried.attack, "adversary": str(tried.adversary)}
+def _cell(row: TrainedRow, tried: Any, budget: Budget) -> Cell:
+    words: dict[str, Any] = {
+        "system": row.system,
+        "defence": row.defence,
+        "attack": tried.attack,
+        "adversary": str(tried.adversary),
+        "epsilon": budget.upper,
+        "delta": budget.delta,
+        "allowed": most_gain(budget),
+    }
     found = tried.leakage
     if found is None:
         return Cell(**words, not_applicable=tried.refusal)

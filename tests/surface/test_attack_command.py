@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 
 import pytest
 
 from tests.surface.test_cli import run
+from vflpriv.audits.attack_trials import AttackTrials
 from vflpriv.config import load_config
 from vflpriv.registry import available
 from vflpriv.report_attacks import AttackReport, Cell, Limit
@@ -61,10 +63,39 @@ def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):
     assert "<script" not in page
 
 
+def test_beside_each_figure_stands_what_is_accounted_and_what_that_allows(call, tmp_path):
+    call()
+    report = AttackReport.model_validate_json((tmp_path / "attacks.json").read_bytes())
+    direct = {c.defence: c for c in report.cells if (c.attack, c.adversary) == ("label_direct", "device(0)")}
+    assert (direct["none"].epsilon, direct["none"].allowed) == (math.inf, 1.0)
+    assert direct["rr"].epsilon == pytest.approx(1.0, rel=1e-3)
+    assert direct["rr"].allowed == pytest.approx(math.tanh(0.5), rel=1e-3)
+    assert direct["rr"].leakage < direct["rr"].allowed
+
+
+def test_a_second_run_takes_what_is_finished_and_writes_the_same(call, tmp_path, monkeypatch):
+    call()
+    first, kept = (tmp_path / "attacks.json").read_bytes(), sorted((tmp_path / "trials").iterdir())
+    assert len(kept) == 2
+    kept[0].unlink()
+    trained = []
+    monkeypatch.setattr(
+        AttackTrials, "run", lambda self, *a, run=AttackTrials.run, **k: trained.append(self) or run(self, *a, **k)
+    )
+    call()
+    assert len(trained) == 1
+    kept[1].write_bytes(kept[1].read_bytes()[:40])
+    call()
+    assert len(trained) == 2
+    assert (tmp_path / "attacks.json").read_bytes() == first
+    call("--fresh")
+    assert len(trained) == 4
+
+
 def test_without_a_limit_it_succeeds_and_repeats_itself(call, tmp_path):
     assert call("--format", "json")[0] == 0
     first = (tmp_path / "attacks.json").read_bytes()
-    assert call("--format", "json")[0] == 0
+    assert call("--format", "json", "--fresh")[0] == 0
     assert (tmp_path / "attacks.json").read_bytes() == first
 
 
