@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
-from vflpriv.report_claims import BudgetRow, ClaimRow, SuccessClaimRow
+from vflpriv.report_claims import BudgetRow, ClaimRow, Spending, SuccessClaimRow, ViewBudget
 from vflpriv.report_releases import ReleaseRow, SamplingRow
 from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
 from vflpriv.verdicts import Word
@@ -23,13 +23,17 @@ __all__ = [
     "ClaimRow",
     "MeasurementRow",
     "OneRunRow",
+    "ReleaseRow",
     "Report",
+    "SamplingRow",
     "SensitivityRow",
+    "Spending",
     "Staleness",
     "SuccessClaimRow",
     "SystemRow",
     "Traffic",
     "Utility",
+    "ViewBudget",
     "read_report",
     "write_atomically",
 ]

@@ -54,7 +54,7 @@ class Spending(Row):
     epsilon_lower: tuple[float, ...]
     epsilon_upper: tuple[float, ...]
     records: tuple[tuple[float, float, int], ...]
-    """(lowest, highest, how many records) of bins of records' own epsilons; empty where no record has one of its own."""
+    """(lowest, highest, how many records) of bins of records' own epsilons; empty where they have none."""
 
 
 class ClaimRow(Row):

@@ -1,4 +1,4 @@
-"""The report's facts about what a system lets out: its releases, how its batches were drawn, where its noise is from."""
+"""The report's facts about what a system lets out: releases, how batches were drawn, where the noise is from."""
 
 from __future__ import annotations
 

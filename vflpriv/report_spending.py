@@ -27,19 +27,24 @@ def view_budgets(
     """The claim's unit at the claim's delta, by view; `known` are budgets that need not be computed again."""
     rows = [b for b in known if b.unit == claim.unit.value and b.delta == claim.delta]
     rows = rows or budget_rows(ledger, accountant, claim.delta, units=(claim.unit,))
-    paper = {b.adversary: b.epsilon_upper for b in rows if b.reading == Reading.PAPER.value}
+    paper = {_asked(b): b.epsilon_upper for b in rows if b.reading == Reading.PAPER.value}
     return tuple(
         ViewBudget(
-            adversary=b.adversary,
+            adversary=_asked(b),
             batches=b.batches,
             epsilon_upper=b.epsilon_upper,
-            paper_reading=paper.get(b.adversary),
+            paper_reading=paper.get(_asked(b)),
             unprotected=b.unprotected,
             not_applicable=b.not_applicable,
         )
         for b in rows
         if b.reading == Reading.RIGOROUS.value
     )
+
+
+def _asked(budget: BudgetRow) -> str:
+    """The view as it was asked for: a budget of any one device names the worst of them, which a reading may change."""
+    return "device" if budget.adversary.startswith("device(") else budget.adversary
 
 
 def spendings(
@@ -52,9 +57,7 @@ def spendings(
 
 def _spending(ledger: Ledger, claim: Claim, accountant: Accountant, reading: Reading) -> Spending:
     exposure = ledger.exposure(claim.adversary, claim.unit, reading=reading)
-    curve = over_rounds(
-        accountant, ledger, claim.adversary, claim.unit, claim.delta, reading=reading, points=_POINTS
-    )
+    curve = over_rounds(accountant, ledger, claim.adversary, claim.unit, claim.delta, reading=reading, points=_POINTS)
     return Spending(
         reading=reading.value,
         delta=claim.delta,
