@@ -77,8 +77,8 @@ def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot 
     bins = np.array(spent.records, dtype=np.float64)
     worst, least, total = float(bins[-1, 1]), float(bins[0, 0]), int(bins[:, 2].sum())
     centres = bins[:, :2].mean(axis=1)
-    gaps = np.diff(centres)
-    width = 0.8 * float(gaps.min(initial=max(0.1 * worst, 1e-12)))
+    span = (worst - least) or 0.5 * worst or 1.0
+    width = float(np.clip(0.8 * np.diff(centres).min(initial=span), 0.02 * span, 0.15 * span))
     name = _READINGS.get(spent.reading, ("", spent.reading))[1]
     with drawing(_WIDTH, _HEIGHT) as (figure, axes):
         from matplotlib.ticker import MaxNLocator

@@ -146,4 +146,4 @@ def traffic_plot(report: Report) -> Plot | None:
         (s.key, count(s.rounds), size(t.up), size(t.down), size(t.ids), size(t.up + t.down + t.ids), size(total))
         for (s, t), total in zip(sent, starts, strict=True)
     ]
-    return Plot(svg=picture, caption="Bytes of one training, by direction.", header=header, rows=table)
+    return Plot(svg=picture, caption="Mean payload of a round, by direction; the figures have the whole training.", header=header, rows=table)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from vflpriv.plots import tradeoff_plot, tradeoff_svg
+from vflpriv.plots import tradeoff_svg
 from vflpriv.render_plots_budget import participation_plot
 from vflpriv.report import ClaimRow, Report
 
