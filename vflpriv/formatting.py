@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vflpriv.formatting_text import ascii_only, clean, clean_lines, shorten
 from vflpriv.verdicts import Word
 
 __all__ = [
@@ -37,26 +37,6 @@ NOTHING = "–"
 """Printed where there is no number."""
 
 ICONS = {Word.VIOLATED: "✗", Word.UNSUPPORTED: "!", Word.CONSISTENT: "✓", Word.NOT_APPLICABLE: "–"}
-
-_HIDDEN = ("Cf", "Cs", "Cn", "Co")
-"""Unicode categories without a glyph of their own: directions, surrogates, unassigned."""
-
-_ASCII = {"ε": "eps", "μ": "mu", "δ": "delta", "∞": "inf", "≥": ">=", "≤": "<=", "→": "->", "✗": "x", "✓": "ok"}
-_ASCII |= {
-    "–": "-",
-    "…": "...",
-    "×": "x",
-    "·": "-",
-    "−": "-",
-    "’": "'",
-    "±": "+/-",
-    "σ": "sigma",
-    "λ": "lambda",
-    "√": "sqrt",
-    "∂": "d",
-    "ℓ": "l",
-}
-
 
 def scientific(number: float) -> str:
     """Three significant digits and a short exponent.
@@ -195,44 +175,6 @@ def exact(number: float | None) -> str:
     ('0.388401', '∞')
     """
     return _number(number, 2) if number is None or not math.isfinite(number) else f"{number:.6g}"
-
-
-def clean(text: object) -> str:
-    """One line without control, format or surrogate characters: none may steer a terminal or break XML.
-
-    >>> clean("a\\x1b[31m\\nb\\u202e")
-    'a [31m b'
-    """
-    marks = (" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
-    return " ".join("".join(c for c in marks if unicodedata.category(c) not in _HIDDEN).split())
-
-
-def clean_lines(text: str) -> str:
-    """The same for text that may have lines.
-
-    >>> clean_lines("a\\x07\\n  b")
-    'a\\n  b'
-    """
-    kept = (c for c in text if c == "\n" or unicodedata.category(c) not in ("Cc", "Zl", "Zp", *_HIDDEN))
-    return "".join(kept)
-
-
-def shorten(text: object, limit: int) -> str:
-    """
-    >>> shorten("worst-case", 6)
-    'worst…'
-    """
-    line = clean(text)
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def ascii_only(text: str) -> str:
-    """For terminals that cannot show Greek letters.
-
-    >>> ascii_only("μ ≥ 0.75, ε = ∞")
-    'mu >= 0.75, eps = inf'
-    """
-    return "".join(_ASCII.get(c, c) for c in text).encode("ascii", "replace").decode()
 
 
 def value(item: Any) -> str:

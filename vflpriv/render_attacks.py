@@ -19,20 +19,18 @@ from vflpriv.render_features import (
 )
 from vflpriv.render_html import environment
 from vflpriv.render_markdown import LIMIT, escape, table, within
+from vflpriv.render_shared import leak_level
 from vflpriv.render_terminal import Writer
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
 
 __all__ = ["attacks_html", "attacks_markdown", "level", "print_attacks"]
 
 _STYLES = ("dim", "green", "yellow", "red", "bold red")
-_STEPS = (0.0, 0.05, 0.25, 0.5)
 
 
 def level(cell: Cell | None) -> int:
     """0 if nothing applies or the interval reaches down to no leak; then 1 to 4 as the mean grows."""
-    if cell is None or cell.leakage is None or cell.low is None or cell.low <= 0:
-        return 0
-    return sum(cell.leakage > step for step in _STEPS)
+    return 0 if cell is None else leak_level(cell.leakage, cell.low)
 
 
 def points(number: float | None) -> str:

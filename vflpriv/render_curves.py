@@ -13,7 +13,7 @@ import numpy as np
 
 from vflpriv import formatting as f
 from vflpriv.files import write_atomically
-from vflpriv.plots import _COLOURS, _STYLE
+from vflpriv.render_svg import COLOURS, STYLE
 from vflpriv.report_account import Curves
 from vflpriv.tradeoff import curve
 
@@ -69,7 +69,7 @@ def curves_png(curves: Curves) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**_STYLE, "text.parse_math": False}):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 7.0), layout="constrained")
         panels = figure.subplots(2, 2)
         bound = "exact" if curves.exact else "certified bounds"
@@ -81,7 +81,7 @@ def curves_png(curves: Curves) -> bytes:
         _records(panels[1, 1], curves)
         for axes in panels.flat:
             axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(color=_COLOURS["frame"], alpha=0.22, lw=0.6)
+            axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
             axes.set_axisbelow(True)
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=150, metadata={"Software": None})
@@ -89,14 +89,14 @@ def curves_png(curves: Curves) -> bytes:
 
 
 def _tradeoff(axes: Axes, curves: Curves) -> None:
-    axes.plot([0, 1], [1, 0], color=_COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
+    axes.plot([0, 1], [1, 0], color=COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
     if curves.claimed_mu is not None:
         promised = curve(curves.claimed_mu, curves.alphas)
         axes.plot(
-            curves.alphas, promised, color=_COLOURS["claimed"], lw=1.8, label=f"claimed μ={f.mu(curves.claimed_mu)}"
+            curves.alphas, promised, color=COLOURS["claimed"], lw=1.8, label=f"claimed μ={f.mu(curves.claimed_mu)}"
         )
     label = "accounted" if curves.exact else "accounted, at least"
-    axes.plot(curves.alphas, curves.betas, color=_COLOURS["rigorous"], lw=2, label=label, clip_on=False)
+    axes.plot(curves.alphas, curves.betas, color=COLOURS["rigorous"], lw=2, label=label, clip_on=False)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate α", ylabel="false-negative rate f(α)")
     axes.legend(frameon=False)
 
@@ -109,12 +109,12 @@ def _delta(axes: Axes, curves: Curves) -> None:
     if not np.isfinite(upper).any():
         _say(axes, "ε = ∞ at every δ")
         return
-    axes.plot(upper, curves.deltas, color=_COLOURS["rigorous"], lw=2, label="exact" if curves.exact else "upper bound")
+    axes.plot(upper, curves.deltas, color=COLOURS["rigorous"], lw=2, label="exact" if curves.exact else "upper bound")
     if not curves.exact and (lower > 0).any():
-        axes.plot(lower, curves.deltas, color=_COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="lower bound")
+        axes.plot(lower, curves.deltas, color=COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="lower bound")
     if curves.claimed_epsilon is not None:
         point = f"claimed ({f.epsilon(curves.claimed_epsilon)}, {f.delta(curves.delta)})"
-        axes.plot(curves.claimed_epsilon, curves.delta, "o", color=_COLOURS["claimed"], ms=6, ls="none", label=point)
+        axes.plot(curves.claimed_epsilon, curves.delta, "o", color=COLOURS["claimed"], ms=6, ls="none", label=point)
     axes.set_xlim(left=0)
     axes.legend(frameon=False)
 
@@ -127,13 +127,13 @@ def _rounds(axes: Axes, curves: Curves) -> None:
     if not np.isfinite(upper).any():
         _say(axes, "ε = ∞ from the first round on")
         return
-    axes.plot(curves.rounds, np.where(np.isfinite(upper), upper, np.nan), color=_COLOURS["rigorous"], lw=2, label="ε ≤")
+    axes.plot(curves.rounds, np.where(np.isfinite(upper), upper, np.nan), color=COLOURS["rigorous"], lw=2, label="ε ≤")
     if not curves.exact and any(curves.rounds_epsilon_lower):
         axes.plot(
-            curves.rounds, curves.rounds_epsilon_lower, color=_COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="ε ≥"
+            curves.rounds, curves.rounds_epsilon_lower, color=COLOURS["paper"], lw=1.4, ls=(0, (4, 2)), label="ε ≥"
         )
     if curves.claimed_epsilon is not None:
-        axes.axhline(curves.claimed_epsilon, color=_COLOURS["claimed"], lw=1.4, ls=(0, (6, 2)), label="claimed")
+        axes.axhline(curves.claimed_epsilon, color=COLOURS["claimed"], lw=1.4, ls=(0, (6, 2)), label="claimed")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -154,10 +154,10 @@ def _records(axes: Axes, curves: Curves) -> None:
     different, numbers = np.unique(values.round(12), return_counts=True)
     if len(different) <= _MOST_BARS:
         gaps = np.diff(different)
-        axes.bar(different, numbers, width=0.8 * float(gaps.min(initial=0.1 * high)), color=_COLOURS["claimed"])
+        axes.bar(different, numbers, width=0.8 * float(gaps.min(initial=0.1 * high)), color=COLOURS["claimed"])
     else:
-        axes.hist(values, bins=_MOST_BARS, color=_COLOURS["claimed"])
-    axes.axvline(high, color=_COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)), label=f"worst record: {f.epsilon(high)}")
+        axes.hist(values, bins=_MOST_BARS, color=COLOURS["claimed"])
+    axes.axvline(high, color=COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)), label=f"worst record: {f.epsilon(high)}")
     axes.set_ylim(top=1.22 * axes.get_ylim()[1])
     axes.legend(frameon=False, loc="upper left")
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from vflpriv import formatting as f
 from vflpriv.render_markdown import escape, table
+from vflpriv.render_shared import leak_level
 from vflpriv.report_attacks import AttackReport, Cell, FeatureCell
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
 ]
 
 _STYLES = ("dim", "green", "yellow", "red", "bold red")
-_STEPS = (0.05, 0.25, 0.5)
 
 
 class FeatureRow(NamedTuple):
@@ -70,10 +70,8 @@ def number(value: float | None) -> str:
 
 
 def shown(cell: Cell | None) -> int:
-    """0 if nothing applies or the interval reaches down to no leak; then 1 to 4 as the leak grows."""
-    if cell is None or cell.leakage is None or cell.low is None or cell.low <= 0:
-        return 0
-    return 1 + sum(cell.leakage > step for step in _STEPS)
+    """How a cell is coloured."""
+    return 0 if cell is None else leak_level(cell.leakage, cell.low)
 
 
 def features_table(report: AttackReport) -> tuple[str, str, list[tuple[str | Text, ...]]]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from vflpriv.canaries import CanaryKind
 from vflpriv.formatting import clean, confidence, epsilon, mu, p_value
 from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
-from vflpriv.verdicts import Word
+from vflpriv.verdicts import SEVERITY, Word
 
-__all__ = ["banner", "best_attack", "headline", "measured_mu", "one_run_sentence", "why_infinite", "worst_word"]
+__all__ = [
+    "banner",
+    "best_attack",
+    "gravest",
+    "headline",
+    "leak_level",
+    "measured_mu",
+    "one_run_sentence",
+    "why_infinite",
+    "worst_word",
+]
 
 _HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
+_STEPS = (0.05, 0.25, 0.5)
 
 
 def headline(claim: ClaimRow) -> MeasurementRow | None:
@@ -45,6 +57,12 @@ def why_infinite(budget: BudgetRow) -> str:
     return "; ".join(clean(message) for message in budget.unprotected)
 
 
+def gravest(words: Iterable[Word]) -> Word | None:
+    """The gravest of some verdicts; None of none."""
+    found = set(words)
+    return next((word for word in SEVERITY if word in found), None)
+
+
 def worst_word(report: Report) -> Word | None:
     """The gravest verdict of the report; None without claims."""
     return report.verdict
@@ -61,6 +79,17 @@ def banner(report: Report) -> str:
     if word is Word.CONSISTENT:
         return f"{subject} consistent with what was measured"
     return f"{subject} {word}"
+
+
+def leak_level(leakage: float | None, low: float | None) -> int:
+    """0 if nothing applies or the interval reaches down to no leak; then 1 to 4 as the leak grows.
+
+    >>> [leak_level(x, low) for x, low in ((None, None), (0.3, -0.1), (0.03, 0.01), (0.3, 0.2), (0.9, 0.8))]
+    [0, 0, 1, 3, 4]
+    """
+    if leakage is None or low is None or low <= 0:
+        return 0
+    return 1 + sum(leakage > step for step in _STEPS)
 
 
 def best_attack(system: SystemRow) -> AttackRow | None:

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
+from vflpriv.report_claims import BudgetRow, ClaimRow, Spending, SuccessClaimRow, ViewBudget
+from vflpriv.report_releases import ReleaseRow, SamplingRow
 from vflpriv.report_shown import Shown
 from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
 from vflpriv.verdicts import SEVERITY, Word
@@ -23,66 +25,22 @@ __all__ = [
     "ClaimRow",
     "MeasurementRow",
     "OneRunRow",
+    "ReleaseRow",
     "Report",
+    "SamplingRow",
     "SensitivityRow",
+    "Spending",
     "Staleness",
     "SuccessClaimRow",
     "SystemRow",
     "Traffic",
     "Utility",
+    "ViewBudget",
     "read_report",
     "write_atomically",
 ]
 
 SCHEMA = "vflpriv-report/1"
-
-
-class BudgetRow(Row):
-    """What an accountant says of one unit under one adversary's eyes."""
-
-    adversary: str
-    unit: str
-    reading: str
-    batches: str
-    accountant: str
-    method: str
-    delta: float
-    mu: float | None
-    epsilon_lower: float
-    epsilon: float
-    epsilon_upper: float
-    participations: int | None
-    """How often the worst record passes before the adversary's eyes."""
-    participation_histogram: dict[int, int]
-    """How many records take part that often."""
-    assumptions: tuple[str, ...]
-    approximations: dict[str, float]
-    unprotected: tuple[str, ...]
-    not_applicable: str | None
-
-
-class ClaimRow(Shown, Row):
-    """A published guarantee with its three numbers and the verdict."""
-
-    key: str
-    source: str
-    where: str
-    statement: str
-    unit: str
-    unit_description: str
-    adversary: str
-    delta: float
-    epsilon: float
-    mu: float
-    accounted: BudgetRow
-    """Rigorous."""
-    paper_reading: BudgetRow | None
-    """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
-    measurements: tuple[MeasurementRow, ...]
-    one_run: OneRunRow | None = None
-    verdict: Word
-    reason: str
-    reproduce: str
 
 
 class SensitivityRow(Row):
@@ -131,31 +89,6 @@ class AttackRow(Row):
     def leakage(self) -> float:
         """Success beyond what can be had without the protocol."""
         return (self.success or 0.0) - max(self.chance or 0.0, self.blind or 0.0)
-
-
-class SuccessClaimRow(Shown, Row):
-    """A published guarantee about an attack's success, what was measured of it, and the verdict."""
-
-    key: str
-    source: str
-    where: str
-    statement: str
-    unit: str
-    adversary: str
-    attack: str
-    rate: float
-    """The claimed one."""
-    success: float | None
-    """The measured one; None where the attack was not run."""
-    low: float | None
-    high: float | None
-    chance: float | None
-    guesses: int
-    p_adjusted: float
-    """Holm over all tests of the report."""
-    verdict: Word
-    reason: str
-    reproduce: str
 
 
 class Utility(Row):
@@ -208,6 +141,9 @@ class SystemRow(Row):
     success_claims: tuple[SuccessClaimRow, ...] = ()
     importance: tuple[float, ...] = ()
     """Of each device, where the engine has a measure of it: the norm of its head."""
+    releases: tuple[ReleaseRow, ...] = ()
+    sampling: SamplingRow | None = None
+    noise_source: str = ""
 
     @property
     def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:

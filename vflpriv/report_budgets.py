@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from vflpriv.budgets import Accountant, Budget
 from vflpriv.ledger import Exposure, Ledger, Reading
 from vflpriv.registry import find
-from vflpriv.report import BudgetRow
+from vflpriv.report_claims import BudgetRow
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
@@ -20,11 +21,13 @@ _DEFAULT_DELTA = 1e-5
 _VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 
 
-def budget_rows(ledger: Ledger, accountant: Accountant, delta: float) -> list[BudgetRow]:
-    """Every view and unit; both readings where state leaks."""
+def budget_rows(
+    ledger: Ledger, accountant: Accountant, delta: float, *, units: Iterable[Unit] = Unit
+) -> list[BudgetRow]:
+    """Every view and these units; both readings where state leaks."""
     rows = []
     for view in _VIEWS:
-        for unit in Unit:
+        for unit in units:
             exposures = [ledger.exposure(Adversary.parse(view), unit, reading=r) for r in Reading]
             budgets = [account(accountant, e, delta) for e in exposures]
             same = budgets[0].upper == budgets[1].upper

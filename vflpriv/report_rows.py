@@ -17,14 +17,12 @@ from vflpriv.claims import Claim
 from vflpriv.config import Config
 from vflpriv.ledger import Reading
 from vflpriv.registry import find
-from vflpriv.report import (
-    ClaimRow,
-    Report,
-    SystemRow,
-)
+from vflpriv.report import BudgetRow, ClaimRow, Report, SystemRow
 from vflpriv.report_budgets import account, budget_row, budget_rows
 from vflpriv.report_facts import attack_row, check_rows, sensitivity_row, staleness_row, traffic_row, utility_row
 from vflpriv.report_measured import ClaimTrial, Found, claim_test, measurement_row, one_run_row, tests_of
+from vflpriv.report_releases import noise_source, release_rows, sampling_row
+from vflpriv.report_spending import spendings, view_budgets
 from vflpriv.report_success import SuccessTest, success_row, success_tests
 from vflpriv.run import Audited
 from vflpriv.units import Unit
@@ -90,10 +88,12 @@ def _system(
 ) -> SystemRow:
     system, data = audited.system, audited.system.data
     delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-    claims = tuple(
+    budgets = tuple(budget_rows(system.ledger, accountant, delta))
+    rows = [
         _claim(audited, c, [t for t in tests if t.claim is c], adjusted, accountant, config, reproduce)
         for c in audited.claims
-    )
+    ]
+    claims = tuple(_spent(row, c, audited, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True))
     return SystemRow(
         key=audited.config.key,
         title=audited.config.title or audited.config.key,
@@ -112,7 +112,7 @@ def _system(
             success_row(t, adjusted, classes=data.classes, alpha=1 - config.confidence, reproduce=reproduce)
             for t in successes
         ),
-        budgets=tuple(budget_rows(system.ledger, accountant, delta)),
+        budgets=budgets,
         sensitivity=tuple(sensitivity_row(f, audited.witnesses.get(id(f))) for f in audited.findings),
         checks=tuple(check_rows(audited, reproduce)),
         attacks=tuple(attack_row(a) for a in audited.attempts),
@@ -120,6 +120,9 @@ def _system(
         traffic=traffic_row(audited),
         staleness=staleness_row(system.schedule),
         importance=audited.importance,
+        releases=release_rows(system.ledger),
+        sampling=sampling_row(system.schedule),
+        noise_source=noise_source(system.settings, config.seed),
     )
 
 
@@ -177,6 +180,15 @@ def _claim(
         reason=verdict.reason,
         reproduce=reproduce,
     )
+
+
+def _spent(
+    row: ClaimRow, claim: Claim, audited: Audited, accountant: Accountant, budgets: Sequence[BudgetRow]
+) -> ClaimRow:
+    """The claim with its budgets under everyone's eyes, over rounds and over records."""
+    ledger, own = audited.system.ledger, [b for b in (row.accounted, row.paper_reading) if b is not None]
+    views, spent = view_budgets(ledger, claim, accountant, budgets), spendings(ledger, claim, accountant, own)
+    return row.model_copy(update={"views": views, "spending": spent})
 
 
 def _facts(audited: Audited, claim: Claim) -> list[str]:
