@@ -9,7 +9,7 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow lint types format bench clean
+.PHONY: help audit test test-slow lint types format bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -60,6 +60,14 @@ bench: $(VENV)/.test  ## speed, memory, tightness
 	  echo "== $$file"; $(BIN)/python "$$file"; \
 	done
 
+$(VENV)/.docs: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## the documentation, in site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(ONE) $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Documentation: site/index.html"
+
 clean:  ## everything that was built, except reports and data
-	@rm -rf $(VENV) build dist *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
+	@rm -rf $(VENV) build dist site *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

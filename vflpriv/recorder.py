@@ -16,7 +16,7 @@ from torch import Tensor
 from vflpriv.canaries import Canaries
 from vflpriv.checked_wire import CheckedWire, plain
 from vflpriv.errors import InputError
-from vflpriv.transcript_format import ANSWERS, HEAD, Entries, Entry, replace_file, shard_name
+from vflpriv.transcript_format import ANSWERS, HEAD, SHARDS, Entries, Entry, replace_file, shard_name
 
 __all__ = ["RecordingWire", "record"]
 
@@ -30,14 +30,15 @@ def record(
     records: int,
     name: str = "",
     rounds_per_file: int = 1,
+    fresh: bool = False,
 ) -> Iterator[RecordingWire]:
-    """Record the messages of a training into a folder, which must not hold a transcript yet.
+    """Record the messages of a training into a folder, which must not hold a transcript yet; `fresh` forgets one.
 
     Every `rounds_per_file` rounds are written as soon as the next one begins, so that a killed training leaves a
     transcript of all rounds before. After an error the unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
-    wire = RecordingWire(Path(folder), per_file=rounds_per_file, **head)
+    wire = RecordingWire(Path(folder), per_file=rounds_per_file, fresh=fresh, **head)
     try:
         yield wire
     except BaseException:
@@ -49,12 +50,15 @@ def record(
 class RecordingWire(CheckedWire):
     """What `record` hands out."""
 
-    def __init__(self, folder: Path, *, per_file: int, **head: Any) -> None:
+    def __init__(self, folder: Path, *, per_file: int, fresh: bool = False, **head: Any) -> None:
         super().__init__(**head)
         if per_file < 1:
             raise InputError("record: rounds_per_file", per_file, "a whole number >= 1")
+        if fresh and (folder / HEAD).exists():
+            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / HEAD):
+                path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
-            raise InputError("record: folder", str(folder), "a folder without a transcript")
+            raise InputError("record: folder", str(folder), "a folder without a transcript, or fresh=True")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -21,6 +21,7 @@ __all__ = [
     "HEAD",
     "KINDS",
     "SCHEMA",
+    "SHARDS",
     "Entries",
     "Entry",
     "Head",
@@ -33,6 +34,7 @@ __all__ = [
 SCHEMA = "vflpriv-transcript/1"
 HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
+SHARDS = "round-*.safetensors"
 
 KINDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "embeddings": {"embedding": ("batch", "width")},

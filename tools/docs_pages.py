@@ -1,0 +1,114 @@
+"""All pages of the documentation that are generated from the code: `python -m tools.docs_pages` prints their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from tools.docs_markdown import prose, settings_table, table
+from tools.docs_variants import accountant_page, attack_page, audit_page, engine_page, overview
+from vflpriv.canaries import CanaryKind
+from vflpriv.cli import app
+from vflpriv.config import AttackConfig, AuditConfig, Config, DataConfig, FeatureConfig, OneRunConfig, SystemConfig
+from vflpriv.config_claims import ClaimConfig
+from vflpriv.datasets import DATASETS
+from vflpriv.registry import available
+from vflpriv.units import Unit
+
+__all__ = ["filled", "navigation", "pages"]
+
+_KINDS = {
+    "engine": (engine_page, "A training algorithm with what it sends, what it lets out and what its authors claim."),
+    "attack": (attack_page, "What an adversary does with its view. Each says what it needs, and refuses otherwise."),
+    "audit": (audit_page, "Ways to find out that a promise or one of its premises does not hold."),
+    "accountant": (accountant_page, "Upper bounds on ε from the ledger: what leaves, under which noise, how often."),
+}
+_SECTIONS = {
+    "Top": Config,
+    "`[data]`": DataConfig,
+    "`[[system]]`": SystemConfig,
+    "`[audit]` or `[system.audit]`": AuditConfig,
+    "`audit.one_run`": OneRunConfig,
+    "`[[system.claim]]`": ClaimConfig,
+    "`[attack]`": AttackConfig,
+    "`[attack.features]`": FeatureConfig,
+}
+
+
+def pages() -> dict[str, str]:
+    """Text by path within the documentation."""
+    found = {"reference/configuration.md": _configuration(), "reference/commands.md": _commands()}
+    for kind, (page, intro) in _KINDS.items():
+        found[f"{kind}s/index.md"] = overview(kind, intro)
+        found |= {f"{kind}s/{name}.md": page(name) for name in available(kind)}
+    return found
+
+
+def filled(text: str) -> str:
+    """A page that is written by hand, with the tables that it has a place for."""
+    for name, made in _tables().items():
+        text = text.replace(f"<!-- table: {name} -->", made)
+    return text
+
+
+def _tables() -> dict[str, str]:
+    units = [
+        (f"`{u}`", u.description, ", ".join(f"`{v}`" for v in Unit if v is not u and u.implies(v)) or "–") for u in Unit
+    ]
+    return {
+        "units": table(("unit", "what one neighbouring world changes", "includes"), units),
+        "canaries": table(("canary", "what it is"), [(f"`{kind}`", kind.description) for kind in CanaryKind]),
+    }
+
+
+def navigation() -> list[dict[str, list[str | dict[str, str]]]]:
+    """The generated pages as sections of the navigation."""
+    return [
+        {f"{kind.capitalize()}s": [f"{kind}s/index.md", *({name: f"{kind}s/{name}.md"} for name in available(kind))]}
+        for kind in _KINDS
+    ]
+
+
+def _configuration() -> str:
+    blocks = [
+        "# Configuration",
+        "Every field of a configuration file, from the schema that reads it; `vflpriv schema` prints it as JSON. "
+        "An engine's own settings are on [its page](../engines/index.md).",
+    ]
+    for title, model in _SECTIONS.items():
+        blocks += [f"## {title}", prose(model.__doc__ or ""), settings_table(model)]
+    rows = [(f"`{name}`", dataset.summary) for name, dataset in DATASETS.items()]
+    blocks += [
+        "## Data sets",
+        "`vflpriv data` lists them, `vflpriv data fetch NAME` brings one.",
+        table(("name", "what it is"), rows),
+    ]
+    return "\n\n".join(block.strip() for block in blocks) + "\n"
+
+
+def _commands() -> str:
+    group: Any = typer.main.get_command(app)
+    blocks = ["# Commands", prose(group.help or "")]
+    for name in sorted(group.commands):
+        blocks += _command(name, group.commands[name])
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _command(name: str, command: Any) -> list[str]:
+    rows = []
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+            rows.append((names, prose(parameter.help or "")))
+        else:
+            rows.append((f"`{parameter.name.upper()}`", prose(parameter.help or "")))
+    blocks = [f"## vflpriv {name}", prose(command.help or ""), table(("option", "what it is"), rows)]
+    for inner, one in sorted(getattr(command, "commands", {}).items()):
+        blocks += _command(f"{name} {inner}", one)
+    return blocks
+
+
+if __name__ == "__main__":
+    for path in pages():
+        print(path)
