@@ -1,6 +1,6 @@
 """Label inference on real data beside the published figures: Table I of vfl-cascaded.txt, queries, duals, and more.
 
-    python benchmarks/attacks.py [table-1 queries duals dpzv completion] [--quick]
+    python benchmarks/attacks.py [table-1 queries duals dpzv batches completion] [--quick]
 
 MNIST and Fashion-MNIST are read from the data folder (`vflpriv data fetch mnist`). `--quick` keeps fewer records, seeds
 and rounds: it shows the shape of the figures, not their last digits.
@@ -188,6 +188,32 @@ def dpzv(mnist: VerticalData, quick: bool) -> None:
             )
 
 
+def batches(mnist: VerticalData, quick: bool) -> None:
+    """What a scalar tells depends on how many labels share it: DPZV on digits, every round's scalar seen."""
+    print("DPZV on digits, 8 epochs, 4 devices together, 40 known labels: success by batch size and noise, %")
+    data = datasets.load("digits", devices=4, partition="rows", train=300 if quick else None)
+    rates = {1: (5e-4, 0.01), 4: (5e-4, 0.01), 16: (2e-3, 0.05), 64: (2e-3, 0.05)}
+    for size, (device_rate, server_rate) in rates.items():
+        for noise in (0.0, 1.0, 20.0):
+            one = system(
+                data,
+                "dpzv",
+                embedding=8,
+                rounds=8 * -(-data.records // size),
+                batch_size=size,
+                activation="round-robin",
+                device_rate=device_rate,
+                server_rate=server_rate,
+                noise="given",
+                noise_std=noise,
+            )
+            trials = AttackTrials(system=one, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
+            views, _ = trials.train([Adversary.parse("devices(all)")], {}, LabelZoScalar.needs)
+            (view,) = views.values()
+            found = words(trials.success(LabelZoScalar(), view))
+            print(f"  batches of {size:2}, noise std {noise:4.1f}: {found}", flush=True)
+
+
 def completion(mnist: VerticalData, quick: bool) -> None:
     """Left and right halves, 40 known labels. Published: CIFAR-10 with ResNet-20, main 0.83, passive 0.80, active 0.85.
 
@@ -212,6 +238,7 @@ _PARTS: dict[str, Callable[[VerticalData, bool], None]] = {
     "queries": queries,
     "duals": duals,
     "dpzv": dpzv,
+    "batches": batches,
     "completion": completion,
 }
 

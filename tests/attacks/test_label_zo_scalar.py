@@ -8,6 +8,8 @@ from tests.support import make_system
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.attempts import Auxiliary
 from vflpriv.audits.attack_success import score
+from vflpriv.audits.attack_trials import AttackTrials
+from vflpriv.datasets import load
 from vflpriv.parties import SERVER, device
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Message
@@ -40,6 +42,30 @@ def test_scalars_of_small_batches_give_labels_away_and_noise_hides_them():
     assert success(0.0) > 0.95
     assert success(0.0) > success(2.0) + 0.1 > success(50.0)
     assert success(50.0) < 0.75
+
+
+def test_devices_of_a_real_training_learn_labels_from_scalars_of_single_records_and_nothing_under_noise():
+    found = {}
+    for noise in (0.0, 20.0):
+        system = make_system(
+            "dpzv-sgd",
+            rounds=1600,
+            batch_size=1,
+            embedding=8,
+            top_hidden=(16,),
+            smoothing=1e-3,
+            activation="round-robin",
+            device_rate=5e-4,
+            server_rate=0.01,
+            noise_std=noise,
+            data=load("digits", devices=4, partition="rows", train=200),
+        )
+        trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+        (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")]).tried
+        found[noise] = tried.leakage
+    assert found[0.0].success > 0.9
+    assert found[0.0].leakage > 0.1
+    assert abs(found[20.0].leakage) < 0.05
 
 
 def test_without_a_signal_the_guess_is_that_of_the_features(watch):
