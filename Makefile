@@ -9,7 +9,7 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow lint types format bench docs clean
+.PHONY: help audit test test-slow test-browser lint types format bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -42,6 +42,15 @@ test: $(VENV)/.test  ## all tests but the slow ones
 
 test-slow: $(VENV)/.test  ## the slow tests
 	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+
+$(VENV)/.browser: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[browser]'
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit; done; \
+	$(BIN)/playwright install chromium
+	@touch $@
+
+test-browser: $(VENV)/.browser  ## the HTML pages in Chromium: the system's, or one that is downloaded
+	@$(ONE) VFLPRIV_BROWSER=required $(BIN)/python -m pytest -q tests/browser
 
 lint: $(VENV)/.dev types  ## style, format and types
 	@$(BIN)/ruff check -q .

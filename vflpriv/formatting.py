@@ -38,6 +38,7 @@ NOTHING = "–"
 
 ICONS = {Word.VIOLATED: "✗", Word.UNSUPPORTED: "!", Word.CONSISTENT: "✓", Word.NOT_APPLICABLE: "–"}
 
+
 def scientific(number: float) -> str:
     """Three significant digits and a short exponent.
 

@@ -101,7 +101,11 @@ def _places(epsilons: Sequence[float]) -> tuple[list[float], list[tuple[float, s
     low, high = (math.floor(min(finite) + 1e-6), math.ceil(max(finite) - 1e-6)) if finite else (0, 0)
     high = max(high, low + 1) if finite else high
     step = max(1, (high - low + 4) // 5)
-    ticks = [(float(k), scientific(10.0**k) if abs(k) > 3 else f"{10.0**k:g}") for k in range(low, high + 1, step)] if finite else []
+    ticks = (
+        [(float(k), scientific(10.0**k) if abs(k) > 3 else f"{10.0**k:g}") for k in range(low, high + 1, step)]
+        if finite
+        else []
+    )
     ends = {0.0: (low - 1.0, "0"), math.inf: (high + (1.0 if finite else 0.0), "∞")}
     ticks += [ends[e] for e in ends if e in epsilons]
     raw = [ends[e][0] if e in ends else math.log10(e) for e in epsilons]
@@ -146,4 +150,9 @@ def traffic_plot(report: Report) -> Plot | None:
         (s.key, count(s.rounds), size(t.up), size(t.down), size(t.ids), size(t.up + t.down + t.ids), size(total))
         for (s, t), total in zip(sent, starts, strict=True)
     ]
-    return Plot(svg=picture, caption="Mean payload of a round, by direction; the figures have the whole training.", header=header, rows=table)
+    return Plot(
+        svg=picture,
+        caption="Mean payload of a round, by direction; the figures have the whole training.",
+        header=header,
+        rows=table,
+    )

@@ -119,8 +119,8 @@ def _trusted(view: ViewBudget) -> str:
 def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
     """How often one unit is used, and how far it may move what leaves each time."""
     times = [
-        f"{name}: the worst record takes part in {count(b.participations)} of the rounds seen; the schedule drew it so, "
-        "nothing is cut off"
+        f"{name}: the worst record takes part in {count(b.participations)} of the rounds seen; "
+        "the schedule drew it so, nothing is cut off"
         for name, b in (("rigorous", claim.accounted), ("paper’s reading", claim.paper_reading))
         if b is not None and b.participations is not None
     ]

@@ -65,7 +65,7 @@ def test_figures_stand_beside_the_features_epsilon(call, tmp_path):
     page = (tmp_path / "attacks.html").read_text("utf-8")
     assert page.count('<img class="sheet" src="data:image/png;base64,') >= 4
     assert "img-src data:" in page
-    assert "<script" not in page
+    assert page.count("<script") == 1
 
 
 @pytest.mark.parametrize(
