@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 from torch import Tensor
 
@@ -14,7 +15,21 @@ from vflpriv.attempts import Auxiliary, LabelGuess
 from vflpriv.audits._bounds import interval
 from vflpriv.seeds import derive, host_generator
 
-__all__ = ["Leakage", "Score", "Success", "auc", "draw_auxiliary", "label_success", "leakage", "mean_interval", "score"]
+__all__ = [
+    "NOTHING_TO_SCORE",
+    "Leakage",
+    "Score",
+    "Success",
+    "auc",
+    "draw_auxiliary",
+    "label_success",
+    "leakage",
+    "mean_error",
+    "mean_interval",
+    "p_above",
+    "score",
+    "untold",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +64,22 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Leakage:
-    """Means over seeds; intervals are Student's over the seeds, trivial ones ([0, 1], [-1, 1]) for a single seed."""
+    """Means over seeds; intervals are Student's over the seeds, trivial ones ([0, 1], [-1, 1]) for a single seed.
+
+    Errors are the means' standard errors, None for a single seed.
+    """
 
     seeds: int
     success: float
     success_low: float
     success_high: float
+    success_error: float | None
     chance: float
     blind: float | None
     leakage: float
     low: float
     high: float
+    leakage_error: float | None
     guesses: int
 
 
@@ -81,8 +101,7 @@ def score(
     guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None, blind: LabelGuess | None = None
 ) -> Score:
     """Replica 0's guesses against the truth, on the records the attack speaks of and was not given the label of."""
-    known = truth.new_empty(0) if auxiliary is None else auxiliary.records
-    fresh = ~torch.isin(guess.records, known.to(guess.records.device))
+    fresh = untold(guess, auxiliary)
     records = guess.records[fresh].to(truth.device)
     labels = truth.index_select(0, records)
     right = (guess.labels[0][fresh].to(truth.device) == labels).to(torch.float64).mean()
@@ -95,6 +114,16 @@ def score(
     return Score(success=float(right), chance=chance, blind=alone, guesses=len(labels))
 
 
+def untold(guess: LabelGuess, auxiliary: Auxiliary | None) -> Tensor:
+    """Which of the guesses are about records whose label the attack was not given; only these are scored."""
+    known = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
+    return ~torch.isin(guess.records, known)
+
+
+NOTHING_TO_SCORE = "guesses about no record whose label it was not told"
+"""Why an attack does not count, where `untold` finds nothing."""
+
+
 def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
     """The seeds' scores together."""
     success, low, high = mean_interval([s.success for s in scores], confidence, (0.0, 1.0))
@@ -105,11 +134,13 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
         success=success,
         success_low=low,
         success_high=high,
+        success_error=mean_error([s.success for s in scores]),
         chance=sum(s.chance for s in scores) / len(scores),
         blind=sum(blind) / len(blind) if blind else None,
         leakage=beyond[0],
         low=beyond[1],
         high=beyond[2],
+        leakage_error=mean_error([s.leakage for s in scores]),
         guesses=min(s.guesses for s in scores),
     )
 
@@ -122,19 +153,45 @@ def mean_interval(
     >>> [round(x, 3) for x in mean_interval([0.4, 0.5, 0.6], 0.95, (0.0, 1.0))]
     [0.5, 0.252, 0.748]
     """
+    mean, error = sum(values) / len(values), mean_error(values)
+    if error is None:
+        return mean, *limits
+    reach = float(student.ppf(0.5 + confidence / 2, len(values) - 1)) * error
+    return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
+
+
+def mean_error(values: Sequence[float]) -> float | None:
+    """The standard error of the mean; None for one value.
+
+    >>> mean_error([1.0, 3.0]), mean_error([1.0])
+    (1.0, None)
+    """
     count, mean = len(values), sum(values) / len(values)
     if count == 1:
-        return mean, *limits
-    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1))
-    reach = float(student.ppf(0.5 + confidence / 2, count - 1)) * spread / math.sqrt(count)
-    return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
+        return None
+    return math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1) / count)
+
+
+def p_above(mean: float, error: float | None, bound: float, count: int) -> float:
+    """The p-value of a mean of `count` values against a bound: at most alpha where the interval lies above it.
+
+    Two-sided Student's, as `mean_interval` is; normal for one value that has an error of its own.
+
+    >>> round(p_above(0.5, 0.0577350, 0.252, 3), 3), p_above(0.5, None, 0.1, 1)
+    (0.05, 1.0)
+    """
+    if error is None or mean <= bound:
+        return 1.0
+    if error == 0:
+        return 0.0
+    far = (mean - bound) / error
+    return min(1.0, 2 * float(student.sf(far, count - 1) if count > 1 else normal.sf(far)))
 
 
 def auc(guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None) -> float:
     """The chance that a record of label 1 scores higher than one of label 0; ties count half."""
     assert guess.scores is not None
-    known = truth.new_empty(0) if auxiliary is None else auxiliary.records
-    fresh = ~torch.isin(guess.records, known)
+    fresh = untold(guess, auxiliary)
     labels, scores = truth.index_select(0, guess.records[fresh]), guess.scores[0][fresh]
     zeros, ones = scores[labels == 0].sort().values, scores[labels == 1]
     below, up_to = torch.searchsorted(zeros, ones), torch.searchsorted(zeros, ones, right=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vflpriv.attempts import Attack
-from vflpriv.audits.attack_success import Leakage, draw_auxiliary, leakage, score
+from vflpriv.audits.attack_success import NOTHING_TO_SCORE, Leakage, draw_auxiliary, leakage, score, untold
 from vflpriv.conducts import Conduct
 from vflpriv.systems import System
 from vflpriv.views import Adversary, View
@@ -94,6 +94,7 @@ class AttackTrials:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed)[0][adversary]
                 found = None if refusal else self.success(attack, view)
+                refusal = NOTHING_TO_SCORE if found is None and refusal is None else refusal
                 words = {"attack": attack.name, "target": attack.target}
                 tried.append(Tried(**words, adversary=adversary, leakage=found, refusal=refusal))
         return Outcome(tried=tuple(tried), accuracy=float(engine.evaluate().accuracy.mean()))
@@ -121,8 +122,8 @@ class AttackTrials:
             return None
         return frozenset(m for adversary in adversaries for m in adversary.members(self.system.data.devices))
 
-    def success(self, attack: Attack, view: View) -> Leakage:
-        """One attack on what it saw of each seed."""
+    def success(self, attack: Attack, view: View) -> Leakage | None:
+        """One attack on what it saw of each seed; None if in one of them there is no guess to score."""
         scores = []
         data = self.system.data
         truth = data.labels.to(self.system.torch_device)
@@ -131,5 +132,8 @@ class AttackTrials:
             auxiliary = draw_auxiliary(truth, data.classes, per_class=per_class, seed=self.system.seed, replica=r)
             mine = view.replica(r)
             blind = attack.blind(mine.silent(), auxiliary)
-            scores.append(score(attack.run(mine, auxiliary), truth, auxiliary=auxiliary, blind=blind))
+            guess = attack.run(mine, auxiliary)
+            if not bool(untold(guess, auxiliary).any()):
+                return None
+            scores.append(score(guess, truth, auxiliary=auxiliary, blind=blind))
         return leakage(scores, confidence=self.confidence)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.stats import norm as normal
 from torch import Tensor
 
 from vflpriv.audits._images import picture_shape, psnr, ssim
 from vflpriv.audits._resampling import Floats, auc_interval, mean_over_records, ratio_over_records
-from vflpriv.audits.attack_success import mean_interval
+from vflpriv.audits.attack_success import mean_error, mean_interval
 from vflpriv.feature_attempts import AttributeGuess, FeatureGuess
 
 __all__ = ["FeatureLeak", "FeatureScore", "attribute_score", "feature_leak", "feature_score"]
@@ -60,6 +61,9 @@ class FeatureLeak:
     leakage: float
     leakage_low: float
     leakage_high: float
+    value_error: float
+    """The standard error of `value`, and of the leakage: over seeds, or over records with one seed."""
+    leakage_error: float
     records: int
     error: float | None
     mean_error: float | None
@@ -134,8 +138,10 @@ def feature_leak(scores: Sequence[FeatureScore], *, confidence: float) -> Featur
     first, bounds = scores[0], (-math.inf, 1.0) if scores[0].measure == "R²" else (0.0, 1.0)
     value, low, high = mean_interval([s.value for s in scores], confidence, bounds)
     beyond = mean_interval([s.leakage for s in scores], confidence, (-math.inf, 1.0))
-    if len(scores) == 1:
+    value_error, leakage_error = (mean_error([getattr(s, n) for s in scores]) for n in ("value", "leakage"))
+    if value_error is None or leakage_error is None:
         low, high = first.low, first.high
+        value_error = leakage_error = (high - low) / (2 * float(normal.ppf(0.5 + confidence / 2)))
         over = first.value - first.leakage
         beyond = first.leakage, low - over, high - over
     shown = {n: _mean([getattr(s, n) for s in scores]) for n in ("blind", "error", "mean_error", "psnr", "ssim")}
@@ -151,6 +157,8 @@ def feature_leak(scores: Sequence[FeatureScore], *, confidence: float) -> Featur
         leakage=beyond[0],
         leakage_low=beyond[1],
         leakage_high=beyond[2],
+        value_error=value_error,
+        leakage_error=leakage_error,
         records=min(s.records for s in scores),
         ssim_low=alike[0],
         ssim_high=alike[1],

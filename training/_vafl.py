@@ -143,7 +143,8 @@ class VaflEngine(Engine):
         for m, sent in uplinks.items():
             self.receive(m, records, sent)
         rows = self.table.index_select(0, records)
-        return rows.reshape(*rows.shape[:2], -1, self.width).permute(1, 2, 0, 3)
+        # With the number of devices in words: an empty batch has no size to tell it by.
+        return rows.reshape(*rows.shape[:2], self.data.devices, self.width).permute(1, 2, 0, 3)
 
     def _step(self, gradient: Mapping[str, Tensor]) -> None:
         """θ0 by eq. (2a), and the weights of the combination at their own rate."""

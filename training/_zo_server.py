@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -225,7 +226,7 @@ class DpSgd(ServerUpdate):
         gradients = self._per_record(step)
         flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
         released = step.noised(flat, lambda noise: noise.tensor((flat.shape[-1],), step.round, step.party))
-        parts = released.split([value[0, 0].numel() for value in gradients.values()], dim=-1)
+        parts = released.split([math.prod(value.shape[2:]) for value in gradients.values()], dim=-1)
         step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
 
     @staticmethod
@@ -237,7 +238,7 @@ class DpSgd(ServerUpdate):
             logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
             loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(0, 1), reduction="sum")
             gradients = torch.autograd.grad(loss, list(leaves.values()))
-        return {n: g.unflatten(0, (-1, count)) for n, g in zip(leaves, gradients, strict=True)}
+        return {n: g.unflatten(0, (len(rows), count)) for n, g in zip(leaves, gradients, strict=True)}
 
 
 SERVER_UPDATES: Mapping[str, ServerUpdate] = {

@@ -9,7 +9,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from vflpriv import __version__, cli_reports
-from vflpriv.cli_reports import BaselineOption, JunitOption, SarifOption, SummaryOption, ToleranceOption
+from vflpriv.cli_reports import (
+    BaselineOption,
+    JunitOption,
+    LedgerOption,
+    SarifOption,
+    SummaryOption,
+    ToleranceOption,
+    TranscriptOption,
+)
 from vflpriv.errors import InputError, VflprivError
 
 __all__ = ["app", "main"]
@@ -47,7 +55,8 @@ def _main(
 @app.command()
 def audit(
     config: Annotated[
-        Path | None, typer.Argument(help="TOML file, or papers for what is published; the embedded audit if not given.")
+        Path | None,
+        typer.Argument(help="TOML or YAML file, or papers; the embedded audit if not given."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
@@ -72,23 +81,24 @@ def audit(
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
-    transcript: Annotated[
-        Path | None, typer.Option(help="Audit this recorded training, with --ledger, in place of a configuration.")
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="TOML file: what a recorded training lets out and claims.")
-    ] = None,
+    transcript: TranscriptOption = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
     from vflpriv.command_ci import CiOptions
 
     ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
-    if transcript is not None or ledger is not None:
-        given = {
-            "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
-            "--accountant": accountant, "--data": data, "--only": only, "--set": set_,
-        }  # fmt: skip
-        raise typer.Exit(_recorded(transcript, ledger, given, out=out, formats=_formats(format_), ci=ci))
+    given = {
+        "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
+        "--accountant": accountant, "--data": data, "--only": only, "--set": set_,
+    }  # fmt: skip
+    from vflpriv.run_choice import recorded_paths
+
+    recorded = recorded_paths(transcript, ledger, given)
+    if recorded is not None:
+        from vflpriv.command_audit import run_recorded
+
+        raise typer.Exit(run_recorded(*recorded, out=out, formats=_formats(format_), ci=ci))
     from vflpriv.command_audit import run_audit
 
     flags: dict[str, Any] = {
@@ -123,7 +133,7 @@ def papers(context: typer.Context) -> None:
 
 @app.command()
 def attack(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded matrix if not given.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML or YAML file; the embedded matrix if not given.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("vflpriv-report"),
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
     seeds: Annotated[str | None, typer.Option(metavar="INTEGER", help="Trainings of each system.")] = None,
@@ -132,6 +142,9 @@ def attack(
     fail_on: Annotated[
         list[str] | None, typer.Option("--fail-on", help="Exit code 1 above a limit, such as 'leakage>0.05'.")
     ] = None,
+    correction: Annotated[
+        str, typer.Option(help="For the number of tests of --fail-on: holm over all cells, or none.")
+    ] = "holm",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Any field, such as attack.labels_per_class=1.")
     ] = None,
@@ -139,11 +152,18 @@ def attack(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Forget finished trials of an earlier run in this folder.")
     ] = False,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Try attacks on every system, with and without defences, and write the matrix of what leaks."""
     from vflpriv.command_attack import run_attacks
+    from vflpriv.command_ci import CiOptions
 
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
     flags: dict[str, Any] = {"seed": _plain(seed), "attack.seeds": _plain(seeds), "device": device}
     overrides = {key: value for key, value in flags.items() if value is not None}
     overrides |= dict(_assignment(text) for text in set_ or [])
@@ -153,16 +173,20 @@ def attack(
         overrides=overrides,
         only=tuple(only or ()),
         fail_on=tuple(fail_on or ()),
+        correction=correction,
         formats=_formats(format_),
         fresh=fresh,
         quiet=quiet,
+        ci=ci,
     )
     raise typer.Exit(code)
 
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")] = Path("vflpriv-report"),
+    path: Annotated[Path, typer.Argument(help="A report.json or attacks.json, or the folder it is in.")] = Path(
+        "vflpriv-report"
+    ),
     format_: Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")] = None,
     config: Annotated[Path | None, typer.Option(help="The audited file, for the lines SARIF points to.")] = None,
     junit: JunitOption = None,
@@ -185,7 +209,7 @@ app.command()(cli_reports.schema)
 
 @app.command()
 def train(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML or YAML file; the embedded audit if not given.")] = None,
     save: Annotated[Path | None, typer.Option(help="Folder for the models (safetensors) and train.json.")] = None,
     seed: Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
@@ -215,7 +239,10 @@ def replay(
 
 @app.command()
 def validate(
-    config: Annotated[list[Path] | None, typer.Argument(help="TOML files; the embedded audit if not given.")] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Configurations or ledgers, TOML or YAML; the embedded audit if not given."),
+    ] = None,
 ) -> None:
     """Check configurations without training anything."""
     from vflpriv.command_audit import check
@@ -232,7 +259,7 @@ def validate(
 
 @app.command()
 def account(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; the embedded audit if not given.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML or YAML file; the embedded audit if not given.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of the table; each system's own if not given.")] = None,
     accountant: Annotated[str | None, typer.Option(help="auto, gdp, rdp or prv.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only the systems with these keys.")] = None,
@@ -240,11 +267,15 @@ def account(
     curves: Annotated[Path | None, typer.Option(help="Folder for curves: CSV, JSON and PNG.")] = None,
     view: Annotated[str | None, typer.Option(help="Curves of this view, not of the claims.")] = None,
     unit: Annotated[str | None, typer.Option(help="Curves of this unit, not of the claims.")] = None,
+    transcript: TranscriptOption = None,
+    ledger: LedgerOption = None,
     format_: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
     """Print the budgets of a configuration without training: all views, all units, claimed beside accounted."""
     from vflpriv.command_account import run_account
+    from vflpriv.run_choice import recorded_paths
 
+    recorded = recorded_paths(transcript, ledger, {"CONFIG": config, "--only": only, "--set": set_})
     overrides = {} if accountant is None else {"accountant": accountant}
     run_account(
         config,
@@ -255,6 +286,7 @@ def account(
         curves=curves,
         view=view,
         unit=unit,
+        recorded=recorded,
     )
 
 
@@ -323,18 +355,6 @@ def data_fetch(
     from vflpriv.fetch import fetch
 
     typer.echo(str(fetch(name, folder)))
-
-
-def _recorded(
-    transcript: Path | None, ledger: Path | None, given: dict[str, Any], *, out: Path, formats: tuple[str, ...], ci: Any
-) -> int:
-    """Audit a recorded training; what a configuration would say is in its ledger file."""
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
-    from vflpriv.command_audit import run_recorded
-
-    return run_recorded(transcript, ledger, out=out, formats=formats, ci=ci)
 
 
 def _assignment(text: str) -> tuple[str, Any]:

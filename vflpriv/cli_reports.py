@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["BaselineOption", "JunitOption", "SarifOption", "SummaryOption", "ToleranceOption", "compare", "schema"]
+__all__ = [
+    "BaselineOption",
+    "JunitOption",
+    "LedgerOption",
+    "SarifOption",
+    "SummaryOption",
+    "ToleranceOption",
+    "TranscriptOption",
+    "compare",
+    "schema",
+]
 
 JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]
 SarifOption = Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF 2.1.0 to this file.")]
@@ -17,16 +27,27 @@ SummaryOption = Annotated[
 ]
 BaselineOption = Annotated[
     Path | None,
-    typer.Option("--baseline", help="Earlier report.json: exit code 1 if ε, success or accuracy is worse."),
+    typer.Option(
+        "--baseline",
+        help="Earlier report.json, or attacks.json of attacks: exit code 1 if ε, success or accuracy is worse.",
+    ),
 ]
 ToleranceOption = Annotated[
     list[str] | None,
     typer.Option("--tolerance", help="NUMBER for all, or epsilon=, success= or accuracy=NUMBER; repeat for more."),
 ]
+TranscriptOption = Annotated[
+    Path | None,
+    typer.Option("--transcript", help="A recorded training, with --ledger, in place of a configuration."),
+]
+LedgerOption = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="TOML or YAML file: what a recorded training lets out and claims."),
+]
 
 
 def compare(
-    old: Annotated[Path, typer.Argument(help="A report.json, or the folder it is in.")],
+    old: Annotated[Path, typer.Argument(help="A report.json or attacks.json, or the folder it is in.")],
     new: Annotated[Path, typer.Argument(help="Another one.")],
     tolerance: ToleranceOption = None,
     format_: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",

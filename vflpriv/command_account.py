@@ -12,8 +12,7 @@ from vflpriv.budgets import Accountant
 from vflpriv.config import load_config
 from vflpriv.errors import InputError
 from vflpriv.report_account import claim_curves, curves_of
-from vflpriv.run_accounts import accounted_systems, accounts_of
-from vflpriv.systems import System
+from vflpriv.run_accounts import Claimed, accounted_recording, accounted_systems, accounts_of
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
@@ -30,16 +29,21 @@ def run_account(
     curves: Path | None,
     view: str | None,
     unit: str | None,
+    recorded: tuple[Path, Path] | None = None,
 ) -> None:
     """Account for every system of a configuration, print it, and write curves where a folder is given.
 
-    Curves are those of the claims' budgets, or of the one budget that `view` and `unit` name.
+    Curves are those of the claims' budgets, or of the one budget that `view` and `unit` name. With `recorded`, a
+    transcript and its ledger file, that one system stands in place of a configuration's.
     """
     as_json = is_json(format_)
     chosen = (
         None if view is None and unit is None else (Adversary.parse(view or "device"), parse_unit(unit or "record"))
     )
-    systems, accountant = accounted_systems(load_config(path, overrides), only)
+    if recorded is None:
+        systems, accountant = accounted_systems(load_config(path, overrides), only)
+    else:
+        systems, accountant = accounted_recording(*recorded, overrides.get("accountant"))
     if curves is None and chosen is not None:
         raise InputError(
             "--curves", "nothing", "a folder: --view and --unit choose the budget whose curves are written"
@@ -70,13 +74,14 @@ def parse_unit(text: str) -> Unit:
 
 
 def _write_curves(
-    systems: Sequence[System],
+    systems: Sequence[Claimed],
     accountant: Accountant,
     folder: Path,
     chosen: tuple[Adversary, Unit] | None,
     delta: float | None,
 ) -> None:
     from vflpriv.render_curves import write_curves
+    from vflpriv.render_terminal import say
     from vflpriv.report_account import DEFAULT_DELTA
 
     try:
@@ -84,12 +89,12 @@ def _write_curves(
     except OSError as error:
         raise InputError("--curves", str(folder), f"a folder that can be written to ({error.strerror})") from error
     console = Console(stderr=True)
-    for system in systems:
+    for system, claims in systems:
         if chosen is None:
-            found = claim_curves(system, accountant)
+            found = claim_curves(system, accountant, claims)
         else:
             at = float(getattr(system.settings, "delta", DEFAULT_DELTA)) if delta is None else delta
             found = curves_of(system, system.ledger.exposure(*chosen), chosen[0], accountant, at)
         for curve in found:
             for path in write_curves(curve, folder):
-                console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+                say(console, f"wrote {path}")

@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from vflpriv import library
-from vflpriv.command_ci import append_summary
+from vflpriv.command_ci import CiOptions, Gate, attacks_at
+from vflpriv.render_terminal import say
 from vflpriv.report_attacks import AttackReport
 
-__all__ = ["run_attacks"]
+__all__ = ["run_attacks", "show_attacks"]
 
 
 def run_attacks(
@@ -25,22 +26,31 @@ def run_attacks(
     formats: Sequence[str],
     fresh: bool,
     quiet: bool,
+    ci: CiOptions,
+    correction: str = "holm",
 ) -> int:
-    """Attack, write the report, print it; exit code 1 when a limit of `fail_on` is broken."""
+    """Attack, write the report, print it; exit code 1 if a limit of `fail_on` is broken or a baseline was better."""
+    gate = Gate(ci, attacks_at)
     report = library.attack(
-        path, out=out, overrides=overrides, only=only, fail_on=fail_on, formats=formats, fresh=fresh, quiet=quiet
+        path,
+        out=out,
+        overrides=overrides,
+        only=only,
+        fail_on=fail_on,
+        correction=correction,
+        formats=formats,
+        fresh=fresh,
+        quiet=quiet,
     )
-    _show(report, [out / f"attacks.{name}" for name in formats])
-    from vflpriv.render_attacks import attacks_markdown
-
-    append_summary(lambda room: attacks_markdown(report, limit=room))
-    return report.exit_code
+    show_attacks(report, [out / f"attacks.{name}" for name in formats])
+    return gate.publish(report, path if path is not None and path.is_file() else None, Console())
 
 
-def _show(report: AttackReport, written: Sequence[Path]) -> None:
+def show_attacks(report: AttackReport, written: Sequence[Path]) -> None:
+    """Print the matrix, and where it was written."""
     from vflpriv.render_attacks import print_attacks
 
     console = Console()
     print_attacks(report, console)
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+        say(console, f"wrote {path}")

@@ -9,9 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from vflpriv import library
-from vflpriv.command_ci import CiOptions, Gate, report_at
+from vflpriv.command_ci import CiOptions, Gate, any_report_at, attacks_at, report_at
 from vflpriv.config import load_config
 from vflpriv.errors import InputError
+from vflpriv.registry import find
+from vflpriv.render_terminal import say
 from vflpriv.report import Report
 
 __all__ = ["check", "rerender", "run_audit", "run_recorded", "show"]
@@ -30,7 +32,7 @@ def run_audit(
     ci: CiOptions,
 ) -> int:
     """Audit, write the report, print it; the exit code is the report's, or 1 if it is worse than a baseline."""
-    gate = Gate(ci)
+    gate = Gate(ci, report_at)
     report = library.audit(
         path,
         out=out,
@@ -49,31 +51,45 @@ def run_recorded(
     transcript: Path | None, ledger: Path | None, *, out: Path, formats: Sequence[str], ci: CiOptions
 ) -> int:
     """The same for a recorded training."""
-    gate = Gate(ci)
+    gate = Gate(ci, report_at)
     report = library.audit(transcript=transcript, ledger=ledger, out=out, formats=formats)
     show(report, [out / f"report.{name}" for name in formats])
     return gate.publish(report, ledger, Console())
 
 
 def rerender(path: Path, *, formats: Sequence[str], config: Path | None, ci: CiOptions) -> int:
-    """Render an existing report again."""
-    gate, report = Gate(ci), report_at(path)
-    folder = path if path.is_dir() else path.parent
+    """Render an existing report of an audit or of attacks again."""
+    report = any_report_at(path)
+    gate = Gate(ci, report_at if isinstance(report, Report) else attacks_at)
     if config is not None and not config.is_file():
-        raise InputError("--config", str(config), "a readable TOML file")
-    show(report, report.save(folder, formats=[f for f in formats if f != "json"]))
+        raise InputError("--config", str(config), "a readable file")
+    written = report.save(path if path.is_dir() else path.parent, formats=[f for f in formats if f != "json"])
+    if isinstance(report, Report):
+        show(report, written)
+    else:
+        from vflpriv.command_attack import show_attacks
+
+        show_attacks(report, written)
     return gate.publish(report, config, Console())
 
 
 def check(path: Path | None) -> None:
-    """Build every system of a configuration without training."""
+    """Build every system of a configuration without training; of a ledger file, check every field."""
+    from vflpriv.config_ledger import is_ledger, load_ledger
     from vflpriv.run import build_system, load_data
 
+    if path is not None and is_ledger(path):
+        ledger = load_ledger(path)
+        find("accountant", ledger.accountant)
+        for name in ledger.attack_names:
+            find("attack", name)
+        say(Console(), f"{ledger.key}: ok")
+        return
     config = load_config(path)
     data = load_data(config)
     for place, section in enumerate(config.system):
         build_system(config, place, data)
-        Console().print(f"{section.key}: ok", highlight=False)
+        say(Console(), f"{section.key}: ok")
 
 
 def show(report: Report, written: Sequence[Path]) -> None:
@@ -82,4 +98,4 @@ def show(report: Report, written: Sequence[Path]) -> None:
     console = Console()
     print_report(report, console)
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+        say(console, f"wrote {path}")

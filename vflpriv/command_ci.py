@@ -1,4 +1,4 @@
-"""What an audit leaves for a CI job beside its report: JUnit, SARIF, a step summary, the gate against a baseline."""
+"""What audits and attacks leave for a CI job beside their report: JUnit, SARIF, a step summary, a baseline's gate."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
+from vflpriv.render_terminal import say
 from vflpriv.report import Report, read_report
-from vflpriv.report_compare import Comparison, Tolerance, compare
+from vflpriv.report_attacks import AttackReport, read_attacks
+from vflpriv.report_compare import Comparison, Tolerance
+from vflpriv.report_compare_attacks import AnyReport, compare_any
 
-__all__ = ["CiOptions", "Gate", "append_summary", "report_at", "writable"]
+__all__ = ["CiOptions", "Gate", "any_report_at", "append_summary", "attacks_at", "report_at", "writable"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -33,14 +35,17 @@ class CiOptions:
 
 
 class Gate:
-    """CI options that were checked before the work: the baseline is read and every file can be written."""
+    """CI options that were checked before the work: the baseline is read and every file can be written.
 
-    def __init__(self, options: CiOptions) -> None:
+    The baseline is of the kind that `read` reads.
+    """
+
+    def __init__(self, options: CiOptions, read: Callable[[Path], AnyReport]) -> None:
         self._options = options
         if options.tolerance and options.baseline is None:
             raise InputError("--tolerance", options.tolerance[0], "--baseline beside it")
         self._tolerance = Tolerance.parse(options.tolerance)
-        self._baseline = None if options.baseline is None else report_at(options.baseline)
+        self._baseline = None if options.baseline is None else read(options.baseline)
         for name in ("junit", "sarif", "summary"):
             path: Path | None = getattr(options, name)
             if path is not None and path.is_dir():
@@ -48,11 +53,11 @@ class Gate:
             if path is not None:
                 writable(path.parent, f"--{name}")
 
-    def compared(self, report: Report) -> Comparison | None:
+    def compared(self, report: AnyReport) -> Comparison | None:
         """The report against the baseline, if there is one."""
-        return None if self._baseline is None else compare(self._baseline, report, self._tolerance)
+        return None if self._baseline is None else compare_any(self._baseline, report, self._tolerance)
 
-    def publish(self, report: Report, config: Path | None, console: Console) -> int:
+    def publish(self, report: AnyReport, config: Path | None, console: Console) -> int:
         """Write the files, print a line for each regression; 1 if there is one, else the report's exit code."""
         from vflpriv.render_junit import render_junit
         from vflpriv.render_sarif import render_sarif
@@ -67,16 +72,27 @@ class Gate:
         for path, render in files:
             if path is not None:
                 write_atomically(path, render())
-                console.print(Text(f"wrote {path}"), soft_wrap=True, highlight=False)
+                say(console, f"wrote {path}")
         append_summary(lambda room: render_summary(report, found, limit=room))
         for change in found.lines if found is not None else []:
-            console.print(Text(f"worse than the baseline: {change.sentence}"), soft_wrap=True, highlight=False)
+            say(console, f"worse than the baseline: {change.sentence}")
         return 1 if found is not None and found.regressions else report.exit_code
 
 
 def report_at(path: Path) -> Report:
     """A report.json, or the one in a folder."""
     return read_report(path / "report.json" if path.is_dir() else path)
+
+
+def attacks_at(path: Path) -> AttackReport:
+    """An attacks.json, or the one in a folder."""
+    return read_attacks(path / "attacks.json" if path.is_dir() else path)
+
+
+def any_report_at(path: Path) -> AnyReport:
+    """What a file holds, by its name; of a folder, the audit's report if it has one."""
+    alone = path.is_dir() and not (path / "report.json").exists() and (path / "attacks.json").exists()
+    return attacks_at(path) if alone or path.name.startswith("attacks") else report_at(path)
 
 
 def append_summary(render: Callable[[int], str]) -> None:

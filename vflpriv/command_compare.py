@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from vflpriv.command_ci import report_at
+from vflpriv.command_ci import any_report_at
 from vflpriv.errors import InputError
-from vflpriv.report_compare import Tolerance, compare
+from vflpriv.report_compare import Tolerance
+from vflpriv.report_compare_attacks import compare_any
 
 __all__ = ["run_compare"]
 
@@ -20,7 +21,7 @@ def run_compare(old: Path, new: Path, *, tolerance: Sequence[str], format_: str)
     """Print what differs; exit code 1 if something is worse beyond the tolerance."""
     if format_ not in _FORMATS:
         raise InputError("--format", format_, f"one of {', '.join(_FORMATS)}")
-    found = compare(report_at(old), report_at(new), Tolerance.parse(tolerance))
+    found = compare_any(any_report_at(old), any_report_at(new), Tolerance.parse(tolerance))
     if format_ == "json":
         print(found.to_json(), end="")  # noqa: T201
     else:

@@ -109,8 +109,10 @@ def _cell(row: TrainedRow, tried: FeatureTried, budget: Budget) -> FeatureCell:
         success=leak.value,
         success_low=leak.low,
         success_high=leak.high,
+        success_error=leak.value_error,
         low=leak.leakage_low,
         high=leak.leakage_high,
+        leakage_error=leak.leakage_error,
         guesses=leak.records,
         picture=None if tried.pictures is None else sheet(tried.pictures.numpy()),
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vflpriv.datasets import DATASETS
+from vflpriv.formatting import clean
 from vflpriv.registry import available, broken
+from vflpriv.render_terminal import say
 
 __all__ = ["print_datasets", "print_registered"]
 
@@ -15,7 +18,7 @@ def print_registered(kind: str) -> None:
     """The registered items of a kind, a line each."""
     _print((name, item.summary) for name, item in available(kind).items())
     for name, why in broken(kind).items():
-        Console(stderr=True).print(f"{kind} {name}: {why}", soft_wrap=True, highlight=False, markup=False)
+        say(Console(stderr=True), f"{kind} {name}: {why}")
 
 
 def print_datasets() -> None:
@@ -26,5 +29,5 @@ def print_datasets() -> None:
 def _print(rows: object) -> None:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for name, summary in rows:  # type: ignore[attr-defined]
-        table.add_row(name, summary)
+        table.add_row(*(Text(clean(words)) for words in (name, summary)))
     Console().print(table)

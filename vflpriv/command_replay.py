@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vflpriv.audits.witnesses import replay_witness
+from vflpriv.render_terminal import say
 
 __all__ = ["replay"]
 
@@ -18,5 +19,5 @@ def replay(path: Path) -> int:
     line = (
         f"{found.mechanism}, {found.unit}: observed {found.observed:.6g}, {verdict} the declared {found.declared:.6g}"
     )
-    Console().print(line, highlight=False, soft_wrap=True)
+    say(Console(), line)
     return 0 if found.holds else 1

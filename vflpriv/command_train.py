@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from vflpriv import formatting as f
 from vflpriv import library
 from vflpriv.command_account import is_json
-from vflpriv.render_terminal import Writer
+from vflpriv.render_terminal import Writer, say
 from vflpriv.report_train import TrainReport
 
 __all__ = ["run_train"]
@@ -52,4 +51,4 @@ def _show(report: TrainReport, save: Path | None) -> None:
     if save is not None:
         console.print()
         for name in (*(row.models for row in report.systems if row.models), "train.json"):
-            console.print(Text(f"wrote {save / name}"), soft_wrap=True, highlight=False)
+            say(console, f"wrote {save / name}")

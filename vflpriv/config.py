@@ -1,21 +1,21 @@
-"""The configuration: what to audit, read from TOML, with errors that name the field and the value."""
+"""The configuration: what to audit, read from TOML or YAML, with errors that name the field and the value."""
 
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflpriv.canaries import CanaryKind
 from vflpriv.config_claims import ClaimConfig
-from vflpriv.errors import InputError
+from vflpriv.config_errors import parse_settings
+from vflpriv.config_files import put, read_tree
 from vflpriv.verdicts import MIN_TRIALS
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
 EMBEDDED = ("default", "papers")
 """Configurations that come with the package and are asked for by name."""
 
-M = TypeVar("M", bound=BaseModel)
 Trials = Annotated[int, Field(ge=0)]
 
 
@@ -165,7 +164,7 @@ def load_config(
     else:
         raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
     for dotted, value in (overrides or {}).items():
-        _set(raw, dotted.split("."), value, dotted)
+        put(raw, dotted, value)
     return parse_settings(Config, _expand(raw), "")
 
 
@@ -188,85 +187,8 @@ def _named(system: Any) -> Any:
     return system
 
 
-def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
-    """Validate, turning the first error into one line that starts at `where`."""
-    try:
-        text = json.dumps(raw, default=str)
-    except (TypeError, ValueError) as error:
-        raise InputError(where or "config", raw, "plain values") from error
-    try:
-        return model.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        raise _first_error(error, where) from error
-
-
 def _read(path: Path | None) -> dict[str, Any]:
     if path is None or (str(path) in EMBEDDED and not path.exists()):
         name = "default" if path is None else str(path)
         return tomllib.loads(files("vflpriv").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("config", str(path), f"a readable TOML file ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("config", str(path), f"valid TOML ({error})") from error
-
-
-def _set(tree: Any, keys: Sequence[str], value: Any, dotted: str) -> None:
-    for key in keys[:-1]:
-        if isinstance(tree, list):
-            tree = _item(tree, key, dotted)
-        elif isinstance(tree, dict):
-            tree = tree.setdefault(key, {})
-    if isinstance(tree, list):
-        raise InputError("--set", dotted, "a path that ends in a field, such as system.0.engine.rounds")
-    if not isinstance(tree, dict):
-        raise InputError("--set", dotted, "a path of fields that exist")
-    tree[keys[-1]] = value
-
-
-def _item(items: list[Any], key: str, dotted: str) -> Any:
-    """An entry of a list by its number or, for systems, by its key."""
-    for item in items:
-        if isinstance(item, dict) and item.get("key") == key:
-            return item
-    if key.isdigit() and int(key) < len(items):
-        return items[int(key)]
-    raise InputError("--set", dotted, f"an entry below {len(items)} or a system's key, not {key!r}")
-
-
-_LIMITS = {
-    "greater_than": "a number > {gt}",
-    "greater_than_equal": "a number >= {ge}",
-    "less_than": "a number < {lt}",
-    "less_than_equal": "a number <= {le}",
-    "finite_number": "a finite number",
-    "missing": "a value; it is required",
-    "extra_forbidden": "no such field",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "string_type": "text",
-    "bool_type": "true or false",
-    "literal_error": "one of {expected}",
-    "enum": "one of {expected}",
-}
-
-
-# What pydantic puts behind a field that takes one of several types; no field is called so.
-_TAG = re.compile(r"constrained-\w+|function-.*|\w+\[.*\]|int|float|str|bool")
-
-
-def _first_error(error: ValidationError, where: str) -> InputError:
-    # A misspelt field makes another one missing: name the misspelling.
-    first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
-    named = [str(part) for part in first["loc"] if not _TAG.fullmatch(str(part))]
-    place = ".".join(part for part in (where, *named) if part) or "config"
-    context = {k: v for k, v in first.get("ctx", {}).items() if k != "error"}
-    template = _LIMITS.get(first["type"])
-    expected = template.format(**context) if template else first["msg"].removeprefix("Value error, ")
-    value, cause = first.get("input"), first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
-        return InputError(place, cause.value, cause.expected)
-    if first["type"] == "missing" or (isinstance(value, dict) and first["type"] == "value_error"):
-        return InputError(place, "nothing" if first["type"] == "missing" else "settings", expected)
-    return InputError(place, value, expected)
+    return read_tree(path, "config")

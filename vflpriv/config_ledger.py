@@ -1,30 +1,30 @@
-"""The ledger file: what a user's own system lets out, under which noise, and what it promises; read from TOML."""
+"""The ledger file: what a user's own system lets out, under which noise, and what it promises."""
 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from vflpriv.config import parse_settings
 from vflpriv.config_claims import AttackClaimConfig, ClaimConfig
-from vflpriv.errors import InputError
+from vflpriv.config_errors import parse_settings
+from vflpriv.config_files import read_tree
 from vflpriv.recorded_schedule import RecordedSchedule, Sampled
 from vflpriv.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release, StateLeak
 from vflpriv.schedules import Batching
 from vflpriv.units import Unit
 
-__all__ = ["LedgerConfig", "ReleaseConfig", "load_ledger"]
+__all__ = ["LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
 
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z][\w-]{0,63}$")]
 Onlooker = Literal["device", "devices", "eavesdropper", "outsider", "server", "model"]
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
+"""Beyond, ratios of two of them have no square."""
 Bound = Positive | Literal["unbounded"]
 _WIRE = frozenset({"eavesdropper", "outsider", "model"})
 _SEEN: Mapping[str, frozenset[str]] = {"up": _WIRE | {"server"}, "down": _WIRE | {"device", "devices"}}
@@ -55,8 +55,8 @@ class ReleaseConfig(_Section):
     kind: Kind = Field(description="the kind that the recorder was told")
     what: str = Field("", description="what it holds, in words")
     noise: Literal["gaussian", "laplace", "rr", "none"] = Field(description="the noise on every entry")
-    scale: float | None = Field(
-        None, gt=0, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
+    scale: Positive | None = Field(
+        None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
     )
     sensitivity: dict[Unit, Bound] = Field(
         default_factory=dict,
@@ -168,6 +168,11 @@ class LedgerConfig(_Section):
                 raise ValueError(f"one {field} of each name, found {twice[0]} several times")
         return self
 
+    @property
+    def attack_names(self) -> list[str]:
+        """Every attack that the file names."""
+        return sorted({*(self.attacks or ()), *(c.attack for c in self.attack_claim)})
+
     def releases(self, recorded: RecordedSchedule, ways: Mapping[str, frozenset[str]]) -> tuple[Release, ...]:
         """Every listed release, every recorded kind that is not listed, and the trained model."""
         rounds = recorded.schedule.rounds
@@ -187,12 +192,16 @@ class LedgerConfig(_Section):
         return (*listed, *missing, model.release(np.arange(rounds) == rounds - 1, frozenset()))
 
 
+_OWN = frozenset(LedgerConfig.model_fields) - {"key", "title", "seed", "confidence", "accountant"}
+_OF_CONFIGURATIONS = frozenset({"engine", "system", "audit", "data", "attack", "device"})
+
+
+def is_ledger(path: Path) -> bool:
+    """Whether a file has fields that only ledgers have, and none that only configurations have."""
+    found = read_tree(path, "config").keys() if path.is_file() else set()
+    return bool(found & _OWN) and not found & _OF_CONFIGURATIONS
+
+
 def load_ledger(path: Path) -> LedgerConfig:
-    """Read a ledger file, or say in one line which field is wrong."""
-    try:
-        raw: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError("--ledger", str(path), f"a readable TOML file ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("--ledger", str(path), f"valid TOML ({error})") from error
-    return parse_settings(LedgerConfig, raw, "ledger")
+    """Read a ledger file, TOML or YAML, or say in one line which field is wrong."""
+    return parse_settings(LedgerConfig, read_tree(path, "--ledger"), "ledger")

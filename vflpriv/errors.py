@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "VflprivError"]
+__all__ = ["InputError", "VflprivError", "wanted"]
 
 
 class VflprivError(Exception):
@@ -23,6 +23,15 @@ class InputError(VflprivError, ValueError):
     def __init__(self, field: str, value: object, expected: str) -> None:
         self.field, self.value, self.expected = field, value, expected
         super().__init__(_line(f"{_cut(field, 200)} = {_short(value)}: expected {_cut(expected, 400)}"))
+
+
+def wanted(message: str) -> str:
+    """What a validator's sentence asks for.
+
+    >>> wanted("Input should be a valid tuple"), wanted("Value error, one of a and b")
+    ('a valid tuple', 'one of a and b')
+    """
+    return message.removeprefix("Value error, ").removeprefix("Input should be ")
 
 
 def _short(value: object) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflpriv.command_ci import writable
 from vflpriv.config import Config, load_config
-from vflpriv.errors import InputError
+from vflpriv.run_choice import recorded_paths
 
 if TYPE_CHECKING:
     from vflpriv.report import Report
@@ -52,9 +52,11 @@ def audit(
     """
     from vflpriv.report_files import write_report
 
-    if transcript is not None or ledger is not None:
-        beside = {"CONFIG": config, "--set": overrides, "--trials": trials, "--only": only}
-        report = _recorded(transcript, ledger, beside, out)
+    recorded = recorded_paths(
+        transcript, ledger, {"CONFIG": config, "--set": overrides, "--trials": trials, "--only": only}
+    )
+    if recorded is not None:
+        report = _recorded(*recorded, out)
     else:
         from vflpriv.run_choice import audit_command, selected
 
@@ -78,19 +80,22 @@ def attack(
     overrides: Mapping[str, Any] | None = None,
     only: Sequence[str] = (),
     fail_on: Sequence[str] = (),
+    correction: str = "holm",
     formats: Sequence[str] = _FORMATS,
     fresh: bool = False,
     quiet: bool | None = None,
 ) -> AttackReport:
     """Try attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
 
+    A limit is broken by a mean over seeds that is sure to lie above it; `correction` is for the number of such tests,
+    `"holm"` or `"none"`.
     With a folder `out`, the same call goes on after an interruption with the system and defence it was at.
     """
-    from vflpriv.report_attacks import Limit
     from vflpriv.report_files import write_attacks
+    from vflpriv.report_limits import Limit, check_correction
     from vflpriv.run_choice import places
 
-    limits = [Limit.parse(text) for text in fail_on]
+    limits, corrected = [Limit.parse(text) for text in fail_on], check_correction(correction)
     embedded = Path(str(files("vflpriv").joinpath("attack.toml")))
     chosen = load_config(embedded if config is None else config, overrides)
     places(chosen, only)
@@ -98,7 +103,7 @@ def attack(
     store = _store(folder, fresh)
     from vflpriv.run_attacks import attack_config
 
-    report = attack_config(chosen, only=only, limits=limits, store=store, quiet=quiet)
+    report = attack_config(chosen, only=only, store=store, quiet=quiet).held_to(limits, corrected)
     if folder is not None:
         write_attacks(report, folder, formats)
     return report
@@ -107,13 +112,19 @@ def attack(
 def account(
     config: Source | None = None,
     *,
+    transcript: str | Path | None = None,
+    ledger: str | Path | None = None,
     delta: float | None = None,
     overrides: Mapping[str, Any] | None = None,
     only: Sequence[str] = (),
 ) -> Accounts:
-    """The budgets of a configuration without training: all views, all units, claimed beside accounted."""
-    from vflpriv.run_accounts import accounted_systems, accounts_of
+    """The budgets of a configuration, or of a recorded training: all views, all units, claimed beside accounted."""
+    from vflpriv.run_accounts import accounted_recording, accounted_systems, accounts_of
 
+    beside = {"CONFIG": config, "--set": overrides, "--only": only}
+    recorded = recorded_paths(transcript, ledger, beside)
+    if recorded is not None:
+        return accounts_of(*accounted_recording(*recorded), delta)
     return accounts_of(*accounted_systems(load_config(config, overrides), only), delta)
 
 
@@ -136,23 +147,15 @@ def train(
     return train_config(chosen, only=only, save=folder, quiet=quiet)
 
 
-def _recorded(
-    transcript: str | Path | None, ledger: str | Path | None, beside: Mapping[str, Any], out: str | Path | None
-) -> Report:
-    if transcript is None or ledger is None:
-        missing = "--transcript" if transcript is None else "--ledger"
-        raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
-    for name, value in beside.items():
-        if value is not None and value != ():
-            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+def _recorded(transcript: Path, ledger: Path, out: str | Path | None) -> Report:
     from vflpriv.config_ledger import load_ledger
 
-    config = load_ledger(Path(ledger))
+    config = load_ledger(ledger)
     _folder(out)
     from vflpriv.run_report import audit_transcript
 
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    return audit_transcript(Path(transcript), config, command=command)
+    return audit_transcript(transcript, config, command=command)
 
 
 def _folder(out: str | Path | None, field: str = "--out") -> Path | None:

@@ -23,7 +23,7 @@ from vflpriv.render_shared import leak_level
 from vflpriv.render_terminal import Writer
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
 
-__all__ = ["attacks_html", "attacks_markdown", "level", "print_attacks"]
+__all__ = ["attacks_blocks", "attacks_html", "attacks_markdown", "level", "print_attacks"]
 
 _STYLES = ("dim", "green", "yellow", "red", "bold red")
 
@@ -57,6 +57,8 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )
+    if report.limit_note is not None:
+        writer.line(report.limit_note)
     writer.line(Text(report.headline, style="bold"))
     if report.features:
         writer.line(Text(features_headline(report), style="bold"))
@@ -78,14 +80,17 @@ def _short(attack: str) -> str:
 
 def attacks_markdown(report: AttackReport, *, limit: int = LIMIT) -> str:
     """For a pull request: the matrix, every number behind it, and the reasons."""
-    return within(_blocks(report), limit, whole="attacks.json")
+    return within(attacks_blocks(report), limit, whole="attacks.json")
 
 
-def _blocks(report: AttackReport) -> Iterator[str]:
+def attacks_blocks(report: AttackReport) -> Iterator[str]:
+    """The same, a paragraph or table at a time."""
     yield "# Attacks"
     yield f"**{escape(report.headline)}**"
     for line in report.broken:
         yield f"- **{escape(line)}**"
+    if report.limit_note is not None:
+        yield f"{escape(report.limit_note[:1].upper() + report.limit_note[1:])}."
     yield (
         "Points by which the best view's success exceeds chance and the same adversary without the protocol "
         f"(success in brackets); mean of {report.seeds} seeds. Bold: the {f.confidence(report.confidence)} interval "

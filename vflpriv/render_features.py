@@ -119,6 +119,11 @@ def _marked(cell: Cell) -> str:
 
 def _numbers(c: FeatureCell) -> tuple[str, ...]:
     names = (escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary), f.epsilon(c.epsilon))
-    success = (c.measure, number(c.success), f"{number(c.success_low)} to {number(c.success_high)}", number(c.blind))
+    success = (
+        escape(c.measure),
+        number(c.success),
+        f"{number(c.success_low)} to {number(c.success_high)}",
+        number(c.blind),
+    )
     leak = (number(c.leakage), f"{number(c.low)} to {number(c.high)}", number(c.error), number(c.mean_error))
     return (*names, *success, *leak, number(c.psnr), number(c.ssim))

@@ -1,12 +1,14 @@
-"""The report as JUnit XML: a suite a system, a case a claim; CI services list the failures by name."""
+"""A report as JUnit XML: a suite a system, a case a claim or attack; CI services list the failures by name."""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
 from vflpriv import formatting as f
-from vflpriv.report import CheckRow, ClaimRow, Report, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report import CheckRow, ClaimRow, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report_attacks import AttackReport
 from vflpriv.report_compare import Comparison
+from vflpriv.report_compare_attacks import AnyReport
 from vflpriv.verdicts import Word
 
 __all__ = ["render_junit"]
@@ -15,10 +17,12 @@ _OUTCOME = {Word.VIOLATED: "failure", Word.UNSUPPORTED: "error", Word.NOT_APPLIC
 """An unsupported claim is an error: the test could not say whether it holds."""
 
 
-def render_junit(report: Report, comparison: Comparison | None = None) -> str:
-    """Claims, declared sensitivities and checks as cases; with a baseline, each regression is a failed case."""
+def render_junit(report: AnyReport, comparison: Comparison | None = None) -> str:
+    """Claims, declared sensitivities and checks, or attacks, as cases; a baseline's regressions are failed cases."""
     root = ET.Element("testsuites", name="vflpriv")
-    for system in report.systems:
+    if isinstance(report, AttackReport):
+        _attacks(root, report)
+    for system in () if isinstance(report, AttackReport) else report.systems:
         suite = _suite(root, system.key)
         for claim in system.all_claims:
             _claim(suite, system, claim)
@@ -68,6 +72,19 @@ def _sensitivity(suite: ET.Element, system: SystemRow, row: SensitivityRow) -> N
     if not row.holds:
         bound = f"declared {f.exact(row.declared)}, observed {f.exact(row.observed)}: {row.witness}"
         _outcome(case, "failure", "sensitivity-broken", bound)
+
+
+def _attacks(root: ET.Element, report: AttackReport) -> None:
+    """A case for each attack, view and defence: failed where a limit is broken, skipped where it does not apply."""
+    suites = {name: _suite(root, name) for name in dict.fromkeys(row.system for row in report.trained)}
+    broken = {(b.system, b.defence, b.attack, b.adversary): b for b in reversed(report.breaches)}
+    for c in (*report.cells, *report.features):
+        case = _case(suites[c.system], c.system, f"{c.attack} seen by {c.adversary}, defence {c.defence}")
+        breach = broken.get((c.system, c.defence, c.attack, c.adversary))
+        if c.not_applicable is not None:
+            _outcome(case, "skipped", "not-applicable", c.not_applicable)
+        elif breach is not None:
+            _outcome(case, "failure", "limit-broken", breach.sentence)
 
 
 def _count(element: ET.Element) -> None:

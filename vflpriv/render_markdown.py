@@ -33,6 +33,8 @@ def escape(text: object) -> str:
     """
     line = "".join(_ENTITIES.get(c, c) for c in f.shorten(text, _LONGEST_CELL))
     line = re.sub(r"([\\`*_{}\[\]#|~!$])", r"\\\1", line)
+    # At the start of a line these would begin a list or a rule.
+    line = re.sub(r"^(?:[-+=]|\d{1,9}[.)](?=\s|$))", lambda m: f"{m[0][:-1]}\\{m[0][-1]}", line)
     # Bare addresses and @names become links by themselves; a word joiner inside them prevents it.
     return re.sub(r"(:(?=//)|\bwww(?=\.)|@(?=\w))", "\\1\u2060", line, flags=re.IGNORECASE)
 

@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0: what does not hold, at the line of the configuration that sets it up."""
+"""A report as SARIF 2.1.0: what does not hold, at the line of the configuration that sets it up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv import formatting as f
-from vflpriv.report import Report, SystemRow
+from vflpriv.report import SystemRow
+from vflpriv.report_attacks import AttackReport
 from vflpriv.report_compare import Comparison
+from vflpriv.report_compare_attacks import AnyReport
 from vflpriv.verdicts import Word
 
 __all__ = ["line_of", "render_sarif"]
@@ -24,16 +26,17 @@ _RULES = {
         "error",
         "A premise of guarantees does not hold: the noise that left, or the state.",
     ),
+    "limit-broken": ("error", "An attack reaches more than the limit that was given."),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),
 }
 _WORDS = {Word.VIOLATED: "claim-violated", Word.UNSUPPORTED: "claim-unsupported"}
 
 
-def render_sarif(report: Report, comparison: Comparison | None = None, config: Path | None = None) -> str:
+def render_sarif(report: AnyReport, comparison: Comparison | None = None, config: Path | None = None) -> str:
     """One run with a result for each finding; anchored where the audit was given a configuration file."""
     text = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
     results = [
-        _result(rule, system, name, message, config, line_of(text, system))
+        _result(rule, system, name, message, config, line_of(text, system, name))
         for rule, system, name, message in _findings(report, comparison)
     ]
     driver = {
@@ -52,24 +55,41 @@ def render_sarif(report: Report, comparison: Comparison | None = None, config: P
     return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
 
-def line_of(text: str, system: str) -> int:
-    """The line that names a system: its key, else its engine's name, else the engine's section, else the first.
+def line_of(text: str, system: str, claim: str = "") -> int:
+    """The line of a claim's own key, if its system has one there; else that of the system.
 
-    >>> line_of('[[system]]\\nkey = "a"\\n[[system]]\\nkey = "b"', "b")
-    4
+    A system stands where its key is, else its engine's name, else the engine's section, else at the top. TOML or YAML.
+
+    >>> line_of('[[system]]\\nkey = "a"\\n[[system]]\\nkey = "b"\\n[[system.claim]]\\nkey = "c"', "b", "c")
+    6
+    >>> line_of('system:\\n- key: a\\n  engine: {name: split}', "a", "c")
+    2
     """
-    name = re.escape(system)
-    for pattern in (rf"^\s*key\s*=\s*[\"']{name}[\"']", rf"^\s*name\s*=\s*[\"']{name}[\"']", r"^\s*\[engine\]"):
-        for number, line in enumerate(text.split("\n"), start=1):
-            if re.match(pattern, line):
-                return number
-    return 1
+    lines = text.split("\n")
+    places = (_field("key", system), _field("name", system), r"^\s*(\[engine\]|engine\s*:)", "")
+    start = next(n for pattern in places for n, line in enumerate(lines) if re.search(pattern, line))
+    for number in range(start, len(lines)):
+        if number > start and re.match(r"\s*\[\[system\]\]", lines[number]):
+            break
+        if claim and re.search(_field("key", claim), lines[number]):
+            return number + 1
+    return start + 1
 
 
-def _findings(report: Report, comparison: Comparison | None) -> Iterator[tuple[str, str, str, str]]:
+def _field(key: str, value: str) -> str:
+    """`key = "value"` or `key: value`, at the start of a line or of an entry."""
+    return rf"^[\s\-{{]*[\"']?{key}[\"']?\s*[=:]\s*[\"']?{re.escape(value)}[\"']?\s*(?:$|[,#}}])"
+
+
+def _findings(report: AnyReport, comparison: Comparison | None) -> Iterator[tuple[str, str, str, str]]:
     """(rule, system, what, message)."""
-    for system in report.systems:
-        yield from _of_system(system)
+    if isinstance(report, AttackReport):
+        for b in report.breaches:
+            name = f"{b.attack} seen by {b.adversary}, defence {b.defence}, {b.limit}"
+            yield "limit-broken", b.system, name, b.sentence
+    else:
+        for system in report.systems:
+            yield from _of_system(system)
     for change in comparison.lines if comparison is not None else []:
         yield "regression", change.system, f"{change.what} {change.where}".strip(), change.sentence
 
@@ -102,10 +122,15 @@ def _result(rule: str, system: str, name: str, message: str, config: Path | None
         "ruleId": rule,
         "ruleIndex": list(_RULES).index(rule),
         "level": _RULES[rule][0],
-        "message": {"text": re.sub(r"([\\\[\]])", r"\\\1", f.clean(message))},
+        "message": {"text": _plain(message)},
         "locations": [location],
         "partialFingerprints": {"vflprivFinding/v1": fingerprint},
     }
+
+
+def _plain(message: str) -> str:
+    """No link of `[text](target)`, and no `{0}` in whose place an argument would be put: braces count twice."""
+    return re.sub(r"([{}])", r"\1\1", re.sub(r"([\\\[\]])", r"\\\1", f.clean(message)))
 
 
 def _artifact(config: Path) -> dict[str, str]:

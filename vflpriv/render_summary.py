@@ -1,4 +1,4 @@
-"""The step summary of a CI job: the verdict, the claims, what attacks reach, and what is worse than the baseline."""
+"""The step summary of a CI job: verdict, claims, what attacks reach, what is worse than the baseline."""
 
 from __future__ import annotations
 
@@ -9,21 +9,40 @@ from vflpriv.render_compare import compare_markdown
 from vflpriv.render_markdown import LIMIT, claims_table, escape, success_claims_table, table, within
 from vflpriv.render_shared import banner
 from vflpriv.report import Report
+from vflpriv.report_attacks import AttackReport
 from vflpriv.report_compare import Comparison
+from vflpriv.report_compare_attacks import AnyReport
 
 __all__ = ["render_summary"]
 
 
-def render_summary(report: Report, comparison: Comparison | None = None, *, limit: int = LIMIT) -> str:
+def render_summary(report: AnyReport, comparison: Comparison | None = None, *, limit: int = LIMIT) -> str:
     """Short Markdown; the whole report is in `report.md`. Cut, and saying so, where it would be dropped."""
+    if isinstance(report, AttackReport):
+        return within(_matrix(report, comparison), limit, whole="attacks.json")
     return within(_blocks(report, comparison), limit)
+
+
+def _matrix(report: AttackReport, comparison: Comparison | None) -> Iterator[str]:
+    """What attacks reach, with what is worse behind its headline."""
+    from vflpriv.render_attacks import attacks_blocks
+
+    headline, *rest = attacks_blocks(report)
+    yield headline
+    if comparison is not None:
+        yield _compared(comparison)
+    yield from rest
+
+
+def _compared(comparison: Comparison) -> str:
+    return compare_markdown(comparison).replace("# ", "## ", 1).strip()
 
 
 def _blocks(report: Report, comparison: Comparison | None) -> Iterator[str]:
     yield f"# {banner(report)}"
     yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
     if comparison is not None:
-        yield compare_markdown(comparison).replace("# ", "## ", 1).strip()
+        yield _compared(comparison)
     if any(system.claims for system in report.systems):
         yield claims_table(report)
     if any(system.success_claims for system in report.systems):

@@ -15,7 +15,7 @@ from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessC
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
-__all__ = ["Writer", "print_report"]
+__all__ = ["Writer", "print_report", "say"]
 
 _STYLES = {
     Word.VIOLATED: "bold red",
@@ -69,9 +69,10 @@ class Writer:
         self.wide = console.width >= _WIDE
 
     def text(self, cell: Cell) -> Text:
-        """Never markup: names come from elsewhere."""
+        """Never markup, nor what steers a terminal: names come from elsewhere."""
         text = cell if isinstance(cell, Text) else Text(cell)
-        return Text(f.ascii_only(text.plain), style=text.style) if self.plain else text
+        words = f.clean_lines(text.plain)
+        return Text(f.ascii_only(words) if self.plain else words, style=text.style)
 
     def line(self, cell: Cell) -> None:
         self.console.print()
@@ -102,6 +103,12 @@ class Writer:
             table.add_row(*(self.text(cells[i]) for i in shown))
         self.line(Text(title, style="bold"))
         self.console.print(table, highlight=False)
+
+
+def say(console: Console, words: str) -> None:
+    """A line as it is, whatever names are in it, and not wrapped: paths can be copied from it."""
+    line = f.clean_lines(words).replace("\n", " ")
+    console.print(Text(f.ascii_only(line) if console.options.ascii_only else line), soft_wrap=True, highlight=False)
 
 
 def _verdict(word: Word) -> Text:

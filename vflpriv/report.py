@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
 from vflpriv.report_claims import BudgetRow, ClaimRow, Spending, SuccessClaimRow, ViewBudget
 from vflpriv.report_releases import ReleaseRow, SamplingRow
 from vflpriv.report_shown import Shown
-from vflpriv.report_tests import MeasurementRow, OneRunRow, Row
+from vflpriv.report_tests import MeasurementRow, OneRunRow, Row, read_row
 from vflpriv.verdicts import SEVERITY, Word
 
 __all__ = [
@@ -204,13 +201,4 @@ class Report(Shown, Row):
 
 def read_report(path: Path) -> Report:
     """Read `report.json` back, or say what is wrong with it in one line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError("report", str(path), f"a readable report.json ({error.strerror})") from error
-    try:
-        return Report.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise InputError(f"report {path.name}: {where}", first.get("input"), first["msg"]) from error
+    return read_row(Report, path, "report.json")

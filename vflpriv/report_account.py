@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from vflpriv.accountants.curves import PrivacyCurve, RoundCurve, over_rounds, privacy_curve, record_epsilons
@@ -98,8 +99,8 @@ class Curves(Row):
         return "".join(c if c.isalnum() or c in "-_." else "" for c in words)
 
 
-def account_system(system: System, accountant: Accountant, delta: float | None) -> AccountRow:
-    """All budgets of a system at `delta` (its own if not given), and its claims at theirs."""
+def account_system(system: System, accountant: Accountant, delta: float | None, claims: Sequence[Claim]) -> AccountRow:
+    """All budgets of a system at `delta` (its own if not given), and what is claimed of it at the claims' own."""
     chosen = float(getattr(system.settings, "delta", DEFAULT_DELTA)) if delta is None else delta
     ledger, schedule = system.ledger, system.schedule
     return AccountRow(
@@ -112,7 +113,7 @@ def account_system(system: System, accountant: Accountant, delta: float | None) 
         schedule=schedule.batching.value,
         noise_std=getattr(system.settings, "noise_std", None),
         delta=chosen,
-        claims=tuple(_claim(system, c, accountant) for c in system.engine.claims(system.settings, schedule)),
+        claims=tuple(_claim(system, c, accountant) for c in claims),
         budgets=tuple(budget_rows(ledger, accountant, chosen)),
     )
 
@@ -135,10 +136,10 @@ def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedCla
     )
 
 
-def claim_curves(system: System, accountant: Accountant) -> list[Curves]:
+def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
     """The curves of every claim's budgets, of both readings where they differ."""
     found = []
-    for claim in system.engine.claims(system.settings, system.schedule):
+    for claim in claims:
         for reading in Reading:
             exposure = system.ledger.exposure(claim.adversary, claim.unit, reading=reading)
             if reading is not Reading.RIGOROUS and not any("although it does" in note for note in exposure.assumptions):

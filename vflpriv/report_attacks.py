@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from vflpriv.errors import InputError
+from pydantic import Field
+
+from vflpriv.report_limits import Breach, Correction, Limit, breach_lines, judged, limit_note
 from vflpriv.report_shown import Shown
-from vflpriv.report_tests import Row
+from vflpriv.report_tests import Row, read_row
 
-__all__ = ["AttackReport", "Cell", "FeatureCell", "Limit", "TrainedRow"]
+__all__ = ["AttackReport", "Cell", "FeatureCell", "TrainedRow", "read_attacks"]
 
-_RULE = re.compile(r"^\s*(leakage|success)\s*>\s*(\d*\.?\d+)\s*$")
+Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/=]*$")]
 
 
 class Cell(Row):
     """One attack through one view of one system under one defence: means over seeds, or why it does not apply.
 
     `leakage` is success beyond the better of `chance` (the commonest label) and `blind` (the same adversary without the
-    protocol); low and high are the ends of its interval over seeds. `epsilon` is what is accounted for what is attacked
-    (labels, or features) under the adversary's eyes, `allowed` the most that this lets any attack on labels gain.
+    protocol); low and high are the ends of its interval over seeds, errors the means' standard errors. `epsilon` is
+    accounted for what is attacked (labels, or features) under the adversary's eyes, `allowed` the most that this lets any
+    attack on labels gain.
     """
 
     system: str
@@ -33,11 +34,13 @@ class Cell(Row):
     success: float | None = None
     success_low: float | None = None
     success_high: float | None = None
+    success_error: float | None = None
     chance: float | None = None
     blind: float | None = None
     leakage: float | None = None
     low: float | None = None
     high: float | None = None
+    leakage_error: float | None = None
     guesses: int = 0
     not_applicable: str | None = None
     epsilon: float | None = None
@@ -61,7 +64,7 @@ class FeatureCell(Cell):
     ssim: float | None = None
     ssim_low: float | None = None
     ssim_high: float | None = None
-    picture: str | None = None
+    picture: Picture | None = None
 
 
 class TrainedRow(Row):
@@ -90,11 +93,35 @@ class AttackReport(Shown, Row):
     cells: tuple[Cell, ...]
     features: tuple[FeatureCell, ...] = ()
     limits: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
+    correction: Correction = "holm"
+    """For the number of tests that the limits are held to."""
+    tests: int = 0
+    breaches: tuple[Breach, ...] = ()
+    nearly: int = 0
+    """Tests that break a limit by their own interval, but not after the correction."""
+
+    def held_to(self, limits: Sequence[Limit], correction: Correction) -> AttackReport:
+        """The same report with these limits, and what breaks them."""
+        cells = [*self.cells, *self.features]
+        found, tests, nearly = judged(
+            limits, cells, seeds=self.seeds, confidence=self.confidence, correction=correction
+        )
+        words = {"limits": tuple(map(str, limits)), "correction": correction}
+        return self.model_copy(update=words | {"tests": tests, "breaches": found, "nearly": nearly})
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """A line for each limit, attack, system and defence."""
+        return breach_lines(self.breaches)
+
+    @property
+    def limit_note(self) -> str | None:
+        """How the limits were judged; None without limits."""
+        return limit_note(self.tests, self.nearly, self.correction, self.confidence) if self.limits else None
 
     @property
     def exit_code(self) -> int:
-        return 1 if self.broken else 0
+        return 1 if self.breaches else 0
 
     @property
     def headline(self) -> str:
@@ -136,38 +163,6 @@ class AttackReport(Shown, Row):
         return write_attacks(self, Path(folder), formats)
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A rule such as `leakage>0.05`: broken by a cell whose interval lies above it, not by a lucky mean.
-
-    Each interval stands for itself: there is no correction for the number of cells.
-
-    >>> str(Limit.parse("leakage > 0.05"))
-    'leakage>0.05'
-    """
-
-    what: str
-    bound: float
-
-    @classmethod
-    def parse(cls, text: str) -> Limit:
-        match = _RULE.match(text)
-        if match is None:
-            raise InputError("--fail-on", text, "leakage>NUMBER or success>NUMBER")
-        return cls(match[1], float(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.what}>{self.bound:g}"
-
-    def broken_by(self, cells: Sequence[Cell]) -> list[str]:
-        """One line for each attack, system and defence above the limit."""
-        found: dict[tuple[str, str, str], list[tuple[float, str]]] = {}
-        for c in cells:
-            low = c.low if self.what == "leakage" else c.success_low
-            if low is not None and low > self.bound:
-                found.setdefault((c.attack, c.system, c.defence), []).append((low, c.adversary))
-        return [
-            f"{self}: {attack} on {system}, defence {defence}: {100 * max(views)[0]:.1f} % or more, seen by "
-            + ", ".join(who for _, who in views)
-            for (attack, system, defence), views in found.items()
-        ]
+def read_attacks(path: Path) -> AttackReport:
+    """Read `attacks.json` back, or say what is wrong with it in one line."""
+    return read_row(AttackReport, path, "attacks.json")

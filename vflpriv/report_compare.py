@@ -15,7 +15,7 @@ from vflpriv.report import Report, SystemRow
 from vflpriv.report_tests import Row
 from vflpriv.verdicts import Word
 
-__all__ = ["Change", "Comparison", "Tolerance", "compare"]
+__all__ = ["Change", "Comparison", "Tolerance", "compare", "numbers"]
 
 _ASSIGNMENT = re.compile(r"^\s*(?:(epsilon|success|accuracy)\s*=)?\s*(\d*\.?\d+(?:[eE][-+]?\d+)?)\s*$")
 _SEVERITY = (Word.NOT_APPLICABLE, Word.CONSISTENT, Word.UNSUPPORTED, Word.VIOLATED)
@@ -148,9 +148,9 @@ def compare(old: Report, new: Report, tolerance: Tolerance) -> Comparison:
 
 
 def _changes(old: SystemRow, new: SystemRow, tolerance: Tolerance) -> Iterator[Change]:
-    yield from _numbers("epsilon", new.key, _epsilons(old), _epsilons(new), tolerance)
-    yield from _numbers("success", new.key, _successes(old), _successes(new), tolerance)
-    yield from _numbers("accuracy", new.key, _accuracy(old), _accuracy(new), tolerance)
+    yield from numbers("epsilon", new.key, _epsilons(old), _epsilons(new), tolerance)
+    yield from numbers("success", new.key, _successes(old), _successes(new), tolerance)
+    yield from numbers("accuracy", new.key, _accuracy(old), _accuracy(new), tolerance)
     words, now = ({c.key: c.verdict for c in s.all_claims} for s in (old, new))
     for key in _keys(words, now):
         a, b = words.get(key), now.get(key)
@@ -174,13 +174,14 @@ def _accuracy(system: SystemRow) -> dict[str, float | None]:
     return {"": system.utility.accuracy if system.utility else None}
 
 
-def _numbers(
+def numbers(
     what: Literal["epsilon", "success", "accuracy"],
     system: str,
     old: dict[str, float | None],
     new: dict[str, float | None],
     tolerance: Tolerance,
 ) -> Iterator[Change]:
+    """A change for each place that has a number before or now."""
     for where in _keys(old, new):
         a, b = old.get(where), new.get(where)
         if a is None and b is None:

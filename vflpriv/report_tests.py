@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["MeasurementRow", "OneRunRow", "Row"]
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vflpriv.errors import InputError, wanted
+
+__all__ = ["MeasurementRow", "OneRunRow", "Row", "read_row"]
+
+R = TypeVar("R", bound=BaseModel)
 
 
 class Row(BaseModel):
@@ -80,3 +87,17 @@ class OneRunRow(Row):
         """What was done, in words."""
         planned = f" ({self.set_aside} more to plan the guesses)" if self.set_aside else ""
         return f"{self.right} of {self.guesses} guesses right about {self.canaries} canaries{planned} in one training"
+
+
+def read_row(kind: type[R], path: Path, name: str) -> R:
+    """Read a report of some kind, whose file is usually called `name`, or say in one line what is wrong with it."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError("report", str(path), f"a readable {name} ({error.strerror})") from error
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InputError(f"report {path.name}: {where}", first.get("input"), wanted(first["msg"])) from error

@@ -11,7 +11,7 @@ from vflpriv import datasets
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.attempts import Attack
 from vflpriv.audits._world_trials import Trials
-from vflpriv.audits.attack_success import Success, draw_auxiliary, label_success
+from vflpriv.audits.attack_success import NOTHING_TO_SCORE, Success, draw_auxiliary, label_success, untold
 from vflpriv.audits.attack_trials import Watched
 from vflpriv.audits.noise import NoiseAudit, NoiseFinding
 from vflpriv.audits.one_run import OneRun
@@ -234,5 +234,8 @@ def _attempt(attack: Attack, view: View, system: System, confidence: float) -> A
         truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
         auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
         guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
-        success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
+        if bool(untold(guess, auxiliary).any()):
+            success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
+        else:
+            refusal = NOTHING_TO_SCORE
     return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)

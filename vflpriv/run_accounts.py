@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from vflpriv import __version__
 from vflpriv.budgets import Accountant
+from vflpriv.claims import Claim
 from vflpriv.config import Config
 from vflpriv.errors import InputError
 from vflpriv.registry import find
@@ -13,22 +15,40 @@ from vflpriv.report_account import Accounts, account_system
 from vflpriv.run_choice import places
 from vflpriv.systems import System
 
-__all__ = ["accounted_systems", "accounts_of"]
+__all__ = ["Claimed", "accounted_recording", "accounted_systems", "accounts_of"]
 
 
-def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[System], Accountant]:
-    """The wanted systems, and the accountant of the configuration."""
-    from vflpriv.run import build_system, load_data
+Claimed = tuple[System, tuple[Claim, ...]]
+"""A system, and what is claimed of it."""
+
+
+def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed], Accountant]:
+    """The wanted systems with their claims, and the accountant of the configuration."""
+    from vflpriv.run import build_system, claims_of, load_data
 
     chosen = places(config, only)
     accountant: Accountant = find("accountant", config.accountant)()
     data = load_data(config)
-    return [build_system(config, place, data) for place in chosen], accountant
+    systems = [(build_system(config, place, data), config.system[place]) for place in chosen]
+    return [(system, claims_of(system, section)) for system, section in systems], accountant
 
 
-def accounts_of(systems: Sequence[System], accountant: Accountant, delta: float | None) -> Accounts:
+def accounted_recording(
+    transcript: Path, ledger: Path, accountant: str | None = None
+) -> tuple[list[Claimed], Accountant]:
+    """A recorded training as a system, and the accountant of its ledger file if none is named."""
+    from vflpriv.config_ledger import load_ledger
+    from vflpriv.run_foreign import read_recording
+
+    config = load_ledger(ledger)
+    chosen: Accountant = find("accountant", accountant or config.accountant)()
+    system = read_recording(transcript, config).system
+    return [(system, system.engine.claims(config, system.schedule))], chosen
+
+
+def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float | None) -> Accounts:
     """Every system's budgets at `delta`, at its own if that is None."""
     if delta is not None and not 0 <= delta < 1:
         raise InputError("--delta", delta, "a number from 0 to below 1")
-    rows = tuple(account_system(system, accountant, delta) for system in systems)
+    rows = tuple(account_system(system, accountant, delta, claims) for system, claims in systems)
     return Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)

@@ -10,7 +10,7 @@ from vflpriv import __version__
 from vflpriv.budgets import Budget, most_gain
 from vflpriv.config import Config
 from vflpriv.errors import InputError
-from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
+from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.run_attempts import Attempted, AttemptStore
 from vflpriv.run_choice import places
 from vflpriv.run_progress import Task, progress_bar
@@ -25,7 +25,6 @@ def attack_config(
     config: Config,
     *,
     only: Sequence[str],
-    limits: Sequence[Limit],
     store: Path | None = None,
     quiet: bool | None = None,
 ) -> AttackReport:
@@ -99,8 +98,6 @@ def attack_config(
         trained=tuple(trained),
         cells=tuple(cells),
         features=tuple(found),
-        limits=tuple(map(str, limits)),
-        broken=tuple(line for limit in limits for line in limit.broken_by([*cells, *found])),
     )
 
 
@@ -150,5 +147,6 @@ def _cell(row: TrainedRow, tried: Any, budget: Budget) -> Cell:
     found = tried.leakage
     if found is None:
         return Cell(**words, not_applicable=tried.refusal)
-    names = ("success", "success_low", "success_high", "chance", "blind", "leakage", "low", "high", "guesses")
+    names = ("success", "success_low", "success_high", "success_error", "chance", "blind")
+    names += ("leakage", "low", "high", "leakage_error", "guesses")
     return Cell(**words, **{name: getattr(found, name) for name in names})

@@ -10,7 +10,7 @@ from typing import Any
 from vflpriv.config import Config
 from vflpriv.errors import InputError
 
-__all__ = ["GIVEN", "audit_command", "places", "selected"]
+__all__ = ["GIVEN", "audit_command", "places", "recorded_paths", "selected"]
 
 GIVEN = "config.toml"
 """The file that a configuration which was given in Python is saved to, and what it is called in commands."""
@@ -50,3 +50,18 @@ def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any]
         text = str(value).lower() if isinstance(value, bool) else str(value)
         parts += ["--set", f"{key}={text}"]
     return shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
+
+
+def recorded_paths(
+    transcript: str | Path | None, ledger: str | Path | None, given: Mapping[str, object]
+) -> tuple[Path, Path] | None:
+    """A recorded training's folder and ledger file, or None; what is `given` beside them is in the ledger file."""
+    if transcript is None and ledger is None:
+        return None
+    if transcript is None or ledger is None:
+        missing = "--transcript" if transcript is None else "--ledger"
+        raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
+    for name, value in given.items():
+        if value is not None and value != ():
+            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+    return Path(transcript), Path(ledger)

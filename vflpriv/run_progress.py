@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from vflpriv.formatting import clean
+
 __all__ = ["Task", "progress_bar"]
 
 
 def progress_bar(quiet: bool | None) -> Bar:
     """A bar that goes when the work is done; None shows it on a terminal only, so that notebooks stay clean."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -32,9 +34,9 @@ class Task:
         self._bar, self._task = bar, bar.add_task("auditing", total=total)
 
     def stage(self, text: str) -> None:
-        self._bar.update(self._task, description=text)
+        self._bar.update(self._task, description=clean(text))
         if not self._bar.console.is_terminal and not self._bar.disable:
-            self._bar.console.print(text)
+            self._bar.console.print(clean(text), markup=False)
 
     def advance(self, work: int) -> None:
         self._bar.advance(self._task, work)

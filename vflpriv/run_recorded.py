@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,36 +18,21 @@ from vflpriv.audits.recorded_noise import RecordedNoise, recorded_noises
 from vflpriv.claims import Claim
 from vflpriv.config import AuditConfig, SystemConfig
 from vflpriv.config_ledger import LedgerConfig
-from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
-from vflpriv.ledger import Ledger
 from vflpriv.recorded_schedule import RecordedSchedule
 from vflpriv.registry import available, find
 from vflpriv.run import Attempt, Audited
-from vflpriv.schedules import Schedule
-from vflpriv.systems import System
-from vflpriv.transcripts import Answers, Recording, read_answers, read_transcript
+from vflpriv.run_foreign import read_recording
+from vflpriv.transcripts import Answers, Recording
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
-from vflpriv.wire import Message, Wire
+from vflpriv.wire import Wire
 
-__all__ = ["ForeignEngine", "Recorded", "audit_recording"]
+__all__ = ["Recorded", "audit_recording"]
 
 _LABELS_PER_CLASS = 4
 _DEVICES_TRIED = 4
 _Guesses = dict[Adversary, dict[str, LabelGuess]]
-
-
-@dataclass(frozen=True)
-class ForeignEngine:
-    """Stands where a system has its engine: it knows a ledger, and cannot train."""
-
-    known: Ledger
-    name: str = "recorded"
-
-    def ledger(self, settings: Any, schedule: Schedule) -> Ledger:
-        del settings, schedule
-        return self.known
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,35 +46,11 @@ class Recorded:
 
 def audit_recording(folder: Path, config: LedgerConfig) -> Recorded:
     """Everything found about a recorded training."""
-    recording = read_transcript(folder)
-    _check_views(config, recording.head.devices)
-    answers = read_answers(folder, recording.head)
+    found = read_recording(folder, config)
+    recording, answers, system, recorded = found.recording, found.answers, found.system, found.schedule
     head, messages = recording.head, recording.transcript.messages
-    shared = frozenset(r.kind for r in config.release if r.shared)
-    recorded = RecordedSchedule.of(
-        messages,
-        records=head.records,
-        devices=head.devices,
-        shared=shared,
-        public=frozenset(config.public),
-        sampled=config.batches.sampled(),
-    )
-    ledger = Ledger(
-        schedule=recorded.schedule,
-        releases=config.releases(recorded, _ways(messages)),
-        label_holders=frozenset(config.label_holders),
-    )
-    system = System(
-        key=config.key,
-        engine=ForeignEngine(ledger),
-        settings=config,
-        data=_data(recording, answers),
-        schedule=recorded.schedule,
-        seed=config.seed,
-        torch_device=torch.device("cpu"),
-    )
-    noises = tuple(recorded_noises(ledger, messages, shared=shared, confidence=config.confidence))
-    claims = tuple(c.claim({}) for c in config.claim)
+    noises = tuple(recorded_noises(system.ledger, messages, shared=found.shared, confidence=config.confidence))
+    claims = tuple(system.engine.claims(system.settings, system.schedule))
     about_attacks = tuple(c.claim(head.classes) for c in config.attack_claim)
     views = _views(recording, [*(c.adversary for c in claims), *(c.adversary for c in about_attacks)])
     attempts, guesses = _attack(views, config, answers)
@@ -113,27 +73,6 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Recorded:
     return Recorded(audited=audited, recording=recording, noises=noises)
 
 
-def _ways(messages: Sequence[Message]) -> Mapping[str, frozenset[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for m in messages:
-        found[m.kind].add("down" if m.sender.is_server else "up")
-    return {kind: frozenset(ways) for kind, ways in found.items()}
-
-
-def _data(recording: Recording, answers: Answers | None) -> VerticalData:
-    """What reports say of the data; there are no features in a transcript."""
-    head = recording.head
-    nothing = tuple(torch.empty(head.records, 0) for _ in range(head.devices))
-    return VerticalData(
-        name=head.name,
-        classes=head.classes,
-        blocks=nothing,
-        labels=torch.full((head.records,), -1) if answers is None else answers.labels,
-        test_blocks=(),
-        test_labels=torch.empty(head.tests, dtype=torch.int64),
-    )
-
-
 def _views(recording: Recording, asked: Sequence[Adversary]) -> list[View]:
     """Those of claims (of "any device", the first few), one device, all of them, and an eavesdropper."""
     head = recording.head
@@ -147,8 +86,7 @@ def _attack(
     views: Sequence[View], config: LedgerConfig, answers: Answers | None
 ) -> tuple[tuple[Attempt, ...], _Guesses]:
     """Every attack through every view, and what it guessed."""
-    named = {*(config.attacks or ()), *(c.attack for c in config.attack_claim)}
-    asked = {name: find("attack", name) for name in sorted(named)}
+    asked = {name: find("attack", name) for name in config.attack_names}
     for name, attack in asked.items():
         if attack.target != "labels":
             raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
@@ -234,13 +172,3 @@ def _not_tested(
     ]
     lines += [f"{kind}: in the ledger, but never recorded" for kind in listed if kind not in recorded.kinds]
     return tuple(lines)
-
-
-def _check_views(config: LedgerConfig, devices: int) -> None:
-    """Whether claims speak of devices that there are."""
-    for place, c in enumerate((*config.claim, *config.attack_claim)):
-        try:
-            for one in Adversary.parse(c.view).each(devices):
-                one.members(devices)
-        except InputError as error:
-            raise InputError(f"ledger.claim.{place}.view", error.value, error.expected) from error

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vflpriv.canaries import Canaries
-from vflpriv.errors import InputError
+from vflpriv.errors import InputError, wanted
 from vflpriv.parties import SERVER, device
 from vflpriv.transcript_format import ANSWERS, HEAD, KINDS, SCHEMA, Entries, Entry, Head, check_shapes, shard_name
 from vflpriv.wire import Message, Transcript
@@ -108,7 +108,7 @@ def _validated(model: type[M], text: str, where: str) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "content"
-        raise InputError(f"{where}: {place}", first.get("input"), first["msg"]) from error
+        raise InputError(f"{where}: {place}", first.get("input"), wanted(first["msg"])) from error
 
 
 def _shards(folder: Path, head: Head) -> list[Path]:

@@ -8,18 +8,19 @@ import io
 import json
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from tests.surface.tiny import TINY
 from vflpriv.cli import main
 from vflpriv.config import AuditConfig, Config, DataConfig
 from vflpriv.registry import find
 
-__all__ = ["call", "configs", "is_tiny", "mutated", "to_toml"]
+__all__ = ["call", "configs", "is_tiny", "mutated", "odd_fields", "scrambled", "to_toml"]
 
 _BASES = [
     TINY,
@@ -117,11 +118,34 @@ def configs(draw: st.DrawFn) -> str:
     kind = draw(st.integers(0, 19))
     if kind == 0:
         return draw(st.text(max_size=200))
-    tree = copy.deepcopy(tomllib.loads(draw(st.sampled_from(_BASES))))
-    if kind < 14:
+    base = draw(st.sampled_from(_BASES))
+    if kind < 3:
+        return draw(scrambled(base.encode())).decode("utf-8", "surrogateescape")
+    tree = copy.deepcopy(tomllib.loads(base))
+    if kind < 15:
         draw(_odd_settings(tree))
         return to_toml(tree)
     return to_toml(draw(mutated(tree)))
+
+
+@st.composite
+def scrambled(draw: st.DrawFn, content: bytes) -> bytes:
+    """The bytes with a few of them changed, left out, doubled or put in, or with the end cut off."""
+    found = bytearray(content)
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(found)))
+        length = draw(st.integers(1, 12))
+        what = draw(st.sampled_from(["change", "change", "leave out", "double", "put in", "cut"]))
+        if what == "cut":
+            del found[place:]
+        elif what == "leave out":
+            del found[place : place + length]
+        elif what == "double":
+            found[place:place] = found[place : place + length]
+        else:
+            new = draw(st.binary(min_size=1, max_size=length))
+            found[place : place + (len(new) if what == "change" else 0)] = new
+    return bytes(found)
 
 
 @st.composite
@@ -147,13 +171,17 @@ def mutated(draw: st.DrawFn, tree: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def _odd_settings(draw: st.DrawFn, tree: dict[str, Any]) -> None:
-    """Put values of the right type into a few fields that exist."""
+    """Odd values in the sections of a configuration."""
     sections = [(tree.setdefault("data", {}), DataConfig), (tree.get("audit", {}), AuditConfig), (tree, Config)]
     systems = [s for s in tree.get("system", [tree]) if isinstance(s, dict)]
     engines = [(s["engine"], find("engine", s["engine"]["name"]).settings_type) for s in systems]
-    for section, model in draw(
-        st.lists(st.sampled_from([*engines, *engines, *engines, *sections]), min_size=1, max_size=3)
-    ):
+    draw(odd_fields([*engines, *engines, *engines, *sections]))
+
+
+@st.composite
+def odd_fields(draw: st.DrawFn, sections: Sequence[tuple[dict[str, Any], type[BaseModel]]]) -> None:
+    """Put values of the right type into a few fields that exist, of sections with their models."""
+    for section, model in draw(st.lists(st.sampled_from(sections), min_size=1, max_size=3)):
         schema = model.model_json_schema()
         plain = {
             name: field for name, field in schema["properties"].items() if name not in ("system", "data", "attack")
@@ -171,6 +199,13 @@ def _fitting(field: dict[str, Any], parts: dict[str, Any]) -> st.SearchStrategy[
         return st.sampled_from(field.get("enum") or [field["const"]])
     if field.get("type") == "array" and "items" in field:
         return st.lists(_fitting(field["items"], parts), max_size=3)
+    if "propertyNames" in field and isinstance(field.get("additionalProperties"), dict):
+        keys = _fitting(field["propertyNames"], parts)
+        return st.dictionaries(keys, _fitting(field["additionalProperties"], parts), max_size=3)
+    if "properties" in field:
+        needed = {name: _fitting(field["properties"][name], parts) for name in field.get("required", ())}
+        rest = {n: _fitting(one, parts) for n, one in field["properties"].items() if n not in needed}
+        return st.fixed_dictionaries(needed, optional=rest)
     return _SIMILAR.get(field.get("type", ""), _VALUES)
 
 

@@ -253,3 +253,13 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, ar
     assert len(err.splitlines()) == 1
     assert words in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_of_the_configuration_are_accounted_for_too(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "own.toml"
+    mine = '[[system.claim]]\nkey = "mine"\nunit = "label"\nview = "devices(all)"\nepsilon = 3.0\n'
+    path.write_text(CONFIG + mine, encoding="utf-8")
+    claims = accounts(monkeypatch, capsys, str(path), "--only", "split")["split"]["claims"]
+    found = {c["key"]: c for c in claims}["mine"]
+    assert found["epsilon"] == 3.0
+    assert found["accounted"]["epsilon_upper"] == pytest.approx(0.5, rel=1e-3)

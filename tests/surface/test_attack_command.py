@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.report.attack_report import attack_report
 from tests.surface.test_cli import run
 from vflpriv.audits.attack_trials import AttackTrials
 from vflpriv.config import load_config
 from vflpriv.registry import available
-from vflpriv.report_attacks import AttackReport, Cell, Limit
+from vflpriv.report_attacks import AttackReport, read_attacks
 
 SMALL = """
 [data]
@@ -55,7 +57,18 @@ def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):
     assert noised["success"] < 0.3
     assert plain["chance"] < plain["leakage"] == pytest.approx(1 - plain["chance"])
     assert cells["none", "label_dual", "device(0)"]["not_applicable"].startswith("needs dual variables")
-    assert "label_direct on split, defence none" in report["broken"][0]
+    first = report["breaches"][0]
+    assert [first[k] for k in ("limit", "attack", "system", "defence")] == [
+        "leakage>0.05",
+        "label_direct",
+        "split",
+        "none",
+    ]
+    applies = sum(c["leakage"] is not None for c in report["cells"])
+    assert (
+        f"limits: {applies} tests, Holm's correction: one or more is wrong with a chance of at most 5.0 %"
+        in " ".join(out.split())
+    )
     markdown = (tmp_path / "attacks.md").read_text("utf-8")
     assert "**+89.4** (100.0 %)" in markdown
     page = (tmp_path / "attacks.html").read_text("utf-8")
@@ -102,6 +115,8 @@ def test_without_a_limit_it_succeeds_and_repeats_itself(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--correction", "bonferroni"), "vflpriv: --correction = 'bonferroni': expected one of holm, none"),
+        (("--junit", "."), "vflpriv: --junit = '.': expected a file, not a folder"),
         (("--fail-on", "leaks"), "vflpriv: --fail-on = 'leaks': expected leakage>NUMBER or success>NUMBER"),
         (("--only", "nobody"), "vflpriv: --only = 'nobody': expected one of split"),
         (("--set", "attack.views=['device(9)']"), "vflpriv: view = 'device(9)': expected device numbers below 4"),
@@ -116,13 +131,41 @@ def test_bad_input_is_one_line(call, arguments, message):
     assert err.count("\n") == 1
 
 
-def test_a_lucky_mean_does_not_break_a_limit():
-    names = {"system": "s", "defence": "none", "attack": "a", "adversary": "device(0)"}
-    lucky = Cell(**names, success=0.4, success_low=0.1, leakage=0.2, low=-0.1, high=0.5)
-    sure = Cell(**names, success=0.4, success_low=0.3, leakage=0.2, low=0.15, high=0.25)
-    assert not Limit.parse("leakage>0.05").broken_by([lucky])
-    assert len(Limit.parse("leakage>0.05").broken_by([lucky, sure])) == 1
-    assert len(Limit.parse("success>0.2").broken_by([lucky, sure])) == 1
+def test_files_for_ci_and_a_baseline(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = ("--junit", "junit.xml", "--sarif", "a.sarif", "--summary", "summary.md", "--format", "json")
+    assert call("--fail-on", "leakage>0.05", *files)[0] == 1
+    suite = ET.parse(tmp_path / "junit.xml").getroot()[0]
+    report = read_attacks(tmp_path / "attacks.json")
+    assert [int(suite.get(n, "")) for n in ("tests", "failures")] == [len(report.cells), len(report.breaches)]
+    results = json.loads((tmp_path / "a.sarif").read_text("utf-8"))["runs"][0]["results"]
+    assert {r["ruleId"] for r in results} == {"limit-broken"}
+    place = results[0]["locations"][0]["physicalLocation"]["region"]
+    assert place == {"startLine": SMALL.split("\n").index('key = "split"') + 1}
+    assert "**+89.4** (100.0 %)" in (tmp_path / "summary.md").read_text("utf-8")
+    (tmp_path / "attacks.json").rename(tmp_path / "old.json")
+    assert call("--baseline", "old.json", "--format", "json")[0] == 0
+    code, out, _ = call(
+        "--baseline", "old.json", "--set", "attack.defences.rr.label_noise=6.0", "--junit", "junit.xml",
+        "--tolerance", "accuracy=1",
+    )  # fmt: skip
+    assert code == 1
+    assert "worse than the baseline: split: attack success of label_direct seen by device(0), defence rr" in out
+    assert ET.parse(tmp_path / "junit.xml").getroot()[-1].get("failures") != "0"
+
+
+def test_reports_are_rendered_again_and_compared(monkeypatch, capsys, tmp_path):
+    (tmp_path / "attacks.json").write_text(attack_report().to_json(), encoding="utf-8")
+    code, out, _ = run(monkeypatch, capsys, "report", str(tmp_path), "--junit", str(tmp_path / "j.xml"))
+    assert code == 1
+    assert "leakage>0.05 label_direct on split" in " ".join(out.split())
+    assert {p.name for p in tmp_path.iterdir()} == {"attacks.json", "attacks.html", "attacks.md", "j.xml"}
+    assert run(monkeypatch, capsys, "compare", str(tmp_path), str(tmp_path / "attacks.json"))[0] == 0
+    (tmp_path / "report.json").write_text("{}", encoding="utf-8")
+    code, _, error = run(
+        monkeypatch, capsys, "report", str(tmp_path / "attacks.json"), "--baseline", str(tmp_path / "report.json")
+    )
+    assert (code, error.count("\n")) == (2, 1)
 
 
 def test_the_embedded_matrix_has_every_engine():

@@ -24,11 +24,19 @@ REPORT = jsonschema.Draft202012Validator(SCHEMAS["report"]())
 RELAXED = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
 
 
+def as_bytes(text: str) -> bytes:
+    """Bytes that are no text come as lone surrogates, as do surrogates that no file should hold."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
 def ends_well(text: str, *, share: int = 1) -> int:
     """Validate, and audit what is valid and small, of a part of the texts only; the exit code of the last."""
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "audit.toml", Path(folder) / "report"
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        path.write_bytes(as_bytes(text))
         code, _, error = call("validate", str(path))
         if code == 0 and zlib.crc32(path.read_bytes()) % share == 0 and is_tiny(load_config(path)):
             code, _, error = call("audit", str(path), "--out", str(out), "-q", "--format", "json", "--format", "md")
@@ -38,12 +46,14 @@ def ends_well(text: str, *, share: int = 1) -> int:
                 assert REPORT.is_valid(json.loads((out / "report.json").read_text("utf-8")))
                 assert "\x1b" not in (out / "report.md").read_text("utf-8")
         assert code in (0, 1, 2, 3), error
-        if code == 2:
-            assert error.startswith("vflpriv: ")
-            assert error.count("\n") == 1
-            assert error.removesuffix("\n").isprintable()
-            assert len(error) < 1000
+        assert code != 2 or is_one_line(error)
         return code
+
+
+def is_one_line(error: str) -> bool:
+    """Whether an error is one short line that steers no terminal."""
+    line = error.removesuffix("\n")
+    return error.startswith("vflpriv: ") and error.count("\n") == 1 and line.isprintable() and len(error) < 1000
 
 
 @settings(max_examples=60, suppress_health_check=RELAXED)
@@ -66,7 +76,7 @@ def test_the_hostile_configurations_are_of_all_kinds(tmp_path) -> None:
     @settings(max_examples=40, database=None, suppress_health_check=RELAXED)
     @given(text=configs())
     def look(text: str) -> None:
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        path.write_bytes(as_bytes(text))
         try:
             seen[bool(load_config(path))] += 1
         except InputError:

@@ -2,85 +2,93 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import vflpriv
-from tests.surface.fuzzing import call, mutated, to_toml
+from tests.surface.fuzzing import call
+from tests.surface.fuzzing_recorded import LEDGER, damage, ledgers, record_small
+from tests.surface.test_fuzz import REPORT, is_one_line
 from vflpriv.report import read_report
 
-LEDGER = """
-[[release]]
-kind = "logits"
-noise = "gaussian"
-scale = 2.0
-sensitivity = { label = 1.0, record = 1.0 }
-
-[[claim]]
-key = "labels"
-unit = "label"
-view = "device"
-epsilon = 1.0
-delta = 1e-5
-"""
+RELAXED = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recorded") / "transcript"
-    labels = torch.arange(12) % 3
-    with vflpriv.record(str(folder), devices=2, classes=3, records=12) as wire:
-        wire.labels(labels)
-        for round_ in range(2):
-            ids = torch.arange(6) + 6 * round_
-            for m in range(2):
-                wire.up(round_, m, "logits", {"embedding": torch.randn(6, 3)}, ids)
-    return folder
+    return record_small(tmp_path_factory.mktemp("recorded") / "transcript")
 
 
-def ends_well(transcript: Path, ledger: str) -> int:
+def ends_well(transcript: Path, ledger: bytes) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "ledger.toml", Path(folder) / "out"
-        path.write_bytes(ledger.encode("utf-8", "surrogatepass"))
-        told = ("audit", "--transcript", str(transcript), "--ledger", str(path), "--out", str(out), "--format", "json")
-        code, _, error = call(*told)
+        path.write_bytes(ledger)
+        told = ("audit", "--transcript", str(transcript), "--ledger", str(path), "--out", str(out))
+        code, _, error = call(*told, "--format", "json", "--format", "md")
         assert code in (0, 1, 2, 3), error
         if code == 2:
-            assert (error.count("\n"), error.startswith("vflpriv: ")) == (1, True)
+            assert is_one_line(error)
         else:
             assert read_report(out / "report.json").exit_code == code
+            assert REPORT.is_valid(json.loads((out / "report.json").read_text("utf-8")))
+            assert "\x1b" not in (out / "report.md").read_text("utf-8")
         return code
 
 
-def test_without_damage_there_is_a_report(recorded: Path) -> None:
-    assert ends_well(recorded, LEDGER) in (0, 1, 3)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_hostile_ledgers_end_well(recorded: Path, data: st.DataObject) -> None:
-    ends_well(recorded, to_toml(data.draw(mutated(tomllib.loads(LEDGER)))))
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_damaged_transcripts_end_well(recorded: Path, data: st.DataObject) -> None:
+def damaged(recorded: Path, data: st.DataObject) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "transcript"
         shutil.copytree(recorded, copy)
-        path = data.draw(st.sampled_from(sorted(p for p in copy.rglob("*") if p.is_file())))
-        content = bytearray(path.read_bytes())
-        place = data.draw(st.integers(0, len(content) - 1))
-        if data.draw(st.booleans()):
-            content[place] = data.draw(st.integers(0, 255))
-        else:
-            del content[place:]
-        path.write_bytes(content)
-        ends_well(copy, LEDGER)
+        data.draw(damage(copy))
+        return ends_well(copy, LEDGER.encode())
+
+
+def test_without_damage_there_is_a_report(recorded: Path) -> None:
+    assert ends_well(recorded, LEDGER.encode()) in (0, 1, 3)
+
+
+@settings(max_examples=60, suppress_health_check=RELAXED)
+@given(ledger=ledgers())
+def test_sixty_hostile_ledgers_end_well(recorded: Path, ledger: bytes) -> None:
+    ends_well(recorded, ledger)
+
+
+@settings(max_examples=60, suppress_health_check=RELAXED)
+@given(data=st.data())
+def test_sixty_damaged_transcripts_end_well(recorded: Path, data: st.DataObject) -> None:
+    damaged(recorded, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, suppress_health_check=RELAXED)
+@given(ledger=ledgers())
+def test_five_hundred_hostile_ledgers_end_well(recorded: Path, ledger: bytes) -> None:
+    ends_well(recorded, ledger)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, suppress_health_check=RELAXED)
+@given(data=st.data())
+def test_five_hundred_damaged_transcripts_end_well(recorded: Path, data: st.DataObject) -> None:
+    damaged(recorded, data)
+
+
+def test_the_hostile_files_are_of_all_kinds(recorded: Path) -> None:
+    """The fuzzing reaches what it is for: some are audited and some are refused."""
+    seen: dict[str, Counter[bool]] = {"ledgers": Counter(), "transcripts": Counter()}
+
+    @settings(max_examples=30, database=None, suppress_health_check=RELAXED)
+    @given(ledger=ledgers(), data=st.data())
+    def look(ledger: bytes, data: st.DataObject) -> None:
+        seen["ledgers"][ends_well(recorded, ledger) == 2] += 1
+        seen["transcripts"][damaged(recorded, data) == 2] += 1
+
+    look()
+    for found in seen.values():
+        assert min(found[True], found[False]) >= 3

@@ -239,3 +239,56 @@ def test_public_names_are_there_and_bring_nothing_along():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         vflpriv.nothing  # noqa: B018
+
+
+def test_a_recording_is_accounted_for_without_attacks(monkeypatch, capsys, tmp_path):
+    folder = noised(tmp_path / "run")
+    ledger = tmp_path / "ledger.toml"
+    ledger.write_text(NOISED.format(scale=1.0, view="devices(all)", mu=0.5), encoding="utf-8")
+    paths = ("--transcript", str(folder), "--ledger", str(ledger))
+    code, out, _ = run(monkeypatch, capsys, "account", *paths, "--format", "json")
+    (system,) = json.loads(out)["systems"]
+    (claim,) = system["claims"]
+    assert (code, system["key"], system["records"], claim["key"]) == (0, "noised", 50, "mine")
+    run(monkeypatch, capsys, "audit", *paths, "--out", str(tmp_path / "out"), "--format", "json")
+    audited = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))["systems"][0]
+    assert claim["accounted"] == audited["claims"][0]["accounted"]
+    assert {b["adversary"].split("(")[0] for b in system["budgets"]} >= {"device", "devices", "outsider", "model"}
+    code, _, _ = run(monkeypatch, capsys, "account", *paths, "--curves", str(tmp_path / "curves"))
+    assert code == 0
+    assert (tmp_path / "curves" / "noised-devicesall-label-rigorous.json").exists()
+    assert "accounted" in run(monkeypatch, capsys, "account", *paths)[1].lower()
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (("--ledger", "x.toml"), "--transcript = 'nothing': expected a path: --transcript and --ledger go together"),
+        (("audit.toml", "--transcript", "t", "--ledger", "l"), "CONFIG = 'audit.toml': expected nothing beside"),
+        (("--transcript", "t", "--ledger", "l", "--set", "a=1"), "--set = \"['a=1']\": expected nothing beside"),
+        (("--transcript", "t", "--ledger", "none.toml"), "--ledger = 'none.toml': expected a readable TOML file"),
+    ],
+)
+def test_account_says_what_a_recording_needs(monkeypatch, capsys, more, line):
+    code, out, error = run(monkeypatch, capsys, "account", *more)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith(f"vflpriv: {line}")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("scale = 1.0", "scale = 0.0"), "ledger.release.0.scale = 0.0: expected a number >= 1e-30"),
+        (("[[release]]", "[[realease]]"), "ledger.realease = "),
+        (("[[release]]", "attacks = ['nothing']\n[[release]]"), "attack = 'nothing': expected one of"),
+        (("[[release]]", "accountant = 'x'\n[[release]]"), "accountant = 'x': expected one of"),
+    ],
+)
+def test_a_ledger_alone_is_validated(monkeypatch, capsys, tmp_path, change, line):
+    ledger, text = tmp_path / "ledger.toml", NOISED.format(scale=1.0, view="device", mu=0.5)
+    ledger.write_text(text, encoding="utf-8")
+    assert run(monkeypatch, capsys, "validate", str(ledger))[:2] == (0, "noised: ok\n")
+    ledger.write_text(text.replace(*change), encoding="utf-8")
+    code, _, error = run(monkeypatch, capsys, "validate", str(ledger))
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(f"vflpriv: {line}")

@@ -1,0 +1,171 @@
+"""Names and labels come from elsewhere: whatever they are, no format lets them be more than text.
+
+Each format is read by a parser of its own, and must have the structure that the same report has with harmless names.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import Phase, given, settings
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from tests.report.attack_report import attack_report
+from tests.report.renaming import HOSTILE, names, renamed
+from tests.report.test_html import Page
+from vflpriv.render_attacks import attacks_html, attacks_markdown, print_attacks
+from vflpriv.render_compare import compare_markdown, print_comparison
+from vflpriv.render_html import environment, render_html
+from vflpriv.render_junit import render_junit
+from vflpriv.render_markdown import render_markdown
+from vflpriv.render_sarif import render_sarif
+from vflpriv.render_summary import render_summary
+from vflpriv.render_terminal import print_report
+from vflpriv.report import CheckRow, Report
+from vflpriv.report_compare import Comparison, Tolerance, compare
+from vflpriv.verdicts import Word
+
+MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+# The names are short as they are: no time is spent on the smallest that fails.
+FEW = settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
+
+
+@pytest.fixture(scope="module")
+def whole(report: Report) -> Report:
+    """With premises, too."""
+    words = {"audit": "noise", "subject": "scalar", "unit": "record", "figure": 0.5, "reproduce": "vflpriv audit"}
+    checks = tuple(CheckRow(**words, verdict=word, reason=f"it is {word}.") for word in Word)
+    first, *rest = report.systems
+    return report.model_copy(update={"systems": (first.model_copy(update={"checks": checks}), *rest)})
+
+
+def worse(report: Report) -> Comparison:
+    """The report against a better one, of which one system is gone and one is new."""
+    better = [
+        s.model_copy(update={"attacks": tuple(a.model_copy(update={"success": 0.01}) for a in s.attacks)})
+        for s in report.systems
+    ]
+    return compare(report.model_copy(update={"systems": tuple(better)}), report, Tolerance())
+
+
+def page(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Elements and the names of their attributes, in order."""
+    return [(tag, tuple(attributes)) for tag, attributes in Page(text).tags]
+
+
+def markdown(text: str) -> list[str]:
+    """Everything that is not plain text, in order."""
+    found = []
+    for token in MARKDOWN.parse(text):
+        found.append(token.type)
+        found += [child.type + child.content * (child.type == "html_inline") for child in token.children or ()]
+    return [kind for kind in found if kind not in ("text", "softbreak")]
+
+
+def no_address(text: str) -> bool:
+    """Whether no address or mention in it becomes a link by itself; commands are in fences, where none does."""
+    outside = re.sub(r"^(`{3,})sh\n.*\n\1$", "", text, flags=re.MULTILINE)
+    return not re.search(r"https?://|ftp://|\bwww\.\w|\w@\w|(?<!\w)@\w", outside, flags=re.IGNORECASE)
+
+
+def is_text(text: str) -> bool:
+    """Whether nothing in it steers a terminal, hides, or runs from right to left."""
+    return all(unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in text.replace("\n", ""))
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    out = io.StringIO()
+    show(Console(file=out, width=110, _environ={}))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), 10))
+def test_a_page_keeps_its_elements(small: Report, first: int) -> None:
+    """Every name is another one: ten pages' worth of them in four."""
+    hostile = (*HOSTILE[first:], *HOSTILE[:first])
+    found = render_html(renamed(small, *hostile))
+    assert page(found) == page(render_html(renamed(small, "name")))
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in found.replace("\n", ""))
+    report = attack_report()
+    assert page(attacks_html(renamed(report, *hostile))) == page(attacks_html(renamed(report, "name")))
+
+
+@given(name=names())
+def test_a_name_in_any_place_of_a_page_is_text(name: str) -> None:
+    template = environment().from_string('<p title="{{ x }}" class="{{ x|clean }}">{{ x }}<b>{{ x|clean }}</b></p>')
+    assert page(template.render(x=name)) == [("p", ("title", "class")), ("b", ())]
+
+
+@FEW
+@given(name=names())
+def test_markdown_keeps_its_tables_and_paragraphs(whole: Report, name: str) -> None:
+    def texts(chosen: str) -> list[str]:
+        report = renamed(whole, chosen)
+        attacks = attacks_markdown(renamed(attack_report(), chosen))
+        return [
+            *(render_markdown(report), render_summary(report, worse(report))),
+            *(compare_markdown(worse(report)), attacks),
+        ]
+
+    for hostile, harmless in zip(texts(name), texts("name"), strict=True):
+        assert markdown(hostile) == markdown(harmless)
+        assert is_text(hostile.replace("\u2060", ""))
+        assert no_address(hostile)
+
+
+@FEW
+@given(name=names())
+def test_a_terminal_shows_names_and_obeys_none(whole: Report, name: str) -> None:
+    report, attacks = renamed(whole, name), renamed(attack_report(), name)
+    for show in (
+        lambda console: print_report(report, console),
+        lambda console: print_attacks(attacks, console),
+        lambda console: print_comparison(worse(report), console),
+    ):
+        assert is_text(printed(show))
+
+
+def shape(element: ET.Element) -> Any:
+    return element.tag, sorted(element.attrib), [shape(child) for child in element]
+
+
+@FEW
+@given(name=names())
+def test_junit_is_the_same_tree(whole: Report, name: str) -> None:
+    def tree(chosen: str) -> Any:
+        report = renamed(whole, chosen)
+        return shape(ET.fromstring(render_junit(report, worse(report)).encode()))
+
+    assert tree(name) == tree("name")
+
+
+def skeleton(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: skeleton(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [skeleton(item) for item in value]
+    return type(value)
+
+
+@FEW
+@given(name=names())
+def test_sarif_is_the_same_tree_and_its_messages_hold_no_link(whole: Report, name: str) -> None:
+    def log(chosen: str) -> Any:
+        report = renamed(whole, chosen)
+        return json.loads(render_sarif(report, worse(report)))
+
+    found = log(name)
+    assert skeleton(found) == skeleton(log("name"))
+    for result in found["runs"][0]["results"]:
+        text = result["message"]["text"]
+        assert is_text(text)
+        assert not re.search(r"(?<!\\)(?:\\\\)*[\[\]]", text), "[text](target) is a link"
+        assert not re.search(r"(?<!{)(?:{{)*{\d+}", text), "{0} is a place for an argument"

@@ -1,0 +1,85 @@
+"""Limits on attacks: a family of cells raises a false alarm as seldom as is said, and real leaks are still found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.report.attack_report import attack_report
+from vflpriv.audits.attack_success import mean_error, mean_interval, p_above
+from vflpriv.report_attacks import AttackReport, Cell
+from vflpriv.report_limits import CORRECTIONS, Correction, Limit, judged
+
+SEEDS, CELLS, BOUND = 5, 40, 0.05
+LIMIT = [Limit("leakage", BOUND)]
+
+
+def cells(values: np.ndarray) -> list[Cell]:
+    """One cell a row, its values those of the seeds."""
+    found = []
+    for place, row in enumerate(values.tolist()):
+        mean, low, high = mean_interval(row, 0.95, (-1.0, 1.0))
+        numbers = {"leakage": mean, "low": low, "high": high, "leakage_error": mean_error(row)}
+        found.append(Cell(system=str(place), defence="none", attack="a", adversary="device(0)", **numbers))
+    return found
+
+
+def broken(values: np.ndarray, correction: Correction) -> set[str]:
+    rows = judged(LIMIT, cells(values), seeds=values.shape[1], confidence=0.95, correction=correction)[0]
+    return {row.system for row in rows}
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.8])
+def test_the_family_raises_a_false_alarm_in_at_most_one_of_twenty_runs(shared: float) -> None:
+    """All means are at the limit itself, the worst case; cells are independent, or share most of their noise."""
+    rng = np.random.default_rng(3)
+    alarms, runs = dict.fromkeys(CORRECTIONS, 0), 200
+    for _ in range(runs):
+        common = rng.normal(size=(1, SEEDS))
+        noise = shared**0.5 * common + (1 - shared) ** 0.5 * rng.normal(size=(CELLS, SEEDS))
+        for correction in CORRECTIONS:
+            alarms[correction] += bool(broken(BOUND + 0.02 * noise, correction))
+    # Three standard deviations of the runs above 5 %.
+    assert alarms["holm"] / runs <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
+    # The same simulation catches what is not corrected: 40 independent tests, each wrong upwards in 2.5 %.
+    assert alarms["none"] / runs > (0.5 if shared == 0 else 0.08)
+
+
+def test_a_real_leak_is_found_among_many_cells() -> None:
+    rng = np.random.default_rng(4)
+    found = 0
+    for _ in range(50):
+        values = 0.02 * rng.normal(size=(CELLS, SEEDS))
+        values[7] += 0.6
+        found += broken(values, "holm") == {"7"}
+    assert found >= 45
+
+
+def test_one_test_alone_is_the_interval_itself() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        values = rng.normal(0.08, 0.03, size=(1, SEEDS))
+        (one,) = cells(values)
+        assert one.low is not None
+        for correction in CORRECTIONS:
+            assert bool(broken(values, correction)) == (one.low > BOUND)
+
+
+def test_p_values_at_the_edges() -> None:
+    assert p_above(0.04, 0.001, BOUND, 5) == 1
+    assert p_above(0.06, None, BOUND, 1) == 1, "a single seed bounds nothing"
+    assert p_above(0.06, 0.0, BOUND, 5) == 0
+    assert p_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
+
+
+def test_what_is_said_of_the_correction() -> None:
+    holm, none = attack_report(), attack_report(correction="none")
+    assert [(b.attack, b.defence) for b in holm.breaches] == [("label_direct", "none"), ("feature_inversion", "none")]
+    assert {b.attack for b in none.breaches} - {b.attack for b in holm.breaches} == {"label_norm"}
+    assert holm.limit_note == (
+        "limits: 5 tests, Holm's correction: one or more is wrong with a chance of at most 5.0 %; "
+        "1 more lies above a limit by its own interval, not after the correction"
+    )
+    assert none.limit_note == "limits: 5 tests, each for itself: any one is wrong with a chance of at most 5.0 %"
+    assert holm.held_to([], "holm").limit_note is None
+    assert AttackReport.model_validate_json(holm.to_json()) == holm
