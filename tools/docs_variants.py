@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.docs_markdown import docstrings, paper, prose, settings_table, table
-from tools.docs_systems import Applies, applicable, system_of
+from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv import formatting as f
 from vflpriv.config import AuditConfig
 from vflpriv.ledger import Event, Exposure, Reading, Sampling
@@ -39,13 +39,12 @@ def engine_page(name: str) -> str:
     """What an engine does, lets out, claims and can be told."""
     engine = available("engine")[name]
     system = system_of(name)
-    settings, schedule = system.settings, system.schedule
     releases = [
         (f"`{r.kind}`", r.what, r.noise, _bounds(r), ", ".join(sorted(r.seen_by))) for r in system.ledger.releases
     ]
     claims = [
-        (f"`{c.key}`", f"{paper(c.source)}, {prose(c.where)}", prose(c.statement), c.unit, c.adversary)
-        for c in (*engine.claims(settings, schedule), *engine.success_claims(settings, schedule))
+        (f"`{c.key}`", f"{paper(c.source)}, {prose(c.where)}", prose(c.statement), c.unit, c.adversary, setting)
+        for c, setting in claims_by_setting(name)
     ]
     return _join(
         f"# {name}",
@@ -59,8 +58,8 @@ def engine_page(name: str) -> str:
         "but through other releases.",
         table(("kind", "what", "noise", "sensitivity", "seen by"), releases),
         "## What is claimed",
-        table(("claim", "where", "what it says", "unit", "seen by"), claims)
-        or "Nothing, with default settings. Claims of your own go into `[[system.claim]]`.",
+        table(("claim", "where", "what it says", "unit", "seen by", "setting"), claims) or "Nothing.",
+        "Claims of your own go into `[[system.claim]]`.",
         "## Attacks that find what they need",
         table(("attack", "what it does", "setting", "seen by"), _attacks_on(name)) or "None of those on labels.",
         "## Settings",
