@@ -159,6 +159,11 @@ def test_a_round_that_is_over_and_a_folder_that_is_taken(tmp_path):
         vflpriv.record(tmp_path, devices=1, classes=2, records=5),
     ):
         pass
+    (tmp_path / "notes.txt").write_text("of mine")
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5, fresh=True) as wire:
+        wire.up(0, 0, "note", {"x": [2.0]})
+    (message,) = read_transcript(tmp_path).transcript.messages
+    assert (message.round, (tmp_path / "notes.txt").exists()) == (0, True)
 
 
 @pytest.mark.parametrize("change", [{"devices": 0}, {"classes": 1}, {"records": 0}, {"rounds_per_file": 0}])

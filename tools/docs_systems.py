@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
+from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.config import load_config
 from vflpriv.registry import available
 from vflpriv.run import build_system, load_data
@@ -13,7 +14,7 @@ from vflpriv.systems import System
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire
 
-__all__ = ["SIZE", "Applies", "applicable", "system_of", "variants"]
+__all__ = ["SIZE", "Applies", "applicable", "claims_by_setting", "system_of", "variants"]
 
 SIZE = {"rounds": 4, "batch_size": 16}
 _TRAIN = 64
@@ -44,6 +45,24 @@ def system_of(engine: str, data: str = "digits", aggregation: str | None = None)
     settings = {"name": engine, **SIZE, **({} if aggregation is None else {"aggregation": aggregation})}
     config = load_config({"data": {"name": data, "train": _TRAIN, "devices": 2}, "engine": settings})
     return build_system(config, 0, load_data(config))
+
+
+def claims_by_setting(engine: str) -> list[tuple[Claim | SuccessClaim, str]]:
+    """What an engine claims: by default, and with each protection of its uplink that it has."""
+    system = system_of(engine)
+    field = type(system.settings).model_fields.get("protection")
+    words = [] if field is None else [word for word in get_args(field.annotation) if word != "none"]
+    found: dict[str, tuple[Claim | SuccessClaim, str]] = {}
+    for changes in ({}, *({"protection": word, "noise_std": 1.0} for word in words)):
+        settings = system.settings.model_copy(update=changes)
+        setting = f'`protection = "{changes["protection"]}"`' if changes else "default"
+        claims = (
+            *system.engine.claims(settings, system.schedule),
+            *system.engine.success_claims(settings, system.schedule),
+        )
+        for claim in claims:
+            found.setdefault(claim.key, (claim, setting))
+    return list(found.values())
 
 
 @cache

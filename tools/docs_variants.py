@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tools.docs_markdown import docstrings, paper, prose, settings_table, table
-from tools.docs_systems import Applies, applicable, system_of
+from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv import formatting as f
 from vflpriv.config import AuditConfig
 from vflpriv.ledger import Event, Exposure, Reading, Sampling
@@ -39,17 +39,16 @@ def engine_page(name: str) -> str:
     """What an engine does, lets out, claims and can be told."""
     engine = available("engine")[name]
     system = system_of(name)
-    settings, schedule = system.settings, system.schedule
     releases = [
         (f"`{r.kind}`", r.what, r.noise, _bounds(r), ", ".join(sorted(r.seen_by))) for r in system.ledger.releases
     ]
     claims = [
-        (f"`{c.key}`", f"{paper(c.source)}, {prose(c.where)}", prose(c.statement), c.unit, c.adversary)
-        for c in (*engine.claims(settings, schedule), *engine.success_claims(settings, schedule))
+        (f"`{c.key}`", f"{paper(c.source)}, {prose(c.where)}", prose(c.statement), c.unit, c.adversary, setting)
+        for c, setting in claims_by_setting(name)
     ]
     return _join(
         f"# {name}",
-        f"*{prose(engine.summary)}.* Source: {prose(engine.source)}.",
+        f"*{_sentence(engine.summary)}* Source: {prose(engine.source)}.",
         docstrings(engine),
         "## Try it",
         _fence("toml", _toml(name, audit={"trials": 100})),
@@ -59,8 +58,8 @@ def engine_page(name: str) -> str:
         "but through other releases.",
         table(("kind", "what", "noise", "sensitivity", "seen by"), releases),
         "## What is claimed",
-        table(("claim", "where", "what it says", "unit", "seen by"), claims)
-        or "Nothing, with default settings. Claims of your own go into `[[system.claim]]`.",
+        table(("claim", "where", "what it says", "unit", "seen by", "setting"), claims) or "Nothing.",
+        "Claims of your own go into `[[system.claim]]`.",
         "## Attacks that find what they need",
         table(("attack", "what it does", "setting", "seen by"), _attacks_on(name)) or "None of those on labels.",
         "## Settings",
@@ -120,19 +119,20 @@ def attack_page(name: str) -> str:
         }
         rows = [(_engine(e), how, views) for e, mine in told_by.items() for views, how in _together(mine).items()]
         where = table(("engine", "setting", "seen by"), rows)
-        first = places[0]
+        first = next((place for place in places if place.engine == "split"), places[0])
         example = _toml(first.engine, first.data, first.setting, attack={"attacks": [name], "seeds": 2})
     else:
         senders = _senders(attack.needs)
         where = table(("engine", "messages"), [(_engine(e), kinds) for e, kinds in senders.items()])
         column = {"sensitive_column": 3} if "attribute" in attack.knows else {}
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
-        example = _toml(next(iter(senders)), attack={"seeds": 2}, **features)
+        sender = "split" if "split" in senders else next(iter(senders))
+        example = _toml(sender, attack={"seeds": 2}, **features)
     return _join(
         f"# {name}",
-        f"*{prose(attack.summary)}.*",
+        f"*{_sentence(attack.summary)}*",
         docstrings(attack),
-        table(("", ""), facts),
+        table(("this attack", ""), facts),
         "## Try it",
         _fence("toml", example),
         _fence("sh", "vflpriv attack attack.toml"),
@@ -173,10 +173,20 @@ def _engine(name: str) -> str:
 
 def _toml(engine: str, data: str = "digits", setting: str = "", **sections: dict[str, object]) -> str:
     """A configuration of one engine."""
-    lines = ["[data]", f'name = "{data}"', "", "[engine]", f'name = "{engine}"', "rounds = 200", "batch_size = 64"]
+    name = "attack.toml" if "attack" in sections else "audit.toml"
+    lines = [
+        f"# {name}",
+        "[data]",
+        f'name = "{data}"',
+        "",
+        "[engine]",
+        f'name = "{engine}"',
+        "rounds = 200",
+        "batch_size = 64",
+    ]
     lines += [setting] if setting else []
-    for name, values in sections.items():
-        lines += ["", f"[{name}]", to_toml(values).rstrip()]
+    for section, values in sections.items():
+        lines += ["", f"[{section}]", to_toml(values).rstrip()]
     return "\n".join(lines)
 
 
@@ -185,7 +195,7 @@ def audit_page(name: str) -> str:
     audit = available("audit")[name]
     return _join(
         f"# {name}",
-        f"*{prose(audit.summary)}.*",
+        f"*{_sentence(audit.summary)}*",
         docstrings(audit),
         "## Settings in `[audit]`",
         settings_table(AuditConfig, _AUDIT_SETTINGS.get(name, ())) or "None of its own.",
@@ -205,7 +215,7 @@ def accountant_page(name: str) -> str:
         rows.append((words, f.exact(budget.lower), f.exact(budget.upper)))
     return _join(
         f"# {name}",
-        f"*{prose(accountant.summary)}.*",
+        f"*{_sentence(accountant.summary)}*",
         docstrings(accountant),
         f"## What it answers at δ = {f.delta(DELTA)}",
         table(("question", "ε ≥", "ε ≤"), rows),
@@ -241,6 +251,10 @@ def _exposed(*events: Event) -> Exposure:
         assumptions=(),
         not_applicable=None,
     )
+
+
+def _sentence(summary: str) -> str:
+    return prose(f"{summary[:1].upper()}{summary[1:]}.")
 
 
 def _fence(language: str, text: str) -> str:

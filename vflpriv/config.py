@@ -188,7 +188,7 @@ def _named(system: Any) -> Any:
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    if path is None or (str(path) in EMBEDDED and not path.exists()):
+    if path is None or (str(path) in EMBEDDED and not path.is_file()):
         name = "default" if path is None else str(path)
         return tomllib.loads(files("vflpriv").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     return read_tree(path, "config")

@@ -131,6 +131,12 @@ def test_configurations_survive_toml():
     assert tomllib.loads(to_toml(odd)) == odd
 
 
+def test_a_folder_does_not_hide_an_embedded_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").mkdir()  # what `vflpriv audit papers --out papers` leaves
+    assert load_config("papers").system[0].key == "dpzv-clip"
+
+
 def test_the_package_is_imported_without_torch():
     code = (
         "import sys, vflpriv; dir(vflpriv); print([n for n in ('torch', 'matplotlib', 'opacus') if n in sys.modules])"

@@ -1,0 +1,79 @@
+"""Which commands of the documentation the tests run only in part: everything else is run as it is written.
+
+`FLAGS` are added to a command, so that it ends soon: fewer trials, rounds or systems. `ONLY_CHECKED` are not run at
+all: what they name is looked for instead. `DATA` replaces a data set that would have to be fetched. A command that was
+run on the same page before is not run again. `PRELUDE` has pages that go on with the files of another one, and say so.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["DATA", "FLAGS", "ONLY_CHECKED", "PRELUDE", "check"]
+
+DATA = {"mnist": "digits"}
+
+_FEW = ("--quiet", "--trials", "2")
+_SMALL = ("--set", "data.name=digits", "--set", "engine.rounds=8", "--set", "engine.batch_size=16")
+
+
+def _set(section: str, *texts: str) -> tuple[str, ...]:
+    return tuple(word for text in texts for word in ("--set", f"{section}.{text}"))
+
+
+_UNCHECKED = _set("audit", "sensitivity=false", "noise=false", "state=false")
+_ONE_ATTACKED = ("--quiet", "--only", "split-sum", "--seeds", "2", "--set", "attack.attacks=['label_direct']")
+_BASELINE = "--baseline baseline.json --tolerance epsilon=0.01 --tolerance success=0.02 --tolerance accuracy=0.02"
+_FILES = "--junit junit.xml --sarif vflpriv.sarif --summary summary.md"
+_MENDED = "--set engine.server_update=joint --set engine.noise=calibrated --set 'engine.protect=devices(all)'"
+
+FLAGS: dict[str, Sequence[str]] = {
+    "vflpriv audit audit.toml": (*_FEW, *_SMALL),
+    "vflpriv audit audit.toml --out report": (*_FEW, *_SMALL, *_UNCHECKED),
+    f"vflpriv audit audit.toml --out report {_FILES} {_BASELINE}": (*_FEW, *_SMALL, *_UNCHECKED),
+    f"vflpriv audit audit.toml --out mended {_MENDED}": (*_FEW, *_SMALL, *_UNCHECKED),
+    "vflpriv account audit.toml": ("--set", "data.name=digits"),
+    "vflpriv account audit.toml --curves curves": _SMALL,
+    "vflpriv train audit.toml --save models": ("--quiet", *_SMALL),
+    "vflpriv audit papers --out papers": (
+        *(*_FEW, "--only", "dpzv-clip"),
+        *_set("system.dpzv-clip.audit", "noise=false", "state=false"),
+    ),
+    "vflpriv audit papers --only dpzv-state": (
+        *(*_FEW, "--set", "data.train=100"),
+        *_set("system.dpzv-state.engine", "rounds=4", "batch_size=100"),
+        *_set("system.dpzv-state.audit", "noise=false", "sensitivity=false"),
+    ),
+    "vflpriv attack": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
+    "vflpriv attack --out matrix": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
+    "vflpriv attack attack.toml": ("--quiet", "--seeds", "1", *_SMALL),
+    "vflpriv attack audit.toml --fail-on 'leakage>0.05'": ("--quiet", "--seeds", "2", *_SMALL),
+    "vflpriv attack attack.toml --fail-on 'leakage>0.05'": ("--quiet", "--seeds", "2", *_SMALL),
+    "vflpriv attack attack.toml --out attacks --fail-on 'leakage>0.05'": ("--quiet", "--seeds", "2", *_SMALL),
+    "vflpriv attack features.toml --out features": ("--quiet", "--seeds", "1", *_SMALL),
+}
+
+_INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
+"""tests/surface/test_recorded.py installs the package and runs it."""
+
+ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED)
+"""Beginnings of commands that set up environments or run for long: targets, folders and extras are looked for."""
+
+PRELUDE = {"ci.md": "own-system.md"}
+
+
+def check(words: Sequence[str], root: Path) -> None:
+    """Whether what a command of `ONLY_CHECKED` names is there."""
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (root / "Makefile").read_text("utf-8"), re.MULTILINE), words
+    elif words[0] == "vflpriv":
+        assert (root / words[2]).is_file(), words
+    elif words[0] == "pip":
+        extras = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+        for word in words[2:]:
+            path, _, extra = word.removesuffix("]").partition("[")
+            assert word in ("-e", "-c") or path == "vflpriv" or (root / path).exists(), words
+            assert not extra or extra in extras, words
