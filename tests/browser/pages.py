@@ -9,8 +9,9 @@ from tests.report.rows import one_run
 from vflpriv.render_attacks import attacks_html
 from vflpriv.render_html import render_html
 from vflpriv.render_pictures import sheet
-from vflpriv.report import Staleness
+from vflpriv.report import CheckRow, Staleness, SuccessClaimRow
 from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
+from vflpriv.verdicts import Word
 
 __all__ = ["attacks_page", "report_page"]
 
@@ -22,7 +23,35 @@ def report_page() -> str:
     stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
     first = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
     second = second.model_copy(update={"claims": (once, *second.claims[1:])})
+    third = third.model_copy(update={"success_claims": (_about_attack(),), "checks": (_check(),)})
     return render_html(build(first, second, third, not_tested=("timing of messages",)))
+
+
+def _about_attack() -> SuccessClaimRow:
+    return SuccessClaimRow(
+        key="defends",
+        source="vfl-cascaded",
+        where="Theorem V.1",
+        statement="It can defend against existing attacks.",
+        unit="label",
+        adversary="device",
+        attack="label_gradient",
+        rate=0.2,
+        success=1.0,
+        low=0.997,
+        high=1.0,
+        chance=0.1,
+        guesses=1437,
+        p_adjusted=1e-9,
+        verdict=Word.VIOLATED,
+        reason="100.0 % of guesses are right, at most 20.0 % were claimed",
+        reproduce="vflpriv audit --only split",
+    )
+
+
+def _check() -> CheckRow:
+    words = {"audit": "noise", "subject": "scalar", "unit": "record", "reproduce": "vflpriv audit"}
+    return CheckRow(**words, figure=0.5, verdict=Word.UNSUPPORTED, reason="the noise has half its declared std")
 
 
 def attacks_page() -> str:
