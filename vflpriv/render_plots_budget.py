@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vflpriv.formatting import count, delta, epsilon
+from vflpriv.formatting import count, delta, epsilon, exact
 from vflpriv.render_svg import COLOURS, Plot, drawing, svg
 from vflpriv.report import BudgetRow, ClaimRow, Spending, SystemRow
 
 __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
+
+Floats = NDArray[np.float64]
 
 _WIDTH, _HEIGHT = 3.9, 2.5
 _READINGS = {"rigorous": ("rigorous", "rigorous", "-"), "paper": ("paper", "paper’s reading", (0, (6, 2)))}
@@ -57,7 +60,7 @@ def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
         words = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(spoken)}."
         picture = svg(figure, f"ε over rounds of claim {claim.key}", words, prefix)
     rows = [
-        (count(t), _READINGS.get(s.reading, ("", s.reading))[1], epsilon(low), epsilon(high))
+        (count(t), _READINGS.get(s.reading, ("", s.reading))[1], exact(low), exact(high))
         for s in claim.spending
         for t, low, high in zip(s.rounds, s.epsilon_lower, s.epsilon_upper, strict=True)
     ]
@@ -76,14 +79,12 @@ def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot 
         return None
     bins = np.array(spent.records, dtype=np.float64)
     worst, least, total = float(bins[-1, 1]), float(bins[0, 0]), int(bins[:, 2].sum())
-    centres = bins[:, :2].mean(axis=1)
-    span = (worst - least) or 0.5 * worst or 1.0
-    width = float(np.clip(0.8 * np.diff(centres).min(initial=span), 0.02 * span, 0.15 * span))
+    centres, numbers, width = _bars(bins[:, :2].mean(axis=1), bins[:, 2])
     name = _READINGS.get(spent.reading, ("", spent.reading))[1]
     with drawing(_WIDTH, _HEIGHT) as (figure, axes):
         from matplotlib.ticker import MaxNLocator
 
-        axes.bar(centres, bins[:, 2], width=width, color=COLOURS["natural"])
+        axes.bar(centres, numbers, width=width, color=COLOURS["natural"])
         axes.axvline(worst, color=COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)))
         axes.set_ylim(top=1.2 * axes.get_ylim()[1])
         axes.annotate(
@@ -96,9 +97,19 @@ def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot 
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         words = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
         picture = svg(figure, f"ε over records of claim {claim.key}, {name}", words, prefix)
-    rows = [(epsilon(low), epsilon(high), count(int(n))) for low, high, n in spent.records]
+    rows = [(exact(low), exact(high), count(int(n))) for low, high, n in spent.records]
     caption = f"What each record spends by itself, {name}. The budget is the worst one’s."
     return Plot(svg=picture, caption=caption, header=("ε from", "ε to", "Records"), rows=rows)
+
+
+def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
+    """Places, heights and width of bars that do not cover each other: those too close to tell apart are added up."""
+    span = float(places[-1] - places[0]) or 0.5 * float(places[-1]) or 1.0
+    width = 0.8 * float(np.diff(places).min(initial=span))
+    if width >= 0.015 * span:
+        return places, numbers, min(width, 0.15 * span)
+    heights, edges = np.histogram(places, bins=40, weights=numbers)
+    return (edges[:-1] + edges[1:]) / 2, heights, 0.8 * float(edges[1] - edges[0])
 
 
 def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 from tests.report.rows import attack, one_run, spending
@@ -12,7 +13,7 @@ from tests.report.test_plots import words
 from vflpriv.plots import tradeoff_plot
 from vflpriv.render_html import render_html
 from vflpriv.render_matrix import attack_matrix, refused
-from vflpriv.render_plots_budget import records_plot, rounds_plot
+from vflpriv.render_plots_budget import _bars, records_plot, rounds_plot
 from vflpriv.render_plots_overview import traffic_plot, utility_plot
 from vflpriv.report import ClaimRow, Report
 
@@ -30,7 +31,7 @@ def test_rounds(claim: ClaimRow) -> None:
     assert "claimed: ε = 1.00" in words(plot.svg)
     assert "ε at δ = 1e-3" in words(plot.svg)
     assert "ε 0.80 after round 374, 2.90 after round 1122" in plot.svg
-    assert plot.rows[-1] == ("1,122", "paper’s reading", "2.90", "2.90")
+    assert plot.rows[-1] == ("1,122", "paper’s reading", "2.9", "2.9")
     assert rounds_plot(claim.model_copy(update={"spending": ()})) is None
     odd = claim.model_copy(update={"spending": (spending("rigorous", (0.0, math.inf)),)})
     ET.fromstring((rounds_plot(odd) or plot).svg)
@@ -41,12 +42,21 @@ def test_records(claim: ClaimRow) -> None:
     assert plot is not None
     assert "1437 records spend between 2.67 and 2.90." in plot.svg
     assert "worst: 2.90" in words(plot.svg)
-    assert plot.rows[0] == ("2.67", "2.67", "389")
+    assert plot.rows[0] == ("2.668", "2.668", "389")
     assert records_plot(claim, claim.spending[1].model_copy(update={"records": ()})) is None
     for bins in (((0.0, 0.0, 4),), ((1.0, 1.0, 9),), ((0.0, 1.0, 3), (1.0, 1.0 + 1e-9, 2))):
         some = records_plot(claim, claim.spending[1].model_copy(update={"records": bins}))
         assert some is not None
         assert "nan" not in some.svg
+
+
+def test_bars_that_would_cover_each_other_are_added_up() -> None:
+    places, numbers = np.array([1.0, 1.0 + 1e-6, 2.0]), np.array([5.0, 7.0, 1.0])
+    where, heights, width = _bars(places, numbers)
+    assert (heights[0], heights.sum()) == (12.0, 13.0)
+    assert np.diff(where).min() > width
+    where, heights, _ = _bars(places[[0, 2]], numbers[[0, 2]])
+    assert heights.tolist() == [5.0, 1.0]
 
 
 def test_one_run_is_a_measurement(claim: ClaimRow) -> None:
