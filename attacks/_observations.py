@@ -14,9 +14,9 @@ from vflpriv.wire import Message
 __all__ = ["REPLIES", "UPLINKS", "Seen", "known_rows", "last_and_mean", "replies_of_own", "uplinks_of"]
 
 UPLINKS = frozenset({"embeddings", "logits", "embedding-pair", "logit-pair"})
-REPLIES = frozenset(
-    {"summed-logits", "admm-variables", "logit-gradient", "embedding-gradient", "loss-differences", "predictions"}
-)
+_CHANGES = frozenset({"losses", "loss-difference", "loss-differences", "zo-scalar"})
+"""Replies that say how losses change with what the device sent."""
+REPLIES = _CHANGES | {"summed-logits", "admm-variables", "logit-gradient", "embedding-gradient", "predictions"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,10 @@ def replies_of_own(view: View) -> list[Seen]:
     """What the adversary's devices were sent of each record: of several devices of one round, side by side.
 
     Devices that are not always active together have replies of their own width in every round; then only those of
-    the first device count.
+    the first device count. Where losses of whole batches are sent, a record's share is what remains on average over
+    the batches it was in.
     """
+    sent = {(m.round, m.device): m for m in view.of_kind(*UPLINKS)}
     rounds: dict[int, list[Message]] = {}
     for m in view.of_kind(*REPLIES):
         if m.device.index in view.own and m.records is not None:
@@ -54,16 +56,37 @@ def replies_of_own(view: View) -> list[Seen]:
     for round_, messages in rounds.items():
         used = messages if together else [m for m in messages if m.device.index == min(view.own)]
         if used and used[0].records is not None:
-            found.append(Seen(round_, used[0].records, torch.cat([_row(m) for m in used], dim=-1)))
+            rows = [_row(m, sent.get((m.round, m.device))) for m in used]
+            found.append(Seen(round_, used[0].records, torch.cat(rows, dim=-1)))
     return found
 
 
-def _row(message: Message) -> Tensor:
+def _row(message: Message, sent: Message | None) -> Tensor:
     t = message.tensors
-    if message.kind == "loss-differences":
-        return t["differences"][0].T
+    if message.kind in _CHANGES and sent is not None:
+        slope = _slope(message, sent)
+        return torch.cat((t["loss"][0].expand(len(slope), 1), slope), dim=1) if "loss" in t else slope
     names = {"admm-variables": ("duals", "residuals"), "summed-logits": ("logits",), "predictions": ("confidences",)}
     return torch.cat([t[name][0] for name in names.get(message.kind, ("gradient",))], dim=-1)
+
+
+def _slope(reply: Message, sent: Message) -> Tensor:
+    """(B, width): how losses change along each record's own embedding, as far as the directions it was moved in say."""
+    t, s = reply.tensors, sent.tensors
+    moved = s["plus"] - s["minus"] if "plus" in s else s["perturbed"] - _like(s["embedding"], s["perturbed"])
+    moved = moved[0].reshape(-1, *moved.shape[-2:])
+    if reply.kind == "loss-differences":
+        change = t["differences"][0]
+    else:
+        one = t["delta"] if "delta" in t else t["perturbed"] - t["loss"]
+        change = one[0].reshape(1, 1)
+    scale = moved.square().sum(-1).mean().clamp(min=1e-30)
+    return (change.unsqueeze(-1) * moved).sum(0) / scale
+
+
+def _like(values: Tensor, others: Tensor) -> Tensor:
+    """(R, B, …), with a direction axis where the others have one."""
+    return values if values.dim() == others.dim() else values.unsqueeze(1)
 
 
 def last_and_mean(seen: Sequence[Seen]) -> tuple[Tensor, Tensor]:

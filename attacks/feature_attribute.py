@@ -56,5 +56,5 @@ def _classify(records: Tensor, rows: Tensor, auxiliary: FeatureAuxiliary) -> Att
     assert auxiliary.attribute is not None
     places, known = known_rows(records, auxiliary.records)
     target = auxiliary.attribute.index_select(0, known).to(rows.dtype).unsqueeze(1)
-    scores = decode(rows.index_select(0, places), target, rows)[:, 0]
+    scores = decode(rows.index_select(0, places), target, rows, bounded=False)[:, 0]
     return AttributeGuess(device=auxiliary.victim, records=records, scores=scores.unsqueeze(0))

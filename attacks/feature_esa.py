@@ -17,7 +17,7 @@ from vflpriv.views import View
 
 __all__ = ["FeatureEsa"]
 
-_CUT = 1e-6
+_CUT = 1e-10
 _ROUNDS = 8
 """Of each record the last so many replies are used."""
 _MOST = 2000
@@ -32,6 +32,10 @@ class FeatureEsa(FeatureInference):
     several, under the different weights of their rounds, with more. Where equations are too few, noised, or of outputs
     that others sent long ago, it is the likeliest x under the Gaussian that the known records suggest, given the
     adversary's own features; how far equations can be trusted the known records show, too.
+
+    Everything is solved in double precision, but messages are single: x is off by their rounding, about 1e-7, times the
+    equations' condition number. The mean squared error stays below 1e-8 up to a condition of about 1e4; replies of
+    rounds between which weights hardly moved, or as many classes as unknowns by the dozen, can have more.
     """
 
     name = "feature_esa"

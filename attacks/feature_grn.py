@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,6 @@ __all__ = ["FeatureGrn"]
 _WIDTHS = (600, 200, 100)
 _NOISE = 16
 _EPOCHS = 60
-_STEPS = 1500
-_RATE = 1e-3
 _VARIANCE = 0.25
 _DRAWS = 8
 
@@ -34,7 +33,7 @@ class FeatureGrn(FeatureInference):
     of the others' summed logits plus a quarter of the output's variance, as published. Three things differ: the
     published generator is not shown the logits, so that of features which do not depend on its own it can only say the
     mean; it is not trained on known records; and with fewer records the learning rate is higher and epochs are more.
-    Its answer is the mean of a few draws.
+    `feature_grn_published` has none of these. Its answer is the mean of a few draws.
     """
 
     name = "feature_grn"
@@ -42,6 +41,11 @@ class FeatureGrn(FeatureInference):
     needs = SHARED
     knows = frozenset({"records", "model"})
     heavy = True
+    informed: ClassVar[bool] = True
+    """Whether it is shown the logits, and trained on the known records too."""
+    rate: ClassVar[float] = 1e-3
+    steps: ClassVar[int] = 1500
+    """At least so many, in however many epochs."""
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         return missing_shares(view) or (None if auxiliary.victim in auxiliary.models else "the victim's model")
@@ -53,7 +57,7 @@ class FeatureGrn(FeatureInference):
         records = torch.cat([s.records for s in seen]).unique()
         logits = own.new_zeros(len(own), seen[0].values.shape[1])
         logits[torch.cat([s.records for s in seen])] = torch.cat([s.values for s in seen]).to(own.dtype)
-        own = torch.cat([_standard(x, records) for x in (own, logits)], dim=1)
+        own = torch.cat([_standard(x, records) for x in ((own, logits) if self.informed else (own,))], dim=1)
         known = torch.cat([auxiliary.blocks[m] for m in members], dim=1)
         with torch.random.fork_rng(devices=[own.device] if own.is_cuda else []):
             torch.manual_seed(auxiliary.seed % 2**63)
@@ -78,8 +82,8 @@ class FeatureGrn(FeatureInference):
         told, spread = own.index_select(0, auxiliary.records), known.std(0).clamp(min=0.05)
         scale = torch.cat([s.values for s in seen]).std().clamp(min=1e-9).to(own.dtype)
         widths = [auxiliary.blocks[m].shape[1] for m in members]
-        optimiser = torch.optim.Adam(generator.parameters(), lr=_RATE)
-        for _ in range(max(_EPOCHS, -(-_STEPS // len(seen)))):
+        optimiser = torch.optim.Adam(generator.parameters(), lr=self.rate)
+        for _ in range(max(_EPOCHS, -(-self.steps // len(seen)))):
             for s in seen:
                 made = generator(own.index_select(0, s.records))
                 total = torch.zeros((), device=own.device)
@@ -87,8 +91,9 @@ class FeatureGrn(FeatureInference):
                     model = auxiliary.models[m]
                     total = total + model.apply(model.rounds[s.round], part.unsqueeze(0))[0]
                 wrong = (differences(total) - s.values.to(own.dtype)) / scale
-                off = (generator(told) - known) / spread
-                loss = wrong.square().sum(1).mean() + off.square().sum(1).mean() + _VARIANCE * made.var(0).sum()
+                loss = wrong.square().sum(1).mean() + _VARIANCE * made.var(0).sum()
+                if self.informed:
+                    loss = loss + ((generator(told) - known) / spread).square().sum(1).mean()
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()

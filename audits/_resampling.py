@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflpriv.seeds import host_generator
 
-__all__ = ["Floats", "auc_interval", "mean_over_records", "ratio_over_records"]
+__all__ = ["Floats", "auc_interval", "mean_over_records", "ratio_over_records", "ratios_over_records"]
 
 _DRAWS = 1000
 _PIECE = 100
@@ -21,29 +21,46 @@ Floats = NDArray[np.float64]
 
 
 def ratio_over_records(above: Floats, below: Floats, *, confidence: float, seed: int = 0) -> tuple[float, float, float]:
-    """Σ above / Σ below, with the ends of its bootstrap-t interval: records drawn with replacement, `_DRAWS` times.
+    """Σ above / Σ below, with the ends of its bootstrap-t interval."""
+    found = ratios_over_records(above[:, None], below[:, None], confidence=confidence, seed=seed)
+    return float(found[0][0]), float(found[1][0]), float(found[2][0])
 
-    Each draw's deviation is measured in its own standard error (of a ratio, by linearisation), which corrects for
-    the skewness that makes plain percentiles too narrow with few records.
+
+def ratios_over_records(
+    above: Floats, below: Floats, *, confidence: float, seed: int = 0, draws: int = _DRAWS
+) -> tuple[Floats, Floats, Floats]:
+    """Of each column of (n, d) values: Σ above / Σ below, and the ends of its bootstrap-t interval.
+
+    Records are drawn with replacement, `draws` times. Each draw's deviation is measured in its own standard error (of a
+    ratio, by linearisation), which corrects for the skewness that makes plain percentiles too narrow with few records.
+    A column with nothing below is divided by 1.
     """
-    ratio, error = _ratio(above[None], below[None])
-    if len(above) < 2 or error[0] == 0:
-        return float(ratio[0]), float(ratio[0]), float(ratio[0])
-    generator, found = host_generator(seed, "search", len(above)), []
-    for _ in range(_DRAWS // _PIECE):
-        rows = generator.integers(0, len(above), (_PIECE, len(above)))
-        drawn, spread = _ratio(above[rows], below[rows])
-        found.append((drawn - ratio[0]) / np.maximum(spread, 1e-3 * error[0]))
-    low, high = np.quantile(np.concatenate(found), [0.5 + confidence / 2, 0.5 - confidence / 2])
-    return float(ratio[0]), float(ratio[0] - low * error[0]), float(ratio[0] - high * error[0])
+    count = len(above)
+    total = below.sum(0)
+    total = np.where(total > 0, total, 1.0)
+    ratio = above.sum(0) / total
+    error = _error(np.square(above - ratio * below).sum(0), total, count)
+    if count < 2 or not error.any():
+        return ratio, ratio, ratio
+    # How often each record is drawn times these columns: the sums of which ratio and error of a draw are made.
+    columns = np.concatenate((above, below, above * above, above * below, below * below), axis=1)
+    generator, found = host_generator(seed, "search", count), []
+    for _ in range(draws // _PIECE):
+        rows = generator.integers(0, count, (_PIECE, count)) + count * np.arange(_PIECE)[:, None]
+        times = np.bincount(rows.ravel(), minlength=_PIECE * count).reshape(_PIECE, count)
+        a, b, aa, ab, bb = np.split(times.astype(np.float64) @ columns, 5, axis=1)
+        b = np.maximum(b, 1e-9 * total)
+        drawn = a / b
+        spread = _error(np.maximum(aa - 2 * drawn * ab + drawn * drawn * bb, 0), b, count)
+        found.append((drawn - ratio) / np.maximum(spread, np.maximum(1e-3 * error, 1e-300)))
+    low, high = np.quantile(np.concatenate(found), [0.5 + confidence / 2, 0.5 - confidence / 2], axis=0)
+    return ratio, ratio - low * error, ratio - high * error
 
 
-def _ratio(above: Floats, below: Floats) -> tuple[Floats, Floats]:
-    """Ratios of sums over the last axis and their standard errors."""
-    count, total = above.shape[-1], np.maximum(below.sum(-1), 1e-300)
-    ratio = above.sum(-1) / total
-    left = above - ratio[..., None] * below
-    return ratio, np.sqrt(count / max(1, count - 1) * np.square(left).sum(-1)) / total
+def _error(squares: Floats, total: Floats, count: int) -> Floats:
+    """The standard error of a ratio, from the sum of squares of what it leaves of each record."""
+    found: Floats = np.sqrt(count / max(1, count - 1) * squares) / total
+    return found
 
 
 def mean_over_records(values: Floats, *, confidence: float, seed: int = 0) -> tuple[float, float, float]:

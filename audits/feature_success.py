@@ -12,19 +12,41 @@ from scipy.stats import norm as normal
 from torch import Tensor
 
 from vflpriv.audits._images import picture_shape, psnr, ssim
-from vflpriv.audits._resampling import Floats, auc_interval, mean_over_records, ratio_over_records
+from vflpriv.audits._resampling import (
+    Floats,
+    auc_interval,
+    mean_over_records,
+    ratio_over_records,
+    ratios_over_records,
+)
 from vflpriv.audits.attack_success import mean_error, mean_interval
 from vflpriv.feature_attempts import AttributeGuess, FeatureGuess
 
-__all__ = ["FeatureLeak", "FeatureScore", "attribute_score", "feature_leak", "feature_score"]
+__all__ = ["ColumnLeak", "FeatureLeak", "FeatureScore", "attribute_score", "feature_leak", "feature_score"]
+
+_COLUMN_DRAWS = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnLeak:
+    """One feature: the mean squared error, that of predicting its mean, and R², which is 0 by chance.
+
+    A feature that never varies has no R².
+    """
+
+    error: float
+    mean_error: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureScore:
     """One seed. `value` is R² (against the mean of the scored records, chance 0) or the AUC (chance ½).
 
-    The interval is over records. `errors` is the mean squared error of each feature, `error` of all, `mean_error` that
-    of predicting each feature's mean; `ssim` and `psnr` exist for pictures.
+    The interval is over records. `error` is the mean squared error of all features, `mean_error` that of predicting
+    each feature's mean, `columns` has both for each feature; `ssim` and `psnr` exist for pictures.
     """
 
     measure: str
@@ -36,7 +58,7 @@ class FeatureScore:
     records: int
     error: float | None = None
     mean_error: float | None = None
-    errors: tuple[float, ...] = ()
+    columns: tuple[ColumnLeak, ...] = ()
     psnr: float | None = None
     ssim: float | None = None
     ssim_low: float | None = None
@@ -71,6 +93,7 @@ class FeatureLeak:
     ssim: float | None
     ssim_low: float | None
     ssim_high: float | None
+    columns: tuple[ColumnLeak, ...] = ()
 
 
 def feature_score(
@@ -90,7 +113,8 @@ def feature_score(
     records = guess.records[rows].to(truth.device)
     real = truth.index_select(0, records).flatten(1).to(torch.float64)
     made = guess.blocks[0][rows].to(real)
-    wrong, apart = (made - real).square(), (real - real.mean(0)).square()
+    varies = (real != real[:1]).any(0)
+    wrong, apart = (made - real).square(), (real - real.mean(0)).square() * varies
     share, low, high = ratio_over_records(_sums(wrong), _sums(apart), confidence=confidence, seed=seed)
     error = float(wrong.mean())
     as_pictures: dict[str, float] = {}
@@ -111,7 +135,7 @@ def feature_score(
         records=len(records),
         error=error,
         mean_error=float(apart.mean()),
-        errors=tuple(wrong.mean(0).tolist()),
+        columns=_columns(wrong, apart, confidence, seed),
         **as_pictures,
     )
 
@@ -162,8 +186,38 @@ def feature_leak(scores: Sequence[FeatureScore], *, confidence: float) -> Featur
         records=min(s.records for s in scores),
         ssim_low=alike[0],
         ssim_high=alike[1],
+        columns=tuple(_together(seeds, confidence) for seeds in zip(*(s.columns for s in scores), strict=True)),
         **shown,
     )
+
+
+def _columns(wrong: Tensor, apart: Tensor, confidence: float, seed: int) -> tuple[ColumnLeak, ...]:
+    """Every feature by itself, from squared errors (n, d) and squared distances from the mean."""
+    above, below = wrong.cpu().numpy(), apart.cpu().numpy()
+    found = ratios_over_records(above, below, confidence=confidence, seed=seed, draws=_COLUMN_DRAWS)
+    return tuple(
+        ColumnLeak(error=error, mean_error=mean, value=1 - share, low=1 - high, high=1 - low)
+        if mean > 0
+        else ColumnLeak(error=error, mean_error=mean)
+        for error, mean, share, low, high in zip(
+            above.mean(0).tolist(), below.mean(0).tolist(), *(x.tolist() for x in found), strict=True
+        )
+    )
+
+
+def _together(seeds: Sequence[ColumnLeak], confidence: float) -> ColumnLeak:
+    """One feature's figures of all seeds."""
+    if len(seeds) == 1:
+        return seeds[0]
+    means = {
+        "error": sum(s.error for s in seeds) / len(seeds),
+        "mean_error": sum(s.mean_error for s in seeds) / len(seeds),
+    }
+    values = [s.value for s in seeds if s.value is not None]
+    if not values:
+        return ColumnLeak(**means)
+    value, low, high = mean_interval(values, confidence, (-math.inf, 1.0))
+    return ColumnLeak(**means, value=value, low=low, high=high)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

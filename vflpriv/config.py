@@ -99,13 +99,16 @@ class AuditConfig(_Section):
 
 
 class FeatureConfig(_Section):
-    """What `vflpriv attack` tries on one device's features."""
+    """What `vflpriv attack` and `vflpriv audit` try on one device's features, and on membership."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
     views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="who looks")
     victim: int | None = Field(None, ge=0, description="the device whose features are wanted; the last if not given")
     known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
     sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
+    candidates: int = Field(
+        400, ge=8, description="records whose membership is guessed; half of them are kept out of a training of its own"
+    )
     defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
 
 

@@ -8,19 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from vflpriv import formatting as f
-from vflpriv.render_features import (
-    features_blocks,
-    features_headline,
-    features_matrix,
-    features_table,
-    number,
-    shown,
-    with_features,
-)
+from vflpriv.render_features import FeatureSection, features_blocks
 from vflpriv.render_html import environment
 from vflpriv.render_markdown import LIMIT, escape, table, within
 from vflpriv.render_shared import leak_level
-from vflpriv.render_terminal import Writer
+from vflpriv.render_terminal import Writer, print_features
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
 
 __all__ = ["attacks_blocks", "attacks_html", "attacks_markdown", "level", "print_attacks"]
@@ -48,20 +40,16 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     rows = [_row(report, row) for row in report.trained if row.not_applicable is None]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)
-    if report.features:
-        writer.table(*features_table(report))
-    refused = with_features(report).reasons
-    reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in refused.items()]
+    reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
     defences = [(row.defence, f"not applicable to {row.system}: {row.not_applicable}") for row in _left_out(report)]
     writer.list([*reasons, *defences])
+    print_features(report.features, writer)
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )
     if report.limit_note is not None:
         writer.line(report.limit_note)
     writer.line(Text(report.headline, style="bold"))
-    if report.features:
-        writer.line(Text(features_headline(report), style="bold"))
 
 
 def _left_out(report: AttackReport) -> list[TrainedRow]:
@@ -120,11 +108,10 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
     )
     yield table(names, "::::--------", [_numbers(c) for c in report.cells if c.leakage is not None])
     if report.features:
-        yield from features_blocks(report)
+        yield from features_blocks(FeatureSection(report.features))
     yield "## Not applicable"
     reasons = [
-        f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})"
-        for (attack, why), who in with_features(report).reasons.items()
+        f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})" for (attack, why), who in report.reasons.items()
     ]
     reasons += [
         f"- {escape(r.defence)} on {escape(r.system)}: {escape(r.not_applicable or '')}" for r in _left_out(report)
@@ -156,10 +143,6 @@ def attacks_html(report: AttackReport) -> str:
             level=level,
             points=points,
             left_out=_left_out(report),
-            whole=with_features(report),
-            features=features_matrix(report),
-            features_headline=features_headline(report),
-            shown=shown,
-            number=number,
+            features=FeatureSection(report.features) if report.features else None,
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from vflpriv.render_features import FeatureSection
 from vflpriv.render_page import environment
 from vflpriv.render_shared import banner, worst_word
 from vflpriv.report import Report
@@ -31,6 +32,7 @@ def render_html(report: Report) -> str:
             report=report,
             banner=banner(report),
             word=worst_word(report),
+            features=FeatureSection(report.features) if report.features else None,
             words=words,
             costs=overview.costs(report),  # type: ignore[attr-defined]
             matrix=overview.matrix(report),  # type: ignore[attr-defined]

@@ -48,6 +48,11 @@ def _blocks(report: Report) -> Iterator[str]:
         yield success_claims_table(report)
     for system in report.systems:
         yield from _system(system)
+    if report.features:
+        # Its tables are written with the helpers of this file.
+        from vflpriv.render_features import FeatureSection, features_blocks
+
+        yield from features_blocks(FeatureSection(report.features))
     if report.not_tested:
         yield "## What was not tested"
         yield "\n".join(f"- {escape(item)}" for item in report.not_tested)

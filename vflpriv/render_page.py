@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from vflpriv import formatting
 from vflpriv.plots import tradeoff_plot
+from vflpriv.render_features import by_feature, number, shown
 from vflpriv.render_matrix import attack_matrix, refused
 from vflpriv.render_plots_budget import importance_plot, participation_plot, records_plot, rounds_plot
 from vflpriv.render_plots_overview import traffic_plot, utility_plot
@@ -46,12 +47,15 @@ def environment() -> Environment:
     environment.globals |= {
         "attack_matrix": attack_matrix,
         "best_attack": best_attack,
+        "by_feature": by_feature,
         "facts_of": _facts,
         "histograms": _histograms,
         "importance": lambda system, prefix: importance_plot(system, prefix=f"{prefix}-i"),
         "interval": formatting.interval,
         "share": formatting.share,
         "headline": headline,
+        "leak_number": number,
+        "leak_shown": shown,
         "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
         "records": _records,

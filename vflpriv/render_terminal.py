@@ -10,12 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from vflpriv import formatting as f
+from vflpriv.render_features import FeatureSection, features_table
 from vflpriv.render_shared import banner, measured_mu, one_run_sentence, why_infinite, worst_word
 from vflpriv.report import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
+from vflpriv.report_attacks import FeatureCell
 from vflpriv.units import Unit
 from vflpriv.verdicts import Word
 
-__all__ = ["Writer", "print_report", "say"]
+__all__ = ["Writer", "print_features", "print_report", "say"]
 
 _STYLES = {
     Word.VIOLATED: "bold red",
@@ -46,6 +48,7 @@ def print_report(report: Report, console: Console) -> None:
         writer.table("Claims about attacks", _SUCCESS_CLAIMS, rows, leading=1)
     for system in report.systems:
         _system(writer, system)
+    print_features(report.features, writer)
     reasons = [
         (
             _verdict(c.verdict),
@@ -109,6 +112,18 @@ def say(console: Console, words: str) -> None:
     """A line as it is, whatever names are in it, and not wrapped: paths can be copied from it."""
     line = f.clean_lines(words).replace("\n", " ")
     console.print(Text(f.ascii_only(line) if console.options.ascii_only else line), soft_wrap=True, highlight=False)
+
+
+def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
+    """What attacks on features reach, why others do not apply, and the worst leak in one line."""
+    if not cells:
+        return
+    section = FeatureSection(cells)
+    if section.attacks:
+        writer.table(*features_table(section))
+    reasons = section.reasons.items()
+    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons])
+    writer.line(Text(section.headline, style="bold"))
 
 
 def _verdict(word: Word) -> Text:

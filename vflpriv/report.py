@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv.files import write_atomically
+from vflpriv.report_attacks import FeatureCell
 from vflpriv.report_claims import BudgetRow, ClaimRow, Spending, SuccessClaimRow, ViewBudget
 from vflpriv.report_releases import ReleaseRow, SamplingRow
 from vflpriv.report_shown import Shown
@@ -142,6 +143,9 @@ class SystemRow(Row):
     sampling: SamplingRow | None = None
     noise_source: str = ""
 
+    features: tuple[FeatureCell, ...] = ()
+    """What attacks on features and membership reach, where they are asked for."""
+
     @property
     def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:
         """Those with an ε, then those about attacks."""
@@ -174,6 +178,11 @@ class Report(Shown, Row):
     def verdict(self) -> Word | None:
         """The gravest of them; None without claims."""
         return next((word for word in SEVERITY if word in self.verdicts), None)
+
+    @property
+    def features(self) -> tuple[FeatureCell, ...]:
+        """Of all systems."""
+        return tuple(cell for system in self.systems for cell in system.features)
 
     def count(self, word: Word) -> int:
         """How many claims have this verdict."""

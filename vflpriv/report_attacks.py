@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -13,8 +13,19 @@ from vflpriv.report_limits import Breach, Correction, Limit, breach_lines, judge
 from vflpriv.report_shown import Shown
 from vflpriv.report_tests import Row, read_row
 
-__all__ = ["AttackReport", "Cell", "FeatureCell", "TrainedRow", "read_attacks"]
+__all__ = [
+    "AttackReport",
+    "Cell",
+    "ColumnRow",
+    "FeatureCell",
+    "TrainedRow",
+    "applicable",
+    "read_attacks",
+    "reasons_of",
+    "worst_of",
+]
 
+C = TypeVar("C", bound="Cell")
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/=]*$")]
 
 
@@ -23,8 +34,8 @@ class Cell(Row):
 
     `leakage` is success beyond the better of `chance` (the commonest label) and `blind` (the same adversary without the
     protocol); low and high are the ends of its interval over seeds, errors the means' standard errors. `epsilon` is
-    accounted for what is attacked (labels, or features) under the adversary's eyes, `allowed` the most that this lets any
-    attack on labels gain.
+    accounted for what is attacked (labels, or features) under the adversary's eyes, `allowed` the most that this lets
+    any attack on labels gain.
     """
 
     system: str
@@ -48,15 +59,28 @@ class Cell(Row):
     allowed: float | None = None
 
 
-class FeatureCell(Cell):
-    """One attack on features or on a sensitive column of them: success is R² or the AUC, as `measure` says.
+class ColumnRow(Row):
+    """One feature: its mean squared error, that of predicting its mean, and R² (by chance 0) with its interval."""
 
-    `error` is the mean squared error, `mean_error` that of predicting every feature's mean. `picture` holds originals
-    above reconstructions.
+    error: float
+    mean_error: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class FeatureCell(Cell):
+    """One attack on features, on a sensitive column of them or on membership: success is R² or the AUC (`measure`).
+
+    `error` is the mean squared error, `mean_error` that of predicting every feature's mean, `columns` has both for each
+    feature. `epsilon` is accounted for `unit`; for membership, under the eyes of who holds the model. `picture` holds
+    originals above reconstructions, `map` the R² of each pixel. Membership has the `advantage` of saying *member*, and
+    the share of members `found` where 1 % of the others are taken for members.
     """
 
-    victim: int
+    victim: int | None = None
     knows: tuple[str, ...]
+    unit: str = "features"
     measure: str = "R²"
     error: float | None = None
     mean_error: float | None = None
@@ -64,7 +88,47 @@ class FeatureCell(Cell):
     ssim: float | None = None
     ssim_low: float | None = None
     ssim_high: float | None = None
+    columns: tuple[ColumnRow, ...] = ()
     picture: Picture | None = None
+    map: Picture | None = None
+    advantage: float | None = None
+    advantage_low: float | None = None
+    advantage_high: float | None = None
+    found: float | None = None
+    found_low: float | None = None
+    found_high: float | None = None
+
+    @property
+    def features_above(self) -> int:
+        """How many features are told better than by their mean, their intervals say."""
+        return sum(c.low is not None and c.low > 0 for c in self.columns)
+
+    @property
+    def best_feature(self) -> int | None:
+        """The number of the one that is told best."""
+        told = [k for k, c in enumerate(self.columns) if c.value is not None]
+        return max(told, key=lambda k: self.columns[k].value or 0.0, default=None)
+
+
+def worst_of(cells: Sequence[C], system: str, defence: str, attack: str) -> C | None:
+    """The view through which this attack gains most, or one that says why none applies."""
+    mine = [c for c in cells if (c.system, c.defence, c.attack) == (system, defence, attack)]
+    open_ = [c for c in mine if c.leakage is not None]
+    return max(open_, key=lambda c: c.leakage or 0.0) if open_ else next(iter(mine), None)
+
+
+def applicable(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """The attacks that apply somewhere, in order."""
+    return tuple(dict.fromkeys(c.attack for c in cells if c.leakage is not None))
+
+
+def reasons_of(cells: Sequence[Cell]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """For each attack and reason why it does not apply, the systems."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for c in cells:
+        if c.not_applicable is not None:
+            found.setdefault((c.attack, c.not_applicable), {})[c.system] = None
+    return {key: tuple(systems) for key, systems in found.items()}
 
 
 class TrainedRow(Row):
@@ -133,24 +197,18 @@ class AttackReport(Shown, Row):
         return f"worst leak: {where}, {100 * worst.success:.1f} % of guesses right, {100 * worst.leakage:+.1f} points"
 
     def worst(self, system: str, defence: str, attack: str) -> Cell | None:
-        """The view through which this attack gains most, or one that says why none applies."""
-        mine = [c for c in self.cells if (c.system, c.defence, c.attack) == (system, defence, attack)]
-        open_ = [c for c in mine if c.leakage is not None]
-        return max(open_, key=lambda c: c.leakage or 0.0) if open_ else next(iter(mine), None)
+        """The label attack's view that gains most, or one that says why none applies."""
+        return worst_of(self.cells, system, defence, attack)
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """Those that apply somewhere, in order."""
-        return tuple(dict.fromkeys(c.attack for c in self.cells if c.leakage is not None))
+        """Those on labels that apply somewhere, in order."""
+        return applicable(self.cells)
 
     @property
     def reasons(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """For each attack and reason why it does not apply, the systems and views."""
-        found: dict[tuple[str, str], dict[str, None]] = {}
-        for c in self.cells:
-            if c.not_applicable is not None:
-                found.setdefault((c.attack, c.not_applicable), {})[c.system] = None
-        return {key: tuple(systems) for key, systems in found.items()}
+        """For each attack on labels and reason why it does not apply, the systems."""
+        return reasons_of(self.cells)
 
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, a final newline."""

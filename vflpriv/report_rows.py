@@ -35,8 +35,8 @@ _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
     "runs spent on tuning hyper-parameters: they are not part of any budget here",
     "floating-point side channels of the noise (Mironov 2012)",
-    "feature inference: no feature attack is part of this audit",
 )
+_NO_FEATURES = "feature inference: the configuration has no section attack.features"
 
 
 def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str, select: bool = True) -> Report:
@@ -71,7 +71,7 @@ def build_report(audited: Sequence[Audited], config: Config, *, reproduce: str, 
         seed=config.seed,
         confidence=config.confidence,
         systems=systems,
-        not_tested=(*skipped, *untried, *_NEVER_TESTED),
+        not_tested=(*skipped, *untried, *_NEVER_TESTED, *(() if any(a.features for a in audited) else (_NO_FEATURES,))),
         config=json.loads(config.model_dump_json()),
         exit_code=1 if Word.VIOLATED in words else 3 if Word.UNSUPPORTED in words else 0,
     )
@@ -120,6 +120,7 @@ def _system(
         traffic=traffic_row(audited),
         staleness=staleness_row(system.schedule),
         importance=audited.importance,
+        features=audited.features,
         releases=release_rows(system.ledger),
         sampling=sampling_row(system.schedule),
         noise_source=noise_source(system.settings, config.seed),

@@ -26,6 +26,8 @@ from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
 from vflpriv.ledger import Exposure
 from vflpriv.registry import available, find
+from vflpriv.report_attacks import FeatureCell
+from vflpriv.run_features import FeatureAttempts
 from vflpriv.run_trials import Progress, one_run, trainings, two_worlds
 from vflpriv.systems import System
 from vflpriv.training._base import Engine, Evaluation, pick_device
@@ -71,6 +73,7 @@ class Audited:
     after: Evaluation | None = None
     traffic: Traffic | None = None
     importance: tuple[float, ...] = ()
+    features: tuple[FeatureCell, ...] = ()
     skipped: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     """Further premises of every guarantee that do not hold, in words."""
@@ -104,6 +107,10 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
     except InputError as error:
         raise InputError(f"{where}.name", error.value, error.expected) from error
     settings: Any = parse_settings(engine.settings_type, raw, where)
+    for attack in section.audit.attacks or ():
+        if find("attack", attack).target != "labels":
+            expected = "attacks on labels; those on features go into attack.features"
+            raise InputError(f"system.{section.key}.audit.attacks", attack, expected)
     planted = section.audit.one_run
     if planted is not None and planted.canaries > data.records:
         raise InputError(
@@ -162,16 +169,24 @@ def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
     return (*(c for c in own if wanted is None or c.key in wanted), *extra)
 
 
-def workload(system: System, section: SystemConfig) -> int:
+def workload(system: System, section: SystemConfig, features: FeatureAttempts) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     claims, audit = claims_of(system, section), section.audit
-    return system.schedule.rounds * (1 + trainings(system, claims, audit) + bool(claims and audit.one_run))
+    one = 1 + features.trainings() + bool(claims and audit.one_run)
+    return system.schedule.rounds * (one + trainings(system, claims, audit))
 
 
 def audit_system(
-    system: System, section: SystemConfig, config: Config, *, store: Path | None, progress: Progress
+    system: System,
+    section: SystemConfig,
+    config: Config,
+    *,
+    store: Path | None,
+    progress: Progress,
+    features: FeatureAttempts | None = None,
 ) -> Audited:
-    """Train once for utility, traffic and attacks; search sensitivities; measure every claim."""
+    """Train once for utility, traffic and attacks; search sensitivities; attack features; measure every claim."""
+    features = features or FeatureAttempts.of(config, system.data)
     about_attacks = system.engine.success_claims(system.settings, system.schedule)
     claims = claims_of(system, section)
     audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
@@ -189,6 +204,10 @@ def audit_system(
     audited = replace(audited, noise=tuple(noise), state=tuple(state), emptied=tuple(emptied))
     progress.stage(f"{section.key}: one training, attacks")
     audited = _train_and_attack(audited, config, progress.advance)
+    if features.trainings():
+        progress.stage(f"{section.key}: features")
+        found = features.cells(section.key, system, advance=progress.advance)
+        audited = replace(audited, features=tuple(found))
     if any(section.audit.trials_of(kind) for kind in CanaryKind):
         trials, skipped = two_worlds(system, claims, section.audit, config, store, progress)
         audited = replace(audited, trials=trials, skipped=skipped)

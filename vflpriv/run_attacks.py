@@ -30,10 +30,10 @@ def attack_config(
 ) -> AttackReport:
     """Train every wanted system under every defence and try every attack; what is in the store is not done again."""
     from vflpriv.audits.attack_trials import AttackTrials
-    from vflpriv.command_features import FeatureAttempts
     from vflpriv.registry import available, find
     from vflpriv.report_budgets import accounted
     from vflpriv.run import load_data
+    from vflpriv.run_features import FeatureAttempts
     from vflpriv.views import Adversary
 
     a, wanted = config.attack, places(config, only)
@@ -58,7 +58,7 @@ def attack_config(
     plans = [plan for place in wanted for plan in _plans(config, place, data)]
     kept = AttemptStore(store, config)
     with progress_bar(quiet) as bar:
-        times = [1 + features.wanted(row) for row, _ in plans]
+        times = [1 + features.trainings(row.defence) for row, _ in plans]
         work = [k * s.schedule.rounds for k, (_, s) in zip(times, plans, strict=True) if s is not None]
         task = Task(bar, sum(work))
         for row, system in plans:
@@ -74,9 +74,9 @@ def attack_config(
                 outcome = trials.run(attacks, adversaries, advance=task.advance)
                 budgets = {who: accounted(config.accountant, system, who, Unit.LABEL) for who in adversaries}
                 of_features: list[FeatureCell] = []
-                if features.wanted(row):
+                if features.trainings(row.defence):
                     task.stage(f"{row.system}, defence {row.defence}: features")
-                    of_features = features.cells(row, system, advance=task.advance)
+                    of_features = features.cells(row.system, system, defence=row.defence, advance=task.advance)
                 one = Attempted(
                     accuracy=outcome.accuracy,
                     cells=tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried),
@@ -84,7 +84,7 @@ def attack_config(
                 )
                 kept.save(row, system, one)
             else:
-                task.advance((1 + features.wanted(row)) * system.schedule.rounds)
+                task.advance((1 + features.trainings(row.defence)) * system.schedule.rounds)
             trained.append(row.model_copy(update={"accuracy": one.accuracy}))
             cells += one.cells
             found += one.features

@@ -11,6 +11,7 @@ from vflpriv.report import Report
 from vflpriv.report_ledger import ledger_checks
 from vflpriv.report_rows import build_report
 from vflpriv.run import audit_system, build_system, load_data, workload
+from vflpriv.run_features import FeatureAttempts
 from vflpriv.run_progress import Task, progress_bar
 from vflpriv.run_recorded import audit_recording
 from vflpriv.transcript_format import Head
@@ -23,11 +24,12 @@ def audit_config(config: Config, *, store: Path | None, command: str, quiet: boo
     """Audit every system of a configuration; `store` is a folder for finished trials."""
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
-    total = sum(workload(s, c) for s, c in zip(systems, config.system, strict=True))
+    features = FeatureAttempts.of(config, data)
+    total = sum(workload(s, c, features) for s, c in zip(systems, config.system, strict=True))
     with progress_bar(quiet) as bar:
         task = Task(bar, total)
         audited = [
-            audit_system(system, section, config, store=store, progress=task)
+            audit_system(system, section, config, store=store, progress=task, features=features)
             for system, section in zip(systems, config.system, strict=True)
         ]
         task.stage("accounting")

@@ -34,6 +34,11 @@ def test_with_more_unknowns_it_beats_the_mean(variant):
     assert tried.leak.leakage_low > 0.2
 
 
+@pytest.mark.parametrize("variant", SUMS)
+def test_it_is_exact_with_thirty_unknowns_and_as_many_equations(variant):
+    assert attack("feature_esa", variant, two_blocks(6, 30, classes=31), "device(0)").leak.error < 1e-8
+
+
 def test_replies_of_several_rounds_add_up_to_more_equations():
     tried = attack("feature_esa", "fdml", two_blocks(6, 12), "device(0)", rounds=32)
     assert tried.leak.error < 1e-8
@@ -72,43 +77,47 @@ def test_it_says_why_it_does_not_apply(variant, adversary, reason):
     assert attack("feature_esa", variant, two_blocks(6, 5), adversary).refusal == reason
 
 
-def test_predictions_alone_are_enough():
-    """As published: confidences of a logistic regression that both parties' features went into."""
+def from_predictions(*, own: int, other: int, classes: int, moves: float, replies: int, dtype: torch.dtype) -> float:
+    """Mean squared error from confidences of a logistic regression whose weights move a little between replies."""
     generator = torch.Generator().manual_seed(1)
-    own, other = torch.rand(2, 60, 4, generator=generator)
-    weights = torch.randn(2, 4, 6, generator=generator)
-    logits = own @ weights[0]
-    confidences = torch.softmax((logits + other @ weights[1]).double(), -1)
-    everyone = torch.arange(60)
-    messages = (
-        Message(
-            round=0,
-            sender=device(0),
-            receiver=SERVER,
-            kind="logits",
-            tensors={"embedding": logits[None]},
-            records=everyone,
-        ),
-        Message(
-            round=0,
-            sender=SERVER,
-            receiver=device(0),
-            kind="predictions",
-            tensors={"confidences": confidences[None]},
-            records=everyone,
-        ),
-    )
+    rows = [torch.rand(60, width, generator=generator, dtype=torch.float64) for width in (own, other)]
+    weights = [torch.randn(1, width, classes, generator=generator, dtype=torch.float64) for width in (own, other)]
+    everyone, messages, rounds = torch.arange(60), [], []
+    for t in range(replies):
+        now = [w + moves * torch.randn(w.shape, generator=generator, dtype=torch.float64) for w in weights]
+        logits = [x @ w for x, w in zip(rows, now, strict=True)]
+        sent = {"embedding": logits[0].to(dtype)}, {"confidences": torch.softmax(sum(logits), -1).to(dtype)}
+        ends = ((device(0), SERVER, "logits"), (SERVER, device(0), "predictions"))
+        messages += [
+            Message(round=t, sender=a, receiver=b, kind=kind, tensors=tensors, records=everyone)
+            for (a, b, kind), tensors in zip(ends, sent, strict=True)
+        ]
+        rounds.append(now)
     models = [
-        KnownModel(apply=lambda p, x: x @ p["weight0"], rounds={0: {"weight0": weights[m : m + 1]}}) for m in range(2)
+        KnownModel(apply=lambda p, x: x @ p["w"], rounds={t: {"w": now[m]} for t, now in enumerate(rounds)})
+        for m in range(2)
     ]
-    mine = Belongings(features=own, apply=models[0].apply, initial={}, trained={})
-    view = View(Adversary.parse("device(0)"), messages, classes=6, own={0: mine})
-    auxiliary = FeatureAuxiliary(
-        victim=1, records=everyone[:20], blocks={0: own[:20], 1: other[:20]}, models=dict(enumerate(models))
-    )
+    mine = Belongings(features=rows[0], apply=models[0].apply, initial={}, trained={})
+    view = View(Adversary.parse("device(0)"), tuple(messages), classes=classes, own={0: mine})
+    blocks = {m: x[:20] for m, x in enumerate(rows)}
+    auxiliary = FeatureAuxiliary(victim=1, records=everyone[:20], blocks=blocks, models=dict(enumerate(models)))
     assert FeatureEsa().refusal(view, auxiliary) is None
     guess = FeatureEsa().run(view, auxiliary)
-    assert float((guess.blocks[0] - other).square().mean()) < 1e-8
+    return float((guess.blocks[0] - rows[1]).square().mean())
+
+
+def test_predictions_alone_are_enough():
+    """As published: confidences of a logistic regression that both parties' features went into."""
+    words = {"own": 4, "other": 4, "classes": 6, "moves": 0.0, "replies": 1}
+    assert from_predictions(**words, dtype=torch.float64) < 1e-20
+    assert from_predictions(**words, dtype=torch.float32) < 1e-8
+
+
+def test_what_is_left_of_a_hard_system_is_the_messages_rounding():
+    """30 unknowns from four replies of 9 equations, under weights that moved by 1e-5."""
+    words = {"own": 4, "other": 30, "classes": 10, "moves": 1e-5, "replies": 4}
+    assert from_predictions(**words, dtype=torch.float64) < 1e-12
+    assert 1e-8 < from_predictions(**words, dtype=torch.float32) < 0.05
 
 
 def test_of_many_records_the_last_are_solved_for(monkeypatch):

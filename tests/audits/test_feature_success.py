@@ -10,7 +10,7 @@ import torch
 from scipy.stats import norm
 
 from vflpriv.audits._images import picture_shape, psnr, ssim
-from vflpriv.audits._resampling import auc_interval, ratio_over_records
+from vflpriv.audits._resampling import auc_interval, ratio_over_records, ratios_over_records
 from vflpriv.audits.feature_success import attribute_score, feature_leak, feature_score
 from vflpriv.feature_attempts import AttributeGuess, FeatureGuess
 
@@ -79,8 +79,28 @@ def test_the_mean_explains_nothing_and_the_truth_everything():
     assert by_mean.error == pytest.approx(by_mean.mean_error)
     exact = feature_score(guessed(truth), truth, known=NOBODY, confidence=0.95)
     assert (exact.value, exact.low, exact.high, exact.error) == (1, 1, 1, 0)
-    assert exact.errors == (0, 0, 0)
+    assert [(c.error, c.value, c.low, c.high) for c in exact.columns] == [(0, 1, 1, 1)] * 3
+    assert [c.value for c in by_mean.columns] == pytest.approx([0, 0, 0])
     assert exact.psnr is None
+
+
+def test_every_feature_has_figures_of_its_own():
+    truth = torch.randn(300, 3, generator=rng()).double()
+    truth[:, 2] = 7.0
+    guess = truth.clone()
+    guess[:, 1] = truth[:, 1] + 0.5 * torch.randn(300, generator=rng(1)).double()
+    scores = [feature_score(guessed(guess), truth, known=NOBODY, confidence=0.95, seed=k) for k in range(3)]
+    exact, noisy, constant = scores[0].columns
+    assert (exact.error, exact.value) == (0, 1)
+    assert noisy.error == pytest.approx(float((guess - truth)[:, 1].square().mean()))
+    assert noisy.mean_error == pytest.approx(float(truth[:, 1].var(correction=0)))
+    assert noisy.value == pytest.approx(1 - noisy.error / noisy.mean_error)
+    assert noisy.low < noisy.value < noisy.high < 1
+    assert (constant.value, constant.mean_error) == (None, 0)
+    assert feature_leak(scores[:1], confidence=0.95).columns == scores[0].columns
+    together = feature_leak(scores, confidence=0.95).columns
+    assert (together[1].low, together[1].value) == pytest.approx((noisy.value, noisy.value))
+    assert together[2].value is None
 
 
 def test_known_records_do_not_count():
@@ -147,3 +167,22 @@ def test_ratios_are_covered_as_often_as_they_say():
         _, low, high = ratio_over_records(above, below, confidence=0.9, seed=k)
         inside += low <= 0.3 <= high
     assert 0.84 < inside / 300 < 0.96
+
+
+def test_every_columns_ratio_is_covered_as_often_as_it_says():
+    """The same with three columns of different ratios, in one pass over the draws."""
+    generator, inside, truth = np.random.default_rng(6), np.zeros(3), np.array([0.1, 0.5, 1.0])
+    for k in range(200):
+        above, below = truth * generator.chisquare(2, (60, 3)), generator.chisquare(2, (60, 3))
+        _, low, high = ratios_over_records(above, below, confidence=0.9, seed=k, draws=400)
+        inside += (low <= truth) & (truth <= high)
+    assert (inside / 200 > 0.83).all()
+    assert (inside / 200 < 0.97).all()
+
+
+def test_columns_together_are_columns_alone():
+    generator = np.random.default_rng(7)
+    above, below = generator.chisquare(2, (30, 2)), generator.chisquare(2, (30, 2))
+    both = np.array(ratios_over_records(above, below, confidence=0.9, seed=3))
+    alone = [ratio_over_records(above[:, k], below[:, k], confidence=0.9, seed=3) for k in range(2)]
+    assert both.T.tolist() == [pytest.approx(one) for one in alone]
