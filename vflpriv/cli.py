@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -33,7 +35,7 @@ data_app = typer.Typer(help="List data sets, or fetch one into the data folder."
 app.add_typer(data_app, name="data")
 
 Formats = ("json", "html", "md")
-_INTERRUPTED = 130
+_INTERRUPTED, _TERMINATED, _UNREAD = 130, 143, 141
 _STOPPED = "stopped; finished trials are kept, run the same command to go on"
 
 
@@ -381,15 +383,32 @@ def _formats(chosen: list[str] | None) -> tuple[str, ...]:
     return tuple(chosen or Formats)
 
 
+class _Terminated(BaseException):
+    """SIGTERM, as an exception: what was begun is cleaned up."""
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise _Terminated
+
+
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         code = app(prog_name="vflpriv", standalone_mode=False)
-        _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
     except VflprivError as error:
         _stop(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         _stop(_STOPPED, _INTERRUPTED)
+    except _Terminated:
+        _stop(_STOPPED, _TERMINATED)
+    except BrokenPipeError:
+        # Whoever read the output has gone; what Python still holds for it goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_UNREAD)
+    except SystemExit as stopped:
+        # The same, as rich says it: with the code of a violated claim.
+        raise SystemExit(_UNREAD if isinstance(stopped.__context__, BrokenPipeError) else stopped.code) from None
     except Exception as error:
         # What the argument parser raises knows how to say itself; anything else is a bug and shows its traceback.
         say = getattr(error, "format_message", None)
@@ -401,6 +420,9 @@ def main() -> None:
 
         traceback.print_exc()
         raise SystemExit(4) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
 
 
 def _stop(message: str, code: int) -> NoReturn:
