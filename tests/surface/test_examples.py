@@ -71,8 +71,9 @@ def hooks() -> list[dict[str, Any]]:
 def test_the_hook_checks_the_files_it_is_for(monkeypatch, capsys, tmp_path):
     offered, used = hooks()
     assert all(offered[key] == used[key] for key in ("id", "name", "entry", "language", "files"))
-    names = ("audit.toml", "ci/audit-large.toml", "vflpriv.toml", "pyproject.toml", "ci/myaudit.toml", "audit.py")
-    assert [name for name in names if re.search(used["files"], name)] == list(names[:3])
+    ours = ("audit.toml", "ci/audit-large.toml", "vflpriv.toml", "audit.yaml", "ci/ledger.yml", "ledger-a.toml")
+    others = ("pyproject.toml", "ci/myaudit.toml", "audit.py", "audits/a.toml", ".github/workflows/ci.yml")
+    assert [name for name in (*ours, *others) if re.search(used["files"], name)] == list(ours)
     program, *arguments = shlex.split(used["entry"])
     assert program == "vflpriv"
     good, bad = tmp_path / "audit.toml", tmp_path / "audit-bad.toml"
