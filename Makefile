@@ -3,13 +3,14 @@
 VENV     ?= .venv
 OUT      ?= vflpriv-report
 WORKERS  ?= 2
+SECONDS_EACH ?= 60
 PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 BIN      := $(VENV)/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-browser lint types format bench docs clean
+.PHONY: help audit test test-slow test-browser lint types format fuzz bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -62,6 +63,15 @@ types: $(VENV)/.dev  ## mypy --strict on every package
 format: $(VENV)/.dev  ## rewrite the files in the one format
 	@$(BIN)/ruff check -q --fix .
 	@$(BIN)/ruff format -q .
+
+$(VENV)/.fuzz: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[fuzz]'
+	@touch $@
+
+fuzz: $(VENV)/.fuzz  ## every reader of files on bytes that a fuzzer makes up (Linux); SECONDS_EACH=60
+	@for target in shard head answers ledger config yaml report attacks; do \
+	  echo "== $$target"; $(ONE) $(BIN)/python tools/fuzz.py $$target -max_total_time=$(SECONDS_EACH) -verbosity=0 || exit 1; \
+	done
 
 bench: $(VENV)/.test  ## speed, memory, tightness
 	@set -e; for file in benchmarks/[!_]*.py; do \

@@ -44,7 +44,6 @@ class TrialStore:
         path = self._path(key)
         if path is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
         with atomically(path) as temporary:
             save_file({name: t.contiguous().to(torch.float32).cpu() for name, t in shard.items()}, temporary)
 

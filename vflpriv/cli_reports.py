@@ -1,4 +1,4 @@
-"""Commands about reports: compare two of them, print a schema; and the options for CI that several commands share."""
+"""The commands about reports: render one again, compare two, print a schema, replay a witness."""
 
 from __future__ import annotations
 
@@ -7,43 +7,37 @@ from typing import Annotated
 
 import typer
 
-__all__ = [
-    "BaselineOption",
-    "JunitOption",
-    "LedgerOption",
-    "SarifOption",
-    "SummaryOption",
-    "ToleranceOption",
-    "TranscriptOption",
-    "compare",
-    "schema",
-]
+from vflpriv.cli_options import (
+    BaselineOption,
+    FormatsOption,
+    JunitOption,
+    SarifOption,
+    SummaryOption,
+    ToleranceOption,
+    formats,
+)
 
-JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]
-SarifOption = Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF 2.1.0 to this file.")]
-SummaryOption = Annotated[
-    Path | None,
-    typer.Option("--summary", help="Also write a Markdown summary to this file; always added to GitHub's own."),
-]
-BaselineOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--baseline",
-        help="Earlier report.json, or attacks.json of attacks: exit code 1 if ε, success or accuracy is worse.",
+__all__ = ["compare", "replay", "report", "schema"]
+
+
+def report(
+    path: Annotated[Path, typer.Argument(help="A report.json or attacks.json, or the folder it is in.")] = Path(
+        "vflpriv-report"
     ),
-]
-ToleranceOption = Annotated[
-    list[str] | None,
-    typer.Option("--tolerance", help="NUMBER for all, or epsilon=, success= or accuracy=NUMBER; repeat for more."),
-]
-TranscriptOption = Annotated[
-    Path | None,
-    typer.Option("--transcript", help="A recorded training, with --ledger, in place of a configuration."),
-]
-LedgerOption = Annotated[
-    Path | None,
-    typer.Option("--ledger", help="TOML or YAML file: what a recorded training lets out and claims."),
-]
+    format_: FormatsOption = None,
+    config: Annotated[Path | None, typer.Option(help="The audited file, for the lines SARIF points to.")] = None,
+    junit: JunitOption = None,
+    sarif: SarifOption = None,
+    summary: SummaryOption = None,
+    baseline: BaselineOption = None,
+    tolerance: ToleranceOption = None,
+) -> None:
+    """Render an existing report.json again, and print it."""
+    from vflpriv.command_audit import rerender
+    from vflpriv.command_ci import CiOptions
+
+    ci = CiOptions(junit=junit, sarif=sarif, summary=summary, baseline=baseline, tolerance=tuple(tolerance or ()))
+    raise typer.Exit(rerender(path, formats=formats(format_), config=config, ci=ci))
 
 
 def compare(
@@ -65,3 +59,12 @@ def schema(
     from vflpriv.command_schema import print_schema
 
     print_schema(name)
+
+
+def replay(
+    witness: Annotated[Path, typer.Argument(help="A .json in the witnesses folder of a report.")],
+) -> None:
+    """Compute a witness of the sensitivity search again. Exit code 1 when it breaks the declared bound."""
+    from vflpriv.command_replay import replay as run
+
+    raise typer.Exit(run(witness))

@@ -70,7 +70,7 @@ def _loader() -> Any:
     """PyYAML's safe loader, read as YAML 1.2: `no` is text, 1e-3 is a number, and no field is given twice."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             written = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             for key, times in written.items():

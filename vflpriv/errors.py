@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "VflprivError", "wanted"]
+__all__ = ["InputError", "OutputError", "VflprivError", "wanted"]
 
 
 class VflprivError(Exception):
@@ -23,6 +23,19 @@ class InputError(VflprivError, ValueError):
     def __init__(self, field: str, value: object, expected: str) -> None:
         self.field, self.value, self.expected = field, value, expected
         super().__init__(_line(f"{_cut(field, 200)} = {_short(value)}: expected {_cut(expected, 400)}"))
+
+
+class OutputError(VflprivError, OSError):
+    """A file could not be written; the old one, if there was one, is as it was.
+
+    >>> str(OutputError("report.json", "No space left on device"))
+    'report.json could not be written: No space left on device'
+    """
+
+    exit_code = 2
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(_line(f"{_cut(str(path), 250)} could not be written: {_cut(' '.join(why.split()), 400)}"))
 
 
 def wanted(message: str) -> str:

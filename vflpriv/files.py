@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from safetensors import SafetensorError
+
+from vflpriv.errors import OutputError
 
 __all__ = ["atomically", "write_atomically"]
 
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` when the block ends well, and is gone when it does not."""
+    """A temporary file that takes the place of `path` when the block ends well, and is gone when it does not.
+
+    A full disk, or whatever else keeps it from being written, is an `OutputError`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        raise OutputError(path, error.strerror or str(error)) from error
+    except SafetensorError as error:
+        raise OutputError(path, str(error)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

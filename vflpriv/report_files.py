@@ -63,6 +63,5 @@ def write_attacks(report: AttackReport, out: Path, formats: Sequence[str] = FORM
 
 
 def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path

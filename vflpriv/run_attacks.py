@@ -147,6 +147,6 @@ def _cell(row: TrainedRow, tried: Any, budget: Budget) -> Cell:
     found = tried.leakage
     if found is None:
         return Cell(**words, not_applicable=tried.refusal)
-    names = ("success", "success_low", "success_high", "success_error", "chance", "blind")
-    names += ("leakage", "low", "high", "leakage_error", "guesses")
+    success, beyond = ("success", "success_low", "success_high", "success_error"), ("leakage", "low", "high")
+    names = (*success, "chance", "blind", *beyond, "leakage_error", "guesses")
     return Cell(**words, **{name: getattr(found, name) for name in names})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.surface.fuzzing import mutated, scrambled
 from tests.surface.test_cli import run
 from tests.surface.tiny import TINY
 from vflpriv.config import load_config
@@ -95,6 +99,25 @@ def test_errors_name_the_field_as_those_of_toml(monkeypatch, capsys, tmp_path) -
     assert run(monkeypatch, capsys, "validate", str(tmp_path / "none.yaml"))[2] == (
         f"vflpriv: config = '{tmp_path / 'none.yaml'}': expected a readable YAML file (No such file or directory)\n"
     )
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_hostile_yaml_is_read_or_refused_in_one_line(data: st.DataObject) -> None:
+    tree = tomllib.loads(TINY)
+    if data.draw(st.booleans()):
+        content = json.dumps(data.draw(mutated(tree))).encode()
+    else:
+        content = data.draw(scrambled(yaml.safe_dump(tree).encode()))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "audit.yaml"
+        path.write_bytes(content)
+        complaint = ""
+        try:
+            assert load_config(path).system
+        except InputError as error:
+            complaint = str(error)
+    assert complaint.isprintable()
 
 
 def test_deep_toml_is_one_line_too(tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""Coverage-guided fuzzing of what reads files from elsewhere, with atheris: `python tools/fuzz.py TARGET [options]`.
+
+A target takes any bytes. It ends well if they are read, or refused by an `InputError` of one line; anything else is a
+bug that atheris keeps as a file, which `python tools/fuzz.py TARGET FILE` runs again. Options are libFuzzer's:
+`-max_total_time=600` (seconds), `-runs=N`. A folder of inputs to begin with is made first.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import vflpriv
+from vflpriv.config import load_config
+from vflpriv.config_ledger import is_ledger, load_ledger
+from vflpriv.errors import InputError
+from vflpriv.report import read_report
+from vflpriv.report_attacks import read_attacks
+from vflpriv.transcript_format import ANSWERS, HEAD, shard_name
+from vflpriv.transcripts import read_answers, read_transcript
+
+__all__ = ["TARGETS", "ends_well", "main", "seeds"]
+
+Target = Callable[[bytes, Path], None]
+
+LEDGER = """
+key = "mine"
+public = ["hello"]
+batches = { batching = "fixed", size = 6 }
+[[release]]
+kind = "logits"
+noise = "gaussian"
+scale = 2.0
+sensitivity = { label = 1.0, record = "unbounded" }
+leak = { carrier = "the model", sensitivity = { label = 2.0 } }
+[[claim]]
+key = "labels"
+unit = "label"
+view = "device"
+epsilon = 1.0
+"""
+CONFIG = '[data]\nname = "digits"\n[engine]\nname = "dpzv"\nrounds = 4\nbatch_size = 8\n[audit]\ntrials = 4\n'
+YAML = "data: {name: digits}\nengine: &e\n  name: dpzv\n  rounds: 4\n  batch_size: 8\naudit:\n  trials: 1e1\nx: *e\n"
+
+
+def _file(name: str, read: Callable[[Path], object]) -> Target:
+    def target(content: bytes, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(content)
+        read(path)
+
+    return target
+
+
+def _part(name: str) -> Target:
+    """One file of a transcript that is whole but for it."""
+
+    def target(content: bytes, folder: Path) -> None:
+        whole = folder / "transcript"
+        if not whole.exists():
+            record(whole)
+        before = (whole / name).read_bytes()
+        (whole / name).write_bytes(content)
+        try:
+            recording = read_transcript(whole)
+            read_answers(whole, recording.head)
+        finally:
+            (whole / name).write_bytes(before)
+
+    return target
+
+
+def _both(path: Path) -> None:
+    is_ledger(path)
+    load_ledger(path)
+
+
+TARGETS: dict[str, Target] = {
+    "config": _file("audit.toml", load_config),
+    "yaml": _file("audit.yaml", load_config),
+    "ledger": _file("ledger.toml", _both),
+    "report": _file("report.json", read_report),
+    "attacks": _file("attacks.json", read_attacks),
+    "head": _part(HEAD),
+    "shard": _part(shard_name(0)),
+    "answers": _part(ANSWERS),
+}
+
+
+def record(folder: Path) -> Path:
+    """Two rounds of two devices, with labels and canaries."""
+    import torch
+
+    labels, canaries = vflpriv.plant(torch.arange(12) % 3, classes=3, canaries=6, seed=1)
+    with vflpriv.record(str(folder), devices=2, classes=3, records=12) as wire:
+        wire.labels(labels, canaries=canaries)
+        for round_ in range(2):
+            ids = torch.arange(6) + 6 * round_
+            for m in range(2):
+                wire.up(round_, m, "logits", {"embedding": torch.ones(6, 3)}, ids)
+                wire.down(round_, m, "zo-scalar", {"delta": torch.ones(())}, ids)
+    return folder
+
+
+def seeds(target: str) -> list[bytes]:
+    """Inputs to begin with: valid ones, and the shortest that are not."""
+    texts = {"config": CONFIG, "yaml": YAML, "ledger": LEDGER, "report": "{}", "attacks": "{}"}
+    if target in texts:
+        return [texts[target].encode(), b""]
+    with tempfile.TemporaryDirectory() as folder:
+        whole = record(Path(folder) / "transcript")
+        name = {"head": HEAD, "shard": shard_name(0), "answers": ANSWERS}[target]
+        return [(whole / name).read_bytes(), struct.pack("<Q", 2) + b"{}", b""]
+
+
+def ends_well(target: str, content: bytes, folder: Path) -> bool:
+    """Whether it is read; False if it is refused in one line. Anything else is raised."""
+    try:
+        TARGETS[target](content, folder)
+    except InputError as error:
+        line = str(error)
+        assert "\n" not in line, line
+        assert line.isprintable(), ascii(line)
+        assert len(line) < 1000, line
+        return False
+    return True
+
+
+def _instrument(atheris: Any) -> None:
+    """Count branches of the readers alone: all of torch would take minutes, and is not what is tested."""
+    readers = ("config", "config_errors", "config_files", "config_ledger", "errors", "transcript_format", "transcripts")
+    for name in readers:
+        module = importlib.import_module(f"vflpriv.{name}")
+        for item in vars(module).values():
+            if isinstance(item, FunctionType) and item.__module__ == module.__name__:
+                item.__code__ = atheris.instrument_func(item).__code__
+    for item in vars(tomllib._parser).values():  # type: ignore[attr-defined]
+        if isinstance(item, FunctionType) and item.__module__ == "tomllib._parser":
+            item.__code__ = atheris.instrument_func(item).__code__
+
+
+def main() -> None:
+    """Fuzz one target until told to stop."""
+    import atheris
+
+    name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if name not in TARGETS:
+        sys.exit(f"Expected one of {', '.join(TARGETS)}, found {name!r}.")
+    _instrument(atheris)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        corpus.mkdir()
+        for place, seed in enumerate(seeds(name)):
+            (corpus / str(place)).write_bytes(seed)
+        given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+        atheris.Setup(
+            [*sys.argv, *([] if given else [str(corpus)])],
+            lambda content: ends_well(name, content, Path(folder)) or None,
+        )
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
