@@ -23,8 +23,8 @@ class Cell(Row):
 
     `leakage` is success beyond the better of `chance` (the commonest label) and `blind` (the same adversary without the
     protocol); low and high are the ends of its interval over seeds, errors the means' standard errors. `epsilon` is
-    accounted for what is attacked (labels, or features) under the adversary's eyes, `allowed` the most that this lets any
-    attack on labels gain.
+    accounted for what is attacked (labels, or features) under the adversary's eyes, `allowed` the most that this lets
+    any attack on labels gain.
     """
 
     system: str
