@@ -134,7 +134,7 @@ def test_the_page_of_attacks_is_whole_too() -> None:
     parsed = Page(page)
     assert len(parsed.all("caption")) == len(parsed.all("table")) == 4
     assert "leakage>0.05: label_direct on split, defence none" in parsed.text
-    assert "needs dual variables of each record; the server sends gradients" in parsed.text
+    assert "label_direct : needs gradients, dpzv sends one scalar (dpzv)" in parsed.text
     assert [attrs["src"][:22] for attrs in parsed.all("img") if attrs["src"]] == ["data:image/png;base64,"]
 
 
