@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from tests.report.attack_report import attack_report
 from tests.report.examples import build, dpzv, joint, split
 from tests.report.rows import one_run
 from vflpriv.render_attacks import attacks_html
 from vflpriv.render_html import render_html
-from vflpriv.render_pictures import sheet
 from vflpriv.report import CheckRow, Staleness, SuccessClaimRow
-from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.verdicts import Word
 
 __all__ = ["attacks_page", "report_page"]
@@ -55,56 +52,5 @@ def _check() -> CheckRow:
 
 
 def attacks_page() -> str:
-    """A leak, a defence against it, an attack that does not apply, and features with a picture."""
-    row = TrainedRow(system="split", title="Split", engine="split", defence="none", settings={}, accuracy=0.9)
-    trained = [row, row.model_copy(update={"defence": "rr"})]
-    left_out = row.model_copy(update={"defence": "noise", "accuracy": None, "not_applicable": "no such setting"})
-    broken = ("leakage>0.05: label_direct on split, defence none: 89.4 % or more, seen by device(0)",)
-    return attacks_html(
-        AttackReport(
-            tool_version="0.1.0",
-            seed=0,
-            confidence=0.95,
-            seeds=2,
-            labels_per_class=4,
-            data={"name": "digits", "records": 1437, "devices": 4, "classes": 10},
-            trained=(*trained, left_out),
-            cells=(_cell("none", 1.0), _cell("rr", 0.12), _refused("none"), _refused("rr"), _norm()),
-            features=(_feature(),),
-            limits=("leakage>0.05",),
-            broken=broken,
-        )
-    )
-
-
-def _cell(defence: str, success: float) -> Cell:
-    leak = success - 0.106
-    return Cell(
-        system="split",
-        defence=defence,
-        attack="label_direct",
-        adversary="device(0)",
-        success=success,
-        success_low=success - 0.01,
-        success_high=min(1.0, success + 0.01),
-        chance=0.106,
-        leakage=leak,
-        low=leak - 0.01,
-        high=leak + 0.01,
-        guesses=1437,
-    )
-
-
-def _refused(defence: str) -> Cell:
-    why = "needs dual variables of each record; the server sends gradients"
-    return Cell(system="split", defence=defence, attack="label_norm", adversary="device(0)", not_applicable=why)
-
-
-def _norm() -> Cell:
-    return _cell("none", 0.4).model_copy(update={"attack": "label_norm", "adversary": "eavesdropper"})
-
-
-def _feature() -> FeatureCell:
-    cell = _cell("none", 0.8).model_dump() | {"attack": "feature_inversion", "adversary": "server"}
-    cell |= {"victim": 1, "knows": ("records",), "epsilon": 2.0, "delta": 1e-3, "error": 0.1}
-    return FeatureCell(**cell, picture=sheet(np.linspace(0, 1, 2 * 3 * 4 * 4).reshape(2, 3, 1, 4, 4)))
+    """A leak that breaks a limit, a defence, attacks that do not apply, and features with a picture."""
+    return attacks_html(attack_report())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import vflpriv
+from tests.browser.pages import attacks_page
 from vflpriv.render_html import render_html
 from vflpriv.render_svg import COLOURS
 from vflpriv.report import Report, Staleness
@@ -125,6 +126,16 @@ def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
     named = {attrs[key] for _, attrs in parsed.tags for key in ("aria-labelledby",) if key in attrs}
     assert named <= set(ids)
     assert {(attrs.get("href") or "")[1:] for attrs in parsed.all("a")} <= set(ids)
+
+
+def test_the_page_of_attacks_is_whole_too() -> None:
+    page = attacks_page()
+    test_ids_are_unique_and_links_lead_somewhere(page)
+    parsed = Page(page)
+    assert len(parsed.all("caption")) == len(parsed.all("table")) == 4
+    assert "leakage>0.05: label_direct on split, defence none" in parsed.text
+    assert "label_direct : needs gradients, dpzv sends one scalar (dpzv)" in parsed.text
+    assert [attrs["src"][:22] for attrs in parsed.all("img") if attrs["src"]] == ["data:image/png;base64,"]
 
 
 def test_tables_and_plots_speak(page: str) -> None:
