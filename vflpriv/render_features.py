@@ -128,7 +128,7 @@ def features_blocks(section: FeatureSection) -> Iterator[str]:
     for row in section.rows:
         cells = ["n/a" if c is None or c.success is None else _marked(c) for c in row.cells]
         lines.append((escape(row.system), escape(row.defence), *map(f.epsilon, row.epsilons), *cells))
-    numbers = [*(f"ε, {unit}" for unit in section.units), *map(escape, section.attacks)]
+    numbers = [*(f"ε, {escape(unit)}" for unit in section.units), *map(escape, section.attacks)]
     yield table(("System", "Defence", *numbers), "::" + "-" * len(numbers), lines)
     if section.about_features:
         names = ("System", "Defence", "Attack", "Seen by", "ε, features", "Measure", "Success", "Interval", "Chance")
