@@ -8,6 +8,7 @@ from tests.report.rows import one_run
 from vflpriv.render_attacks import attacks_html
 from vflpriv.render_html import render_html
 from vflpriv.report import CheckRow, Staleness, SuccessClaimRow
+from vflpriv.report_attacks import ColumnRow, FeatureCell
 from vflpriv.verdicts import Word
 
 __all__ = ["attacks_page", "report_page"]
@@ -19,7 +20,7 @@ def report_page() -> str:
     once = second.claims[0].model_copy(update={"measurements": (), "one_run": one_run(0.2)})
     stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
     first = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
-    second = second.model_copy(update={"claims": (once, *second.claims[1:])})
+    second = second.model_copy(update={"claims": (once, *second.claims[1:]), "features": _features("joint")})
     third = third.model_copy(update={"success_claims": (_about_attack(),), "checks": (_check(),)})
     return render_html(build(first, second, third, not_tested=("timing of messages",)))
 
@@ -53,4 +54,14 @@ def _check() -> CheckRow:
 
 def attacks_page() -> str:
     """A leak that breaks a limit, a defence, attacks that do not apply, and features with a picture."""
-    return attacks_html(attack_report())
+    return attacks_html(attack_report().model_copy(update={"features": _features("split")}))
+
+
+def _features(system: str) -> tuple[FeatureCell, ...]:
+    """With a map and every column, with a picture alone, without any; and membership."""
+    plain, refused = (c.model_copy(update={"system": system}) for c in attack_report().features)
+    columns = (ColumnRow(error=0.1, mean_error=0.3, value=0.7, low=0.6, high=0.8), ColumnRow(error=0.3, mean_error=0.3))
+    mapped = plain.model_copy(update={"attack": "feature_cafe", "map": plain.picture, "columns": columns})
+    rates = {"advantage": 0.2, "advantage_low": 0.1, "advantage_high": 0.3, "found": 0.04}
+    words = {"attack": "feature_membership", "measure": "AUC", "unit": "record", "picture": None, "victim": None}
+    return plain, mapped, refused, plain.model_copy(update={**words, **rates})
