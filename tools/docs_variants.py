@@ -219,7 +219,7 @@ def accountant_page(name: str) -> str:
         docstrings(accountant),
         f"## What it answers at δ = {f.delta(DELTA)}",
         table(("question", "ε ≥", "ε ≤"), rows),
-        _fence("sh", f"vflpriv account --accountant {name} --only dpzv-sound"),
+        _fence("sh", f"vflpriv account papers --accountant {name} --only dpzv-sound"),
     )
 
 
