@@ -43,7 +43,7 @@ class PrvAccountant:
 
     `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from
     below. Gaussians without sampling are composed in closed form first; an exposure that has nothing else is exact.
-    Where no useful grid fits into `MAX_GRID_POINTS` points, or only a coarse one, the budget says so.
+    Where no useful grid fits into memory, or only a coarse one, the budget says so.
     """
 
     name = "prv"

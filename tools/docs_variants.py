@@ -101,7 +101,7 @@ def attack_page(name: str) -> str:
     attack = available("attack")[name]
     labels = attack.target == "labels"
     told = []
-    if getattr(attack, "auxiliary", False):
+    if labels and attack.auxiliary:
         told.append("the labels of a few records (`attack.labels_per_class`): counted, not scored")
     told += [_KNOWN[word] for word in sorted(getattr(attack, "knows", ()))]
     conduct = getattr(attack, "conduct", None)
@@ -110,7 +110,7 @@ def attack_page(name: str) -> str:
         ("reads", ", ".join(f"`{kind}`" for kind in sorted(attack.needs))),
         ("is told", "; ".join(told) or "nothing"),
         ("its devices", "follow the protocol" if conduct is None else _conduct(conduct)),
-        ("tried by default", "no, it trains models of its own: name it" if attack.heavy else "yes"),
+        ("tried", _tried(attack)),
     ]
     if labels:
         places = applicable(attack())
@@ -150,6 +150,12 @@ _KNOWN = {
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",
 }
+
+
+def _tried(attack: Any) -> str:
+    if attack.heavy:
+        return "where it is named: it trains models of its own"
+    return "by default" if attack.target == "labels" else "by default, with a section `[attack.features]`"
 
 
 def _conduct(conduct: Any) -> str:
@@ -219,7 +225,7 @@ def accountant_page(name: str) -> str:
         docstrings(accountant),
         f"## What it answers at δ = {f.delta(DELTA)}",
         table(("question", "ε ≥", "ε ≤"), rows),
-        _fence("sh", f"vflpriv account --accountant {name} --only dpzv-sound"),
+        _fence("sh", f"vflpriv account papers --accountant {name} --only dpzv-sound"),
     )
 
 

@@ -23,9 +23,9 @@ class ZooVfl(OneSidedEngine):
 
     The unperturbed embedding refreshes the server's table, and the server learns from the refreshed rows. Means divide
     by the nominal batch size B, also where a batch is short. vfl-cascaded.txt Theorem V.1 claims that losses in place
-    of gradients "can defend against existing privacy inference attacks": a claim about attacks, without an ε, so it
-    is among `success_claims` and `claims` is empty. The losses carry no noise: for labels ε is infinite unless the
-    labels were noised, and messages have no `worlds`, for without noise there is no likelihood ratio to score.
+    of gradients "can defend against existing privacy inference attacks": a claim about attacks, without an ε, and
+    judged as one. The losses carry no noise: for labels ε is infinite unless the labels were noised, and trials in two
+    worlds would have no likelihood ratio to score.
     """
 
     name = "zoo-vfl"

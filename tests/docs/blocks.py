@@ -82,6 +82,7 @@ class Page:
         for block in found:
             if block.name is not None:
                 (self.folder / block.name).write_text(block.text, encoding="utf-8")
+                self.ran.clear()
 
     def run(self, block: Block) -> None:
         """Whatever the block is for."""
@@ -132,7 +133,7 @@ class Page:
     def _command(self, words: list[str], wanted: int | None) -> None:
         command = shlex.join(words)
         if command in self.ran:
-            return  # nothing has changed since
+            return  # no file has changed since
         self.ran.append(command)
         if command.startswith(ONLY_CHECKED):
             check(words, ROOT)

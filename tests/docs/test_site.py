@@ -34,6 +34,8 @@ def test_there_is_a_page_for_everything_that_is_registered(generated):
 def test_pages_say_what_is_declared(generated):
     assert "| goes after | labels |" in generated["attacks/label_direct.md"]
     assert "a white box" in generated["attacks/feature_esa.md"]
+    assert "labels_per_class" not in generated["attacks/feature_esa.md"]
+    assert "labels_per_class" in generated["attacks/label_batch.md"]
     assert "send something else (random-queries)" in generated["attacks/label_zo_query.md"]
     assert "| `smoothing` | number > 0 | `0.001` |" in generated["engines/dpzv.md"]
     assert "| `zo-scalar` |" in generated["engines/dpzv.md"]
