@@ -24,10 +24,9 @@ _CANARIES = {"natural": ("natural", "o"), "crafted": ("crafted", "s"), "worst-ca
 # Dense where the curve of a large mu bends.
 _RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 121)), [1.0]])
 _LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
-_CAPTION = (
-    "A test must err at least as much as the claimed curve says. The box is the exact interval of either error rate; "
-    "thin lines are the same trials at other thresholds."
-)
+_CAPTION = "A test must err at least as much as the claimed curve says."
+_TWO_WORLDS = " The box is the exact interval of either error rate; thin lines are the same trials at other thresholds."
+_ONCE = " The one run refutes every Gaussian curve above the dotted one."
 
 
 def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
@@ -41,7 +40,7 @@ def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
         columns.append(("At most, by the one run", curve(claim.one_run.mu_lower, _LISTED)))
     return Plot(
         svg=tradeoff_svg(claim, prefix=prefix),
-        caption=_CAPTION,
+        caption=_CAPTION + _TWO_WORLDS * bool(claim.measurements) + _ONCE * (claim.one_run is not None),
         header=("False-positive rate", *(f"{name}: false-negative rate" for name, _ in columns)),
         rows=[(percent(x), *(percent(y[i]) for _, y in columns)) for i, x in enumerate(_LISTED.tolist())],
     )

@@ -40,8 +40,8 @@ def _adjacency(system: SystemRow, claim: ClaimRow) -> str:
     if claim.unit == "add-remove":
         return "two neighbouring worlds differ in how many records there are"
     records = system.data.get("records")
-    number = f"the same {count(records)} records" if isinstance(records, int) else "the same number of records"
-    return f"both neighbouring worlds have {number}; one is replaced, none added or removed"
+    number = f"{count(records)} records" if isinstance(records, int) else "as many records"
+    return f"replacement: both neighbouring worlds have {number}, none is added or removed"
 
 
 def _delta(system: SystemRow, claim: ClaimRow) -> str:

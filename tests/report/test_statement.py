@@ -44,6 +44,7 @@ def test_every_field_is_there_for_every_claim(report: Report) -> None:
 
 def test_it_says_what_the_report_says(terms: dict[str, str]) -> None:
     assert "one record (features and label) replaced" in terms["Unit and adjacency"]
+    assert "both neighbouring worlds have 1,437 records" in terms["Unit and adjacency"]
     assert terms["δ"] == "1e-3, above one in the 1,437 records"
     assert "rigorous: ε ≤ 39,500 by gdp (closed form); no error but rounding" in terms["ε, accounted"]
     assert "paper’s reading: ε ≤ 2.90" in terms["ε, accounted"]
