@@ -25,6 +25,7 @@ __all__ = [
     "mu",
     "p_value",
     "percent",
+    "power",
     "ratio",
     "scientific",
     "share",
@@ -178,11 +179,20 @@ def exact(number: float | None) -> str:
     return _number(number, 2) if number is None or not math.isfinite(number) else f"{number:.6g}"
 
 
+def power(exponent: float) -> str:
+    """A power of ten, short enough for an axis.
+
+    >>> power(-2), power(3), power(5)
+    ('0.01', '1000', '1e5')
+    """
+    return scientific(10.0**exponent) if abs(exponent) > 3 else f"{10.0**exponent:g}"
+
+
 def value(item: Any) -> str:
     """A setting, as a person would write it.
 
-    >>> value(True), value(None), value(0.0005), value([64, 32]), value(60000)
-    ('yes', '–', '5e-4', '64, 32', '60,000')
+    >>> value(True), value(None), value(0.0005), value([64, 32]), value(60000), value(())
+    ('yes', '–', '5e-4', '64, 32', '60,000', 'none')
     """
     if isinstance(item, bool):
         return "yes" if item else "no"
@@ -193,7 +203,7 @@ def value(item: Any) -> str:
     if isinstance(item, float):
         return exact(item) if item == 0 or abs(item) >= 0.01 else scientific(item)
     if isinstance(item, list | tuple):
-        return ", ".join(value(part) for part in item)
+        return ", ".join(value(part) for part in item) or "none"
     return clean(item)
 
 

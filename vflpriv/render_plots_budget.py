@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.formatting import count, delta, epsilon, exact
+from vflpriv.formatting import count, delta, epsilon, exact, power
 from vflpriv.render_svg import COLOURS, Plot, drawing, svg
 from vflpriv.report import BudgetRow, ClaimRow, Spending, SystemRow
 
@@ -50,7 +50,7 @@ def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
         axes.set(xlabel="rounds", ylabel=f"ε at δ = {delta(claim.delta)}", yscale="log" if wide else "linear")
         axes.set_xlim(left=0)
         if wide:
-            axes.yaxis.set_major_formatter(lambda value, _: epsilon(value))
+            axes.yaxis.set_major_formatter(lambda value, _: power(math.log10(value)))
             axes.yaxis.set_minor_formatter(lambda *_: "")
         else:
             axes.set_ylim(bottom=0)

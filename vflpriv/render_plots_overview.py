@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vflpriv.formatting import count, epsilon, interval, percent, scientific, shorten, size
+from vflpriv.formatting import count, epsilon, interval, percent, power, shorten, size
 from vflpriv.render_shared import gravest
 from vflpriv.render_svg import COLOURS, Plot, drawing, svg
 from vflpriv.report import BudgetRow, Report, SystemRow, Utility
@@ -101,11 +101,7 @@ def _places(epsilons: Sequence[float]) -> tuple[list[float], list[tuple[float, s
     low, high = (math.floor(min(finite) + 1e-6), math.ceil(max(finite) - 1e-6)) if finite else (0, 0)
     high = max(high, low + 1) if finite else high
     step = max(1, (high - low + 4) // 5)
-    ticks = (
-        [(float(k), scientific(10.0**k) if abs(k) > 3 else f"{10.0**k:g}") for k in range(low, high + 1, step)]
-        if finite
-        else []
-    )
+    ticks = [(float(k), power(k)) for k in range(low, high + 1, step)] if finite else []
     ends = {0.0: (low - 1.0, "0"), math.inf: (high + (1.0 if finite else 0.0), "∞")}
     ticks += [ends[e] for e in ends if e in epsilons]
     raw = [ends[e][0] if e in ends else math.log10(e) for e in epsilons]
