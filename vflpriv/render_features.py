@@ -11,6 +11,7 @@ from vflpriv import formatting as f
 from vflpriv.render_markdown import escape, table
 from vflpriv.render_shared import leak_level
 from vflpriv.report_attacks import Cell, FeatureCell, applicable, reasons_of, worst_of
+from vflpriv.units import Unit
 
 __all__ = ["FeatureSection", "by_feature", "features_blocks", "features_table", "number", "shown"]
 
@@ -42,15 +43,15 @@ class FeatureSection:
         self.units = tuple(dict.fromkeys(c.unit for c in cells))
         self.reasons = reasons_of(cells)
         tried = [c for c in cells if c.success is not None]
-        self.about_features = [c for c in tried if c.unit == "features"]
-        self.about_membership = [c for c in tried if c.unit != "features"]
+        self.about_features = [c for c in tried if c.unit is Unit.FEATURES]
+        self.about_membership = [c for c in tried if c.unit is not Unit.FEATURES]
         self.with_pictures = [c for c in self.about_features if c.picture]
         self.victim = next((c.victim for c in cells if c.victim is not None), None)
 
     @property
     def rows(self) -> list[FeatureRow]:
         """A row for each system and defence; ε is that of the view that sees most."""
-        epsilons: dict[tuple[str, str], dict[str, float]] = {}
+        epsilons: dict[tuple[str, str], dict[Unit, float]] = {}
         for c in self.cells:
             mine = epsilons.setdefault((c.system, c.defence), {})
             mine[c.unit] = max(mine.get(c.unit, 0.0), c.epsilon or 0.0)

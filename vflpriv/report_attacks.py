@@ -12,6 +12,7 @@ from pydantic import Field
 from vflpriv.report_limits import Breach, Correction, Limit, breach_lines, judged, limit_note
 from vflpriv.report_shown import Shown
 from vflpriv.report_tests import Row, read_row
+from vflpriv.units import Unit
 
 __all__ = [
     "AttackReport",
@@ -80,7 +81,7 @@ class FeatureCell(Cell):
 
     victim: int | None = None
     knows: tuple[str, ...]
-    unit: str = "features"
+    unit: Unit = Unit.FEATURES
     measure: str = "R²"
     error: float | None = None
     mean_error: float | None = None

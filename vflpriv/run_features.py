@@ -118,7 +118,7 @@ class FeatureAttempts:
     def _budget(self, system: System, adversary: Adversary, unit: Unit) -> dict[str, Any]:
         """What is accounted for a unit under an adversary's eyes."""
         budget = accounted(self.config.accountant, system, adversary, unit)
-        return {"unit": unit.value, "epsilon": budget.upper, "delta": budget.delta}
+        return {"unit": unit, "epsilon": budget.upper, "delta": budget.delta}
 
 
 def _chosen(names: Sequence[str] | None) -> list[Any]:
