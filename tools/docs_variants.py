@@ -124,6 +124,8 @@ def attack_page(name: str) -> str:
     else:
         senders = _senders(attack.needs)
         where = table(("engine", "messages"), [(_engine(e), kinds) for e, kinds in senders.items()])
+        if attack.target == "membership":
+            senders, where = {"split": ""}, "All of them: what it reads is asked for after the training."
         column = {"sensitive_column": 3} if "attribute" in attack.knows else {}
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
         sender = "split" if "split" in senders else next(iter(senders))
@@ -149,6 +151,8 @@ _KNOWN = {
     "records": "a few records with their features (`attack.features.known_records`): counted, not scored",
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",
+    "labels": "the candidates' labels",
+    "membership": "whether a few candidates were trained on (`attack.features.known_records`): counted, not scored",
 }
 
 

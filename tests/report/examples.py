@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.report.attack_report import attack_report, member
 from tests.report.rows import (
     KNOWN,
     STATELESS,
@@ -178,6 +179,7 @@ def split() -> SystemRow:
         ),
         sensitivity=(),
         attacks=(attack("label_gradient", "device(0)", 1.0, 0.10),),
+        features=(*attack_report().features, member()),
         utility=utility(0.969),
         traffic=Traffic(up=1_738_510_000, down=1_738_510_000, ids=0, messages={"embedding": 920, "gradient": 920}),
     )

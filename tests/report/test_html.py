@@ -83,17 +83,21 @@ def test_the_numbers_are_there(page: str) -> None:
         assert expected in text
 
 
+_ADDRESSES = ("href", "src", "xlink:href")
+
+
 def test_nothing_is_fetched_and_only_our_script_runs(page: str, hostile: Report) -> None:
     for text in (page, render_html(hostile)):
         parsed = Page(text)
-        assert not {"link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
+        assert not {"link", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
+        assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in parsed.all("img"))
         (script,) = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"script-src 'sha256-{digest}'\">" in text
         assert parsed.all("script") == [{}]
         for _, attrs in parsed.tags:
             assert not any(name.startswith("on") for name in attrs)
-            assert all((attrs.get(name) or "#").startswith("#") for name in ("href", "src", "xlink:href"))
+            assert all((attrs.get(name) or "#").startswith(("#", "data:image/png")) for name in _ADDRESSES)
         assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
         assert "@import" not in text
         assert "default-src 'none'" in text
