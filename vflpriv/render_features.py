@@ -43,8 +43,8 @@ class FeatureSection:
         self.units = tuple(dict.fromkeys(c.unit for c in cells))
         self.reasons = reasons_of(cells)
         tried = [c for c in cells if c.success is not None]
-        self.about_features = [c for c in tried if c.unit is Unit.FEATURES]
-        self.about_membership = [c for c in tried if c.unit is not Unit.FEATURES]
+        self.about_features = [c for c in tried if c.unit == Unit.FEATURES]
+        self.about_membership = [c for c in tried if c.unit != Unit.FEATURES]
         self.with_pictures = [c for c in self.about_features if c.picture]
         self.victim = next((c.victim for c in cells if c.victim is not None), None)
 

@@ -51,8 +51,8 @@ def _place(cell: Cell) -> str:
 
 
 def _epsilons(system: str, report: AttackReport) -> dict[str, float | None]:
-    """What is accounted for the features unit, where features were attacked."""
-    return {f"features seen by {c.adversary}, defence {c.defence}": c.epsilon
+    """What is accounted for the units of features and membership, where these were attacked."""
+    return {f"{c.unit} seen by {c.adversary}, defence {c.defence}": c.epsilon
             for c in report.features if c.system == system}  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vflpriv.render_pictures import sheet
-from vflpriv.report_attacks import AttackReport, Cell, ColumnRow, FeatureCell, TrainedRow
+from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report_limits import Limit
 from vflpriv.units import Unit
 
@@ -33,14 +33,8 @@ def cell(attack: str, leakage: float | None, *, error: float = 0.01, **words: An
     )
 
 
-COLUMNS = (
-    ColumnRow(error=0.1, mean_error=0.4, value=0.75, low=0.7, high=0.8),
-    ColumnRow(error=0.0, mean_error=0.0),
-)
-
-
 def member(**words: Any) -> FeatureCell:
-    """A figure of membership."""
+    """A figure of membership, as an audit has it."""
     names = {"system": "split", "defence": "none", "adversary": "server", "attack": "feature_membership"}
     numbers = {"success": 0.6, "success_low": 0.55, "success_high": 0.65, "success_error": 0.02, "chance": 0.5}
     numbers |= {"leakage": 0.1, "low": 0.05, "high": 0.15, "leakage_error": 0.02, "epsilon": 2.0, "delta": 1e-5}
@@ -65,7 +59,7 @@ def attack_report(limits: tuple[str, ...] = ("leakage>0.05",), correction: str =
     numbers = {"success": 0.7, "success_low": 0.6, "success_high": 0.8, "success_error": 0.03, "chance": 0.0}
     numbers |= {"leakage": 0.7, "low": 0.6, "high": 0.8, "leakage_error": 0.03, "epsilon": 3.0, "delta": 1e-5}
     features = (
-        FeatureCell(**names, attack="feature_inversion", picture=picture, map=picture, columns=COLUMNS, **numbers),
+        FeatureCell(**names, attack="feature_inversion", picture=picture, **numbers),
         FeatureCell(**names, attack="feature_esa", not_applicable="needs summed logits"),
     )
     rows = [("split", "none", None), ("split", "alibi", None), ("dpzv", "none", None), ("dpzv", "alibi", "no setting")]

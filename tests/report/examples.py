@@ -19,6 +19,7 @@ from tests.report.rows import (
     views,
 )
 from vflpriv.report import ClaimRow, Report, SamplingRow, SensitivityRow, SystemRow, Traffic
+from vflpriv.report_attacks import ColumnRow, FeatureCell
 from vflpriv.verdicts import Word
 
 
@@ -164,6 +165,13 @@ def joint() -> SystemRow:
     )
 
 
+def with_columns(cell: FeatureCell) -> FeatureCell:
+    """The figure with two features of its own, one of which never varies, and a map of them."""
+    varies = ColumnRow(error=0.1, mean_error=0.4, value=0.75, low=0.7, high=0.8)
+    columns = (varies, ColumnRow(error=0.0, mean_error=0.0))
+    return cell.model_copy(update={"columns": columns, "map": cell.picture}) if cell.picture else cell
+
+
 def split() -> SystemRow:
     """No claim, no noise: an attack is all there is to say."""
     return SystemRow(
@@ -179,7 +187,7 @@ def split() -> SystemRow:
         ),
         sensitivity=(),
         attacks=(attack("label_gradient", "device(0)", 1.0, 0.10),),
-        features=(*attack_report().features, member()),
+        features=(*map(with_columns, attack_report().features), member()),
         utility=utility(0.969),
         traffic=Traffic(up=1_738_510_000, down=1_738_510_000, ids=0, messages={"embedding": 920, "gradient": 920}),
     )
