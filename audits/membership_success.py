@@ -90,9 +90,8 @@ def membership_leak(scores: Sequence[MembershipScore], *, confidence: float) -> 
 
 
 def _error(figures: Sequence[Figure], confidence: float) -> float:
-    """The standard error of a mean of independent figures, from the lengths of their intervals."""
-    each = [(f.high - f.low) / (2 * float(norm.ppf(0.5 + confidence / 2))) for f in figures]
-    return math.hypot(*each) / len(each)
+    """The mean standard error of figures, from the lengths of their intervals: seeds share their candidates."""
+    return sum(f.high - f.low for f in figures) / (2 * float(norm.ppf(0.5 + confidence / 2)) * len(figures))
 
 
 def _mean(figures: Sequence[Figure], confidence: float, limits: tuple[float, float]) -> Figure:

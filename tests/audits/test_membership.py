@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from tests.contracts.test_attacks import reachable
 from tests.contracts.test_feature_attacks import VARIANTS
 from tests.support import make_system, toy_data
 from vflpriv.attacks.feature_membership import FeatureMembership
@@ -18,6 +19,7 @@ from vflpriv.audits.membership_trials import MembershipTrials, predictions
 from vflpriv.data import VerticalData
 from vflpriv.membership_attempts import Candidates, MembershipAuxiliary
 from vflpriv.registry import find
+from vflpriv.training._base import Engine
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Wire
@@ -124,6 +126,23 @@ def test_what_is_accounted_for_bounds_what_predictions_say():
     assert 0 < mu < 0.2
     (tried,) = trials.run([FeatureMembership()], [SERVER])
     assert tried.leak.auc.low < norm.cdf(mu)
+
+
+def test_nothing_an_attack_is_given_leads_to_the_coins():
+    given = []
+
+    class Spy(FeatureMembership):
+        def run(self, view, auxiliary):
+            given.append((view, auxiliary))
+            return super().run(view, auxiliary)
+
+    system = make_system("split-concat", rounds=2)
+    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=8)
+    trials.run([Spy()], [SERVER])
+    coins = trials.candidates.members(0)
+    for item in reachable(given):
+        assert not isinstance(item, Engine | VerticalData | Candidates)
+        assert not (isinstance(item, torch.Tensor) and item.shape == coins.shape and torch.equal(item.bool(), coins))
 
 
 @pytest.mark.parametrize("engine", list(VARIANTS))
