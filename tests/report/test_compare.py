@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.report.attack_report import attack_report, member
 from vflpriv.errors import InputError
 from vflpriv.render_compare import compare_markdown, print_comparison
 from vflpriv.report import Report, SystemRow
 from vflpriv.report_compare import Comparison, Tolerance, compare
+from vflpriv.report_compare_attacks import compare_attacks
 from vflpriv.verdicts import Word
 
 
@@ -133,3 +135,14 @@ def test_names_cannot_steer_any_of_them(hostile: Report) -> None:
         assert "\x1b" not in out.getvalue() + compare_markdown(found)
         assert "<script" not in compare_markdown(found)
         assert all(line.count("\n") == 0 for line in sentences(found))
+
+
+def test_epsilons_of_features_and_of_membership_are_two() -> None:
+    """The same adversary: an ε of the features unit that grows is seen beside one of the record unit that stays."""
+    old = attack_report().model_copy(update={"features": (*attack_report().features, member())})
+    grown = [c.model_copy(update={"epsilon": 9.0}) if c.attack == "feature_inversion" else c for c in old.features]
+    new = old.model_copy(update={"features": tuple(c for c in grown if c.not_applicable is None)})
+    old = old.model_copy(update={"features": tuple(c for c in old.features if c.not_applicable is None)})
+    (change,) = compare_attacks(old, new, Tolerance()).changes
+    assert (change.where, change.old, change.new) == ("features seen by server, defence none", 3.0, 9.0)
+    assert change.regression
