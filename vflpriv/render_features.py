@@ -100,12 +100,12 @@ def shown(cell: Cell | None) -> int:
     return 0 if cell is None else leak_level(cell.leakage, cell.low)
 
 
-def features_table(section: FeatureSection) -> tuple[str, str, list[tuple[str | Text, ...]]]:
+def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[str | Text, ...]]]:
     """Title, columns and rows for a terminal."""
     units = (f">ε,/{unit}" for unit in section.units)
     defended = any(c.defence != _NONE for c in section.cells)
     names = ["system", "defence"] if defended else ["system"]
-    columns = ";".join([*names, *units, *(f">{_short(a)}" for a in section.attacks)])
+    columns = [*names, *units, *(f">{_short(a)}" for a in section.attacks)]
     title = "Features: R² (AUC for an attribute and membership) through the view that gains most; the mean has 0 (½)"
     body: list[tuple[str | Text, ...]] = []
     for row in section.rows:
@@ -128,7 +128,7 @@ def features_blocks(section: FeatureSection) -> Iterator[str]:
     for row in section.rows:
         cells = ["n/a" if c is None or c.success is None else _marked(c) for c in row.cells]
         lines.append((escape(row.system), escape(row.defence), *map(f.epsilon, row.epsilons), *cells))
-    numbers = [*(f"ε, {unit}" for unit in section.units), *map(escape, section.attacks)]
+    numbers = [*(f"ε, {escape(unit)}" for unit in section.units), *map(escape, section.attacks)]
     yield table(("System", "Defence", *numbers), "::" + "-" * len(numbers), lines)
     if section.about_features:
         names = ("System", "Defence", "Attack", "Seen by", "ε, features", "Measure", "Success", "Interval", "Chance")
