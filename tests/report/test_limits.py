@@ -33,7 +33,7 @@ def broken(values: np.ndarray, correction: Correction) -> set[str]:
 def test_the_family_raises_a_false_alarm_in_at_most_one_of_twenty_runs(shared: float) -> None:
     """All means are at the limit itself, the worst case; cells are independent, or share most of their noise."""
     rng = np.random.default_rng(3)
-    alarms, runs = dict.fromkeys(CORRECTIONS, 0), 200
+    alarms, runs = dict.fromkeys(CORRECTIONS, 0), 120
     for _ in range(runs):
         common = rng.normal(size=(1, SEEDS))
         noise = shared**0.5 * common + (1 - shared) ** 0.5 * rng.normal(size=(CELLS, SEEDS))
@@ -48,7 +48,7 @@ def test_the_family_raises_a_false_alarm_in_at_most_one_of_twenty_runs(shared: f
 def test_shares_that_are_equal_by_chance_raise_no_alarm() -> None:
     """Two seeds of a hundred guesses each often agree to the last one; that is no certainty."""
     rng = np.random.default_rng(6)
-    alarms, naive, runs = 0, 0, 200
+    alarms, naive, runs = 0, 0, 80
     for _ in range(runs):
         rights = rng.binomial(100, 0.15, size=(CELLS, 2)) / 100
         found = []
