@@ -126,50 +126,54 @@ NOTHING_TO_SCORE = "guesses about no record whose label it was not told"
 
 def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
     """The seeds' scores together."""
-    success, low, high = mean_interval([s.success for s in scores], confidence, (0.0, 1.0))
-    beyond = mean_interval([s.leakage for s in scores], confidence, (-1.0, 1.0))
+    grain = 1 / min(s.guesses for s in scores)
+    success, low, high = mean_interval([s.success for s in scores], confidence, (0.0, 1.0), grain=grain)
+    beyond = mean_interval([s.leakage for s in scores], confidence, (-1.0, 1.0), grain=grain)
     blind = [s.blind for s in scores if s.blind is not None]
     return Leakage(
         seeds=len(scores),
         success=success,
         success_low=low,
         success_high=high,
-        success_error=mean_error([s.success for s in scores]),
+        success_error=mean_error([s.success for s in scores], grain=grain),
         chance=sum(s.chance for s in scores) / len(scores),
         blind=sum(blind) / len(blind) if blind else None,
         leakage=beyond[0],
         low=beyond[1],
         high=beyond[2],
-        leakage_error=mean_error([s.leakage for s in scores]),
+        leakage_error=mean_error([s.leakage for s in scores], grain=grain),
         guesses=min(s.guesses for s in scores),
     )
 
 
 def mean_interval(
-    values: Sequence[float], confidence: float, limits: tuple[float, float]
+    values: Sequence[float], confidence: float, limits: tuple[float, float], *, grain: float = 0.0
 ) -> tuple[float, float, float]:
     """The mean and Student's interval for it, within the limits; one value alone bounds nothing.
 
     >>> [round(x, 3) for x in mean_interval([0.4, 0.5, 0.6], 0.95, (0.0, 1.0))]
     [0.5, 0.252, 0.748]
     """
-    mean, error = sum(values) / len(values), mean_error(values)
+    mean, error = sum(values) / len(values), mean_error(values, grain=grain)
     if error is None:
         return mean, *limits
     reach = float(student.ppf(0.5 + confidence / 2, len(values) - 1)) * error
     return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
 
 
-def mean_error(values: Sequence[float]) -> float | None:
+def mean_error(values: Sequence[float], *, grain: float = 0.0) -> float | None:
     """The standard error of the mean; None for one value.
 
-    >>> mean_error([1.0, 3.0]), mean_error([1.0])
-    (1.0, None)
+    Values that come in steps of `grain` may be equal by chance: they spread at least as rounding to a step does.
+
+    >>> mean_error([1.0, 3.0]), mean_error([1.0]), mean_error([1.0, 1.0, 1.0], grain=0.06)
+    (1.0, None, 0.01)
     """
     count, mean = len(values), sum(values) / len(values)
     if count == 1:
         return None
-    return math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1) / count)
+    spread = max(sum((v - mean) ** 2 for v in values) / (count - 1), grain**2 / 12)
+    return math.sqrt(spread / count)
 
 
 def p_above(mean: float, error: float | None, bound: float, count: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -100,7 +101,9 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
-    before = signal.signal(signal.SIGTERM, _terminate)
+    # Only the main thread may listen to signals.
+    listening = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _terminate) if listening else None
     try:
         code = app(prog_name="vflpriv", standalone_mode=False)
     except VflprivError as error:
@@ -128,7 +131,8 @@ def main() -> None:
         traceback.print_exc()
         raise SystemExit(4) from error
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
     _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
 
 

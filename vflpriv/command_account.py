@@ -81,7 +81,7 @@ def _write_curves(
     delta: float | None,
 ) -> None:
     from vflpriv.render_curves import write_curves
-    from vflpriv.render_terminal import say
+    from vflpriv.render_writer import say
     from vflpriv.report_account import DEFAULT_DELTA
 
     try:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from vflpriv import library
 from vflpriv.command_ci import CiOptions, Gate, attacks_at
-from vflpriv.render_terminal import say
+from vflpriv.render_writer import say
 from vflpriv.report_attacks import AttackReport
 
 __all__ = ["run_attacks", "show_attacks"]

@@ -13,7 +13,7 @@ from vflpriv.command_ci import CiOptions, Gate, any_report_at, attacks_at, repor
 from vflpriv.config import load_config
 from vflpriv.errors import InputError
 from vflpriv.registry import find
-from vflpriv.render_terminal import say
+from vflpriv.render_writer import say
 from vflpriv.report import Report
 
 __all__ = ["check", "rerender", "run_audit", "run_recorded", "show"]

@@ -105,7 +105,7 @@ def safe_side(noise: float) -> float:
 
 
 def _show(field: str, noise: float, target: Target, row: BudgetRow) -> None:
-    from vflpriv.render_terminal import Writer
+    from vflpriv.render_writer import Writer
 
     writer = Writer(Console())
     lower = "" if row.epsilon_lower == row.epsilon_upper else f" (at least {row.epsilon_lower:.6g})"

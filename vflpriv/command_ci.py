@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vflpriv.errors import InputError
 from vflpriv.files import write_atomically
-from vflpriv.render_terminal import say
+from vflpriv.render_writer import say
 from vflpriv.report import Report, read_report
 from vflpriv.report_attacks import AttackReport, read_attacks
 from vflpriv.report_compare import Comparison, Tolerance

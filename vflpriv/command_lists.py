@@ -9,7 +9,7 @@ from rich.text import Text
 from vflpriv.datasets import DATASETS
 from vflpriv.formatting import clean
 from vflpriv.registry import available, broken
-from vflpriv.render_terminal import say
+from vflpriv.render_writer import say
 
 __all__ = ["print_datasets", "print_registered"]
 

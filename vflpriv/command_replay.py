@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from vflpriv.audits.witnesses import replay_witness
-from vflpriv.render_terminal import say
+from vflpriv.render_writer import say
 
 __all__ = ["replay"]
 

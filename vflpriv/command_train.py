@@ -11,7 +11,7 @@ from rich.console import Console
 from vflpriv import formatting as f
 from vflpriv import library
 from vflpriv.command_account import is_json
-from vflpriv.render_terminal import Writer, say
+from vflpriv.render_writer import Writer, say
 from vflpriv.report_train import TrainReport
 
 __all__ = ["run_train"]

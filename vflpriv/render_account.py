@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vflpriv import formatting as f
 from vflpriv.render_shared import why_infinite
-from vflpriv.render_terminal import Writer
+from vflpriv.render_writer import Writer
 from vflpriv.report import BudgetRow
 from vflpriv.report_account import AccountedClaim, AccountRow, Accounts
 from vflpriv.units import Unit

@@ -12,7 +12,8 @@ from vflpriv.render_features import FeatureSection, features_blocks
 from vflpriv.render_html import environment
 from vflpriv.render_markdown import LIMIT, escape, table, within
 from vflpriv.render_shared import leak_level
-from vflpriv.render_terminal import Writer, print_features
+from vflpriv.render_terminal import print_features
+from vflpriv.render_writer import Writer
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
 
 __all__ = ["attacks_blocks", "attacks_html", "attacks_markdown", "level", "print_attacks"]
@@ -36,7 +37,7 @@ def points(number: float | None) -> str:
 def print_attacks(report: AttackReport, console: Console) -> None:
     """Leakage in points for each system, defence and attack, through the view that gains most."""
     writer = Writer(console)
-    columns = ";".join(["system", "defence", ">test/accuracy", *(f">{_short(a)}" for a in report.attacks)])
+    columns = ["system", "defence", ">test/accuracy", *(f">{_short(a)}" for a in report.attacks)]
     rows = [_row(report, row) for row in report.trained if row.not_applicable is None]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)

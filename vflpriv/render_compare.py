@@ -7,7 +7,7 @@ from rich.text import Text
 
 from vflpriv import formatting as f
 from vflpriv.render_markdown import escape, table
-from vflpriv.render_terminal import Writer
+from vflpriv.render_writer import Writer
 from vflpriv.report_compare import Comparison
 
 __all__ = ["compare_markdown", "print_comparison"]

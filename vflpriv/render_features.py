@@ -101,12 +101,12 @@ def shown(cell: Cell | None) -> int:
     return 0 if cell is None else leak_level(cell.leakage, cell.low)
 
 
-def features_table(section: FeatureSection) -> tuple[str, str, list[tuple[str | Text, ...]]]:
+def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[str | Text, ...]]]:
     """Title, columns and rows for a terminal."""
     units = (f">ε,/{unit}" for unit in section.units)
     defended = any(c.defence != _NONE for c in section.cells)
     names = ["system", "defence"] if defended else ["system"]
-    columns = ";".join([*names, *units, *(f">{_short(a)}" for a in section.attacks)])
+    columns = [*names, *units, *(f">{_short(a)}" for a in section.attacks)]
     title = "Features: R² (AUC for an attribute and membership) through the view that gains most; the mean has 0 (½)"
     body: list[tuple[str | Text, ...]] = []
     for row in section.rows:

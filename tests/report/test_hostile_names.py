@@ -26,16 +26,20 @@ from vflpriv.render_compare import compare_markdown, print_comparison
 from vflpriv.render_html import environment, render_html
 from vflpriv.render_junit import render_junit
 from vflpriv.render_markdown import render_markdown
+from vflpriv.render_notebook import as_html, as_markdown, picture
 from vflpriv.render_sarif import render_sarif
 from vflpriv.render_summary import render_summary
 from vflpriv.render_terminal import print_report
+from vflpriv.render_writer import say
 from vflpriv.report import CheckRow, Report
 from vflpriv.report_compare import Comparison, Tolerance, compare
 from vflpriv.verdicts import Word
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 # The names are short as they are: no time is spent on the smallest that fails.
-FEW = settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
+FEW = settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
+# All of them in one report, each time in other places.
+MIXED = [(*HOSTILE[first:], *HOSTILE[:first]) for first in range(0, len(HOSTILE), 4)]
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +91,9 @@ def printed(show: Callable[[Console], None]) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("first", range(0, len(HOSTILE), 10))
-def test_a_page_keeps_its_elements(small: Report, first: int) -> None:
-    """Every name is another one: ten pages' worth of them in four."""
-    hostile = (*HOSTILE[first:], *HOSTILE[:first])
+@pytest.mark.parametrize("hostile", MIXED[::4])
+def test_a_page_keeps_its_elements(small: Report, hostile: tuple[str, ...]) -> None:
+    """Every name is another one: a page takes a while."""
     found = render_html(renamed(small, *hostile))
     assert page(found) == page(render_html(renamed(small, "name")))
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in found.replace("\n", ""))
@@ -104,33 +107,58 @@ def test_a_name_in_any_place_of_a_page_is_text(name: str) -> None:
     assert page(template.render(x=name)) == [("p", ("title", "class")), ("b", ())]
 
 
-@FEW
-@given(name=names())
-def test_markdown_keeps_its_tables_and_paragraphs(whole: Report, name: str) -> None:
-    def texts(chosen: str) -> list[str]:
-        report = renamed(whole, chosen)
-        attacks = attacks_markdown(renamed(attack_report(), chosen))
-        return [
-            *(render_markdown(report), render_summary(report, worse(report))),
-            *(compare_markdown(worse(report)), attacks),
-        ]
+def check_markdown(whole: Report, *chosen: str) -> None:
+    def texts(*names: str) -> list[str]:
+        report, attacks = renamed(whole, *names), renamed(attack_report(), *names)
+        shown = [as_markdown(picture(one)) for one in (report, attacks)]
+        summaries = [render_summary(report, worse(report)), render_summary(attacks)]
+        return [render_markdown(report), attacks_markdown(attacks), compare_markdown(worse(report)), *shown, *summaries]
 
-    for hostile, harmless in zip(texts(name), texts("name"), strict=True):
+    for hostile, harmless in zip(texts(*chosen), texts("name"), strict=True):
         assert markdown(hostile) == markdown(harmless)
         assert is_text(hostile.replace("\u2060", ""))
         assert no_address(hostile)
 
 
+def test_markdown_keeps_its_tables_and_paragraphs(whole: Report) -> None:
+    for chosen in MIXED:
+        check_markdown(whole, *chosen)
+
+
 @FEW
 @given(name=names())
-def test_a_terminal_shows_names_and_obeys_none(whole: Report, name: str) -> None:
-    report, attacks = renamed(whole, name), renamed(attack_report(), name)
+def test_markdown_keeps_them_with_any_name(whole: Report, name: str) -> None:
+    check_markdown(whole, name)
+
+
+def check_terminal(whole: Report, *chosen: str) -> None:
+    report, attacks = renamed(whole, *chosen), renamed(attack_report(), *chosen)
     for show in (
         lambda console: print_report(report, console),
         lambda console: print_attacks(attacks, console),
         lambda console: print_comparison(worse(report), console),
+        lambda console: say(console, f"wrote {chosen[0]}"),
     ):
         assert is_text(printed(show))
+
+
+def test_a_terminal_shows_names_and_obeys_none(whole: Report) -> None:
+    for chosen in MIXED:
+        check_terminal(whole, *chosen)
+
+
+@FEW
+@given(name=names())
+def test_a_terminal_obeys_no_name_at_all(whole: Report, name: str) -> None:
+    check_terminal(whole, name)
+
+
+@given(name=names())
+def test_a_notebook_keeps_its_elements(name: str) -> None:
+    def shown(chosen: str) -> list[Any]:
+        return page(as_html(picture(renamed(attack_report(), chosen))))
+
+    assert shown(name) == shown("name")
 
 
 def shape(element: ET.Element) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.report.attack_report import attack_report
-from vflpriv.audits.attack_success import mean_error, mean_interval, p_above
+from vflpriv.audits.attack_success import Score, leakage, mean_error, mean_interval, p_above
 from vflpriv.report_attacks import AttackReport, Cell
 from vflpriv.report_limits import CORRECTIONS, Correction, Limit, judged
 
@@ -33,7 +33,7 @@ def broken(values: np.ndarray, correction: Correction) -> set[str]:
 def test_the_family_raises_a_false_alarm_in_at_most_one_of_twenty_runs(shared: float) -> None:
     """All means are at the limit itself, the worst case; cells are independent, or share most of their noise."""
     rng = np.random.default_rng(3)
-    alarms, runs = dict.fromkeys(CORRECTIONS, 0), 200
+    alarms, runs = dict.fromkeys(CORRECTIONS, 0), 120
     for _ in range(runs):
         common = rng.normal(size=(1, SEEDS))
         noise = shared**0.5 * common + (1 - shared) ** 0.5 * rng.normal(size=(CELLS, SEEDS))
@@ -43,6 +43,24 @@ def test_the_family_raises_a_false_alarm_in_at_most_one_of_twenty_runs(shared: f
     assert alarms["holm"] / runs <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
     # The same simulation catches what is not corrected: 40 independent tests, each wrong upwards in 2.5 %.
     assert alarms["none"] / runs > (0.5 if shared == 0 else 0.08)
+
+
+def test_shares_that_are_equal_by_chance_raise_no_alarm() -> None:
+    """Two seeds of a hundred guesses each often agree to the last one; that is no certainty."""
+    rng = np.random.default_rng(6)
+    alarms, naive, runs = 0, 0, 80
+    for _ in range(runs):
+        rights = rng.binomial(100, 0.15, size=(CELLS, 2)) / 100
+        found = []
+        for place, row in enumerate(rights.tolist()):
+            one = leakage([Score(success=s, chance=0.1, blind=None, guesses=100) for s in row], confidence=0.95)
+            names = {"system": str(place), "defence": "none", "attack": "a", "adversary": "device(0)"}
+            words = {"leakage": one.leakage, "low": one.low, "leakage_error": one.leakage_error}
+            found.append(Cell(**names, **words))
+        alarms += bool(judged(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
+        naive += bool(broken(rights - 0.1, "holm"))
+    assert alarms / runs <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
+    assert naive / runs > 0.3, "the same without a least spread"
 
 
 def test_a_real_leak_is_found_among_many_cells() -> None:
