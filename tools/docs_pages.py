@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import typer
@@ -37,6 +38,7 @@ _SECTIONS = {
 }
 
 
+@cache
 def pages() -> dict[str, str]:
     """Text by path within the documentation."""
     found = {"reference/configuration.md": _configuration(), "reference/commands.md": _commands()}
