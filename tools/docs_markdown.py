@@ -10,7 +10,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["PAPERS", "cell", "docstrings", "paper", "prose", "settings_table", "table"]
+__all__ = [
+    "PAPERS",
+    "cell",
+    "docstrings",
+    "fence",
+    "join",
+    "paper",
+    "prose",
+    "sentence",
+    "settings_table",
+    "table",
+]
 
 PAPERS = {
     "dpzv-journal": "DPZV (journal)",
@@ -112,3 +123,18 @@ def _expected(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         return "table"
     limits = [f"{sign} {field[name]:,g}" for name, sign in _LIMITS.items() if name in field]
     return f"{_PLAIN.get(str(field.get('type')), 'anything')} {', '.join(limits)}".strip()
+
+
+def sentence(summary: str) -> str:
+    """A summary with a capital letter and a full stop."""
+    return prose(f"{summary[:1].upper()}{summary[1:]}.")
+
+
+def fence(language: str, text: str) -> str:
+    """A block of code."""
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def join(*blocks: str) -> str:
+    """Blocks with an empty line between them."""
+    return "\n\n".join(block.strip() for block in blocks if block.strip()) + "\n"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import typer
 
+from tools.docs_bounds import accountant_page, audit_page
 from tools.docs_markdown import prose, settings_table, table
-from tools.docs_variants import accountant_page, attack_page, audit_page, engine_page, overview
+from tools.docs_variants import attack_page, engine_page, overview
 from vflpriv.canaries import CanaryKind
 from vflpriv.cli import app
 from vflpriv.config import AttackConfig, AuditConfig, Config, DataConfig, FeatureConfig, OneRunConfig, SystemConfig
@@ -36,6 +38,7 @@ _SECTIONS = {
 }
 
 
+@cache
 def pages() -> dict[str, str]:
     """Text by path within the documentation."""
     found = {"reference/configuration.md": _configuration(), "reference/commands.md": _commands()}

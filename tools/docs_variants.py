@@ -1,4 +1,4 @@
-"""A page for each engine, attack, audit and accountant: docstrings, declarations, and what they do on small data."""
+"""A page for each engine and attack: docstrings, declarations, and what they do on small data."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tools.docs_markdown import docstrings, paper, prose, settings_table, table
+from tools.docs_markdown import docstrings, fence, join, paper, prose, sentence, settings_table, table
 from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv import formatting as f
-from vflpriv.config import AuditConfig
-from vflpriv.ledger import Event, Exposure, Reading, Sampling
 from vflpriv.registry import available
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.report_files import to_toml
 from vflpriv.units import Unit
-from vflpriv.views import Adversary
 
-__all__ = ["DELTA", "accountant_page", "attack_page", "audit_page", "engine_page", "overview"]
-
-DELTA = 1e-5
-_AUDIT_SETTINGS = {
-    "two-world": ("canaries", "trials", "reach", "min_trials", "stop_early"),
-    "one-run": ("one_run",),
-    "sensitivity": ("sensitivity",),
-    "noise": ("noise",),
-    "server-state": ("state",),
-}
+__all__ = ["attack_page", "engine_page", "overview"]
 
 
 def overview(kind: str, intro: str) -> str:
@@ -46,13 +33,13 @@ def engine_page(name: str) -> str:
         (f"`{c.key}`", f"{paper(c.source)}, {prose(c.where)}", prose(c.statement), c.unit, c.adversary, setting)
         for c, setting in claims_by_setting(name)
     ]
-    return _join(
+    return join(
         f"# {name}",
-        f"*{_sentence(engine.summary)}* Source: {prose(engine.source)}.",
+        f"*{sentence(engine.summary)}* Source: {prose(engine.source)}.",
         docstrings(engine),
         "## Try it",
-        _fence("toml", _toml(name, audit={"trials": 100})),
-        _fence("sh", "vflpriv account audit.toml      # budgets, without training\nvflpriv audit audit.toml"),
+        fence("toml", _toml(name, audit={"trials": 100})),
+        fence("sh", "vflpriv account audit.toml      # budgets, without training\nvflpriv audit audit.toml"),
         "## What leaves its owner",
         "With default settings. A sensitivity is that of one round; a unit that is not named cannot move the message, "
         "but through other releases.",
@@ -103,7 +90,7 @@ def attack_page(name: str) -> str:
     told = []
     if labels and attack.auxiliary:
         told.append("the labels of a few records (`attack.labels_per_class`): counted, not scored")
-    told += [_KNOWN[word] for word in sorted(getattr(attack, "knows", ()))]
+    told += [_KNOWN.get(word, word) for word in sorted(getattr(attack, "knows", ()))]
     conduct = getattr(attack, "conduct", None)
     facts = [
         ("goes after", attack.target),
@@ -130,14 +117,14 @@ def attack_page(name: str) -> str:
         features = {"attack.features": {"attacks": [name], "known_records": 40, **column}}
         sender = "split" if "split" in senders else next(iter(senders))
         example = _toml(sender, attack={"seeds": 2}, **features)
-    return _join(
+    return join(
         f"# {name}",
-        f"*{_sentence(attack.summary)}*",
+        f"*{sentence(attack.summary)}*",
         docstrings(attack),
         table(("this attack", ""), facts),
         "## Try it",
-        _fence("toml", example),
-        _fence("sh", "vflpriv attack attack.toml"),
+        fence("toml", example),
+        fence("sh", "vflpriv attack attack.toml"),
         "## Where it finds what it needs",
         "Found by asking it, with ten classes and with two, through the views of a device, of all devices and of an "
         "eavesdropper."
@@ -148,6 +135,8 @@ def attack_page(name: str) -> str:
 
 
 _KNOWN = {
+    "labels": "the labels of the records it guesses about",
+    "membership": "of a few records, whether they were trained on: counted, not scored",
     "records": "a few records with their features (`attack.features.known_records`): counted, not scored",
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",
@@ -171,7 +160,10 @@ def _senders(needs: frozenset[str]) -> dict[str, str]:
     """Engines that send what an attack reads."""
     found = {}
     for engine in available("engine"):
-        sent = dict.fromkeys(r.kind for r in system_of(engine).ledger.releases if r.kind in needs)
+        kinds = [r.kind for r in system_of(engine).ledger.releases]
+        # What a trained model says of records is not part of a training: any engine's does.
+        kinds += ["predictions"] if needs == {"predictions"} else []
+        sent = dict.fromkeys(kind for kind in kinds if kind in needs)
         if sent:
             found[engine] = ", ".join(f"`{kind}`" for kind in sent)
     return found
@@ -198,78 +190,3 @@ def _toml(engine: str, data: str = "digits", setting: str = "", **sections: dict
     for section, values in sections.items():
         lines += ["", f"[{section}]", to_toml(values).rstrip()]
     return "\n".join(lines)
-
-
-def audit_page(name: str) -> str:
-    """What an audit looks for, and the settings that steer it."""
-    audit = available("audit")[name]
-    return _join(
-        f"# {name}",
-        f"*{_sentence(audit.summary)}*",
-        docstrings(audit),
-        "## Settings in `[audit]`",
-        settings_table(AuditConfig, _AUDIT_SETTINGS.get(name, ())) or "None of its own.",
-    )
-
-
-def accountant_page(name: str) -> str:
-    """What an accountant bounds, and its answers to a few questions."""
-    accountant = available("accountant")[name]
-    rows = []
-    for words, exposure in _questions():
-        why = accountant().supports(exposure)
-        if why is not None:
-            rows.append((words, f"no answer: {why}", ""))
-            continue
-        budget = accountant().budget(exposure, DELTA)
-        rows.append((words, f.exact(budget.lower), f.exact(budget.upper)))
-    return _join(
-        f"# {name}",
-        f"*{_sentence(accountant.summary)}*",
-        docstrings(accountant),
-        f"## What it answers at δ = {f.delta(DELTA)}",
-        table(("question", "ε ≥", "ε ≤"), rows),
-        _fence("sh", f"vflpriv account papers --accountant {name} --only dpzv-sound"),
-    )
-
-
-def _questions() -> Sequence[tuple[str, Exposure]]:
-    gaussian = Event(kind="message", noise=Gaussian(10.0), sensitivity=1.0, count=100)
-    sampled = Event(kind="message", noise=Gaussian(1.0), sensitivity=1.0, count=100, sampling=Sampling("poisson", 0.01))
-    laplace = Event(kind="message", noise=Laplace(20.0), sensitivity=1.0, count=10)
-    rr = Event(kind="label", noise=RandomizedResponse(0.5), sensitivity=1.0, count=1)
-    return [
-        ("100 Gaussian releases, noise 10 times the sensitivity", _exposed(gaussian)),
-        (
-            "100 Gaussian releases of secret Poisson batches, rate 0.01, noise as large as the sensitivity",
-            _exposed(sampled),
-        ),
-        ("10 Laplace releases, scale 20 times the sensitivity", _exposed(laplace)),
-        ("one label by randomised response, ε = 0.5", _exposed(rr)),
-        ("the first and the third together", _exposed(gaussian, laplace)),
-    ]
-
-
-def _exposed(*events: Event) -> Exposure:
-    return Exposure(
-        unit=Unit.ADD_REMOVE,
-        adversary=Adversary("outsider"),
-        reading=Reading.RIGOROUS,
-        batches="secret",
-        events=events,
-        unprotected=(),
-        assumptions=(),
-        not_applicable=None,
-    )
-
-
-def _sentence(summary: str) -> str:
-    return prose(f"{summary[:1].upper()}{summary[1:]}.")
-
-
-def _fence(language: str, text: str) -> str:
-    return f"```{language}\n{text.rstrip()}\n```"
-
-
-def _join(*blocks: str) -> str:
-    return "\n\n".join(block.strip() for block in blocks if block.strip()) + "\n"

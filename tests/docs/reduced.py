@@ -24,7 +24,7 @@ def _set(section: str, *texts: str) -> tuple[str, ...]:
     return tuple(word for text in texts for word in ("--set", f"{section}.{text}"))
 
 
-_UNCHECKED = _set("audit", "sensitivity=false", "noise=false", "state=false")
+_UNCHECKED = _set("audit", "sensitivity=false", "noise=false", "state=false", "canaries=['natural']")
 _ONE_ATTACKED = ("--quiet", "--only", "split-sum", "--seeds", "2", "--set", "attack.attacks=['label_direct']")
 _BASELINE = "--baseline baseline.json --tolerance epsilon=0.01 --tolerance success=0.02 --tolerance accuracy=0.02"
 _FILES = "--junit junit.xml --sarif vflpriv.sarif --summary summary.md"
