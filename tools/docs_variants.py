@@ -135,8 +135,6 @@ def attack_page(name: str) -> str:
 
 
 _KNOWN = {
-    "labels": "the labels of the records it guesses about",
-    "membership": "of a few records, whether they were trained on: counted, not scored",
     "records": "a few records with their features (`attack.features.known_records`): counted, not scored",
     "attribute": "the sensitive column of a few records: counted, not scored",
     "model": "the device's model as it was in each round: a white box",

@@ -99,7 +99,7 @@ def attack(name: str, adversary: str, success: float | None, chance: float | Non
     return AttackRow(
         attack=name,
         adversary=adversary,
-        target="label",
+        target="labels",
         success=success,
         low=None if success is None else max(0.0, success - 0.016),
         high=None if success is None else min(1.0, success + 0.016),

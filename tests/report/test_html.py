@@ -73,7 +73,7 @@ def test_the_numbers_are_there(page: str) -> None:
         "∞ because model (the server's parameters) carries no noise",
         "not applicable: needs gradients, dpzv sends one scalar",
         "not applicable: the server holds the labels",
-        "label_gradient gets 100.0 % of label guesses right (chance 10.0 %)",
+        "label_gradient gets 100.0 % of the labels right (chance 10.0 %)",
         "vflpriv audit dpzv.toml --claim dpzv-vi5-device --seed 7",
         "Not refuted is never verified.",
         "timing of messages",
