@@ -34,7 +34,7 @@ def test_every_section_is_there(report: Report) -> None:
     text = render_markdown(report)
     for expected in (
         "| worst-case | likelihood ratio | 400 | 32.8 % | 32.0 % | 0.750 | – | 0.35 | 2.21 | 80 % | 1.6e-8 | **yes** |",
-        "| label\\_gradient | device(0) | label | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |  |",
+        "| label\\_gradient | device(0) | labels | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |  |",
         "not applicable: needs gradients, dpzv sends one scalar",
         "| scalar, clip = paper | record | 0.3125 | ∞ | 20,000 |",
         "| ∞ (1e-3) | – | secret | – | model (the server's parameters) carries no noise |",
