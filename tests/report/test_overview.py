@@ -139,5 +139,5 @@ def test_the_view_that_gains_most_stands_for_an_attack(report: Report) -> None:
 def test_views_with_the_same_reason_share_a_row(report: Report) -> None:
     twice = tuple(attack("label_dual", view, None, None, "needs duals") for view in ("device(0)", "eavesdropper"))
     system = report.systems[0].model_copy(update={"attacks": twice})
-    assert refused(system) == {("label_dual", "label", "needs duals"): ["device(0)", "eavesdropper"]}
+    assert refused(system) == {("label_dual", "labels", "needs duals"): ["device(0)", "eavesdropper"]}
     assert "device(0), eavesdropper" in render_html(report.model_copy(update={"systems": (system,)}))

@@ -40,7 +40,7 @@ DPZV as published – attacks
                                                                  no
 attack    seen by    target  success       interval  chance  signal  guesses
 ────────────────────────────────────────────────────────────────────────────
-label_zo  device(0)  label    11.6 %  10.0 – 13.2 %  10.0 %       –    1,437
+label_zo  device(0)  labels   11.6 %  10.0 – 13.2 %  10.0 %       –    1,437
 
 label_gradient  not applicable to device(0): needs gradients, dpzv sends one scalar
 
