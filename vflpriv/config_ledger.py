@@ -130,7 +130,9 @@ class BatchesConfig(_Section):
 
     batching: Batching = Field(Batching.SHUFFLE, description="shuffle, poisson, fixed or full")
     size: int | None = Field(None, ge=1, description="the (mean) size of poisson and fixed batches")
-    unrecorded_rounds: int = Field(0, ge=0, description="rounds not in the transcript; each counts for every record")
+    unrecorded_rounds: int = Field(
+        0, ge=0, le=1_000_000, description="rounds not in the transcript; each counts for every record"
+    )
 
     def sampled(self) -> Sampled:
         return Sampled(batching=self.batching, size=self.size, unrecorded=self.unrecorded_rounds)

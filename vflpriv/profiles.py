@@ -94,8 +94,9 @@ class Term:
     def squares(self) -> NDArray[np.float64]:
         """Count times strength², a rough common scale that serves to order candidates for display."""
         # Nothing met costs nothing, even where one release would cost everything.
-        factor = strength(self.noise, self.sensitivity) ** 2
-        return np.where(self.counts > 0, np.maximum(self.counts, 1) * factor, 0.0)
+        one = strength(self.noise, self.sensitivity)
+        # A product that is too large is infinite; a power would be an error.
+        return np.where(self.counts > 0, np.maximum(self.counts, 1) * (one * one), 0.0)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from vflpriv.wire import Message
 __all__ = ["RecordedSchedule", "Sampled"]
 
 Ints = NDArray[np.int64]
+_MOST_TURNS = 50_000_000
+"""Messages on all links that were not recorded; more would not fit into memory."""
 _FAR = 6.0
 """Standard deviations beyond which recorded batch sizes are not those of a Poisson sample."""
 
@@ -65,6 +67,9 @@ class RecordedSchedule:
         kinds = {kind: np.isin(np.arange(len(turns)), list(places)) for kind, places in held.items()}
         private = [kind for kind in kinds if kind not in public]
         extra = sampled.unrecorded * devices
+        if extra > _MOST_TURNS:
+            most = f"at most {_MOST_TURNS // devices} with {devices} devices"
+            raise InputError("ledger.batches.unrecorded_rounds", sampled.unrecorded, most)
         batching, note = _batching(sampled, batches, records, max(busiest, devices if extra else 0))
         if not batches:
             # What is released once, and the trained model, are released although no message is private.

@@ -16,6 +16,8 @@ from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
 __all__ = ["curve", "delta_of", "epsilon_of", "mu_of", "mu_of_pure"]
 
+_NO_SQUARE = 1e150
+"""Of a mu above, half the square, which is about epsilon, is no number any more."""
 _MU_MAX = 1e8
 
 
@@ -37,12 +39,12 @@ def delta_of(mu: float, epsilon: float) -> float:
 def epsilon_of(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 with delta(epsilon) <= delta.
 
-    >>> round(epsilon_of(1.0, 1e-5), 4)
-    4.3772
+    >>> round(epsilon_of(1.0, 1e-5), 4), epsilon_of(1e300, 1e-5)
+    (4.3772, inf)
     """
     if mu == 0 or delta_of(mu, 0.0) <= delta:
         return 0.0
-    if math.isinf(mu) or delta <= 0:
+    if mu > _NO_SQUARE or delta <= 0:
         return math.inf
     # Dropping the (negative) second term bounds the root from above.
     high = mu * mu / 2 - mu * float(ndtri(delta)) + 1e-9

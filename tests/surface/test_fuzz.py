@@ -106,6 +106,15 @@ def test_numbers_out_of_reach_are_refused_or_trained_with(tmp_path, field: str, 
     assert (code, error.count("\n")) == ((2, 1) if refused else (0, 0))
 
 
+def test_noise_too_small_to_square_is_as_good_as_none() -> None:
+    tree = {
+        "data": {"name": "breast-cancer", "devices": 3, "train": 40},
+        "engine": {"name": "vafl", "rounds": 3, "batch_size": 5, "protection": "embedding", "noise_std": 1e-300},
+        "audit": {"trials": 0, "attacks": []},
+    }
+    assert ends_well(to_toml(tree)) in (1, 3)
+
+
 def test_too_little_memory_is_no_bug(monkeypatch) -> None:
     def greedy(kind: str) -> None:
         raise MemoryError

@@ -158,6 +158,7 @@ WRONG = {
     "view": ({"claim": [{"key": "c", "unit": "label", "view": "spy", "epsilon": 1.0}]}, "devices"),
     "rate": ({"attack_claim": [{"key": "c", "unit": "label", "view": "device", "attack": "x", "rate": 2.0}]}, "rate"),
     "batching": ({"batches": {"batching": "often"}}, "batching"),
+    "unrecorded": ({"batches": {"unrecorded_rounds": 2**63}}, "unrecorded_rounds"),
 }  # fmt: skip
 
 
