@@ -58,6 +58,12 @@ def success(attack: Any, view: View, data: VerticalData) -> float:
     return score(attack.run(view, nothing), data.labels).success
 
 
+def told(trials: AttackTrials, view: View) -> str:
+    """What the scalar attack reaches through a view."""
+    found = trials.success(LabelZoScalar(), view)
+    return "no guess to score" if found is None else words(found)
+
+
 def line(what: str, published: str, found: Sequence[float]) -> None:
     values = 100 * np.asarray(found)
     spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
@@ -178,7 +184,7 @@ def dpzv(mnist: VerticalData, quick: bool) -> None:
         print(f"  {name}, noise std {noise:.3g}, {one.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
         for adversary, view in views.items():
             scalars = torch.stack([m.tensors["delta"] for m in view.of_kind("zo-scalar")])
-            print(f"    {adversary!s:<13} {words(trials.success(LabelZoScalar(), view))}")
+            print(f"    {adversary!s:<13} {told(trials, view)}")
             ceiling = "none can be given"
             if noise:
                 most = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
@@ -210,7 +216,7 @@ def batches(mnist: VerticalData, quick: bool) -> None:
             trials = AttackTrials(system=one, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
             views, _ = trials.train([Adversary.parse("devices(all)")], {}, LabelZoScalar.needs)
             (view,) = views.values()
-            found = words(trials.success(LabelZoScalar(), view))
+            found = told(trials, view)
             print(f"  batches of {size:2}, noise std {noise:4.1f}: {found}", flush=True)
 
 

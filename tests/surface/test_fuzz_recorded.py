@@ -83,7 +83,7 @@ def test_the_hostile_files_are_of_all_kinds(recorded: Path) -> None:
     """The fuzzing reaches what it is for: some are audited and some are refused."""
     seen: dict[str, Counter[bool]] = {"ledgers": Counter(), "transcripts": Counter()}
 
-    @settings(max_examples=15, database=None, suppress_health_check=RELAXED)
+    @settings(max_examples=40, database=None, suppress_health_check=RELAXED)
     @given(ledger=ledgers(), data=st.data())
     def look(ledger: bytes, data: st.DataObject) -> None:
         seen["ledgers"][ends_well(recorded, ledger) == 2] += 1
