@@ -31,7 +31,7 @@ from vflpriv.audits.attack_trials import AttackTrials
 from vflpriv.audits.ceiling import gain_ceiling
 from vflpriv.config import Config, SystemConfig
 from vflpriv.data import VerticalData
-from vflpriv.run import build_system
+from vflpriv.run_systems import build_system
 from vflpriv.systems import System
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire

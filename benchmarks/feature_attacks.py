@@ -25,7 +25,7 @@ from vflpriv.data import VerticalData
 from vflpriv.registry import find
 from vflpriv.render_pictures import sheet
 from vflpriv.report_budgets import account
-from vflpriv.run import build_system
+from vflpriv.run_systems import build_system
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary

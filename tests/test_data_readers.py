@@ -20,7 +20,7 @@ from vflpriv.config import load_config
 from vflpriv.data_trees import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
 from vflpriv.datasets import DATASETS, load
 from vflpriv.errors import InputError
-from vflpriv.run import load_data
+from vflpriv.run_systems import load_data
 from vflpriv.tokens import VOCABULARY, encode
 
 Put = Callable[..., None]

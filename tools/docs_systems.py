@@ -9,7 +9,7 @@ from typing import Any, get_args
 from vflpriv.claims import Claim, SuccessClaim
 from vflpriv.config import load_config
 from vflpriv.registry import available
-from vflpriv.run import build_system, load_data
+from vflpriv.run_systems import build_system, load_data
 from vflpriv.systems import System
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire

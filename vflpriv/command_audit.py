@@ -76,7 +76,7 @@ def rerender(path: Path, *, formats: Sequence[str], config: Path | None, ci: CiO
 def check(path: Path | None) -> None:
     """Build every system of a configuration without training; of a ledger file, check every field."""
     from vflpriv.config_ledger import is_ledger, load_ledger
-    from vflpriv.run import build_system, load_data
+    from vflpriv.run_systems import build_system, load_data
 
     if path is not None and is_ledger(path):
         ledger = load_ledger(path)

@@ -1,14 +1,11 @@
-"""One audit from configuration to report: build the systems, account, attack, measure, judge."""
+"""Everything an audit does to one system: train, attack, search, measure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from vflpriv import datasets
-from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.attempts import Attack
 from vflpriv.audits._world_trials import Trials
 from vflpriv.audits.attack_success import NOTHING_TO_SCORE, Success, draw_auxiliary, label_success, untold
@@ -18,25 +15,20 @@ from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.sensitivity import Finding, SensitivityAudit
 from vflpriv.audits.server_state import EmptiedFinding, StateAudit, StateFinding
 from vflpriv.audits.witnesses import save_witnesses
-from vflpriv.budgets import Accountant
 from vflpriv.canaries import CanaryKind
 from vflpriv.claims import Claim, SuccessClaim
-from vflpriv.config import Config, SystemConfig, parse_settings
-from vflpriv.data import VerticalData
-from vflpriv.errors import InputError
-from vflpriv.ledger import Exposure
+from vflpriv.config import Config, SystemConfig
 from vflpriv.registry import available, find
 from vflpriv.report_attacks import FeatureCell
 from vflpriv.run_features import FeatureAttempts
+from vflpriv.run_systems import claims_of
 from vflpriv.run_trials import Progress, one_run, trainings, two_worlds
 from vflpriv.systems import System
-from vflpriv.training._base import Engine, Evaluation, pick_device
-from vflpriv.training._labels import label_claims
-from vflpriv.units import Unit
+from vflpriv.training._base import Evaluation
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Traffic, Wire
 
-__all__ = ["Attempt", "Audited", "audit_system", "build_system", "claims_of", "load_data", "workload"]
+__all__ = ["Attempt", "Audited", "audit_system", "workload"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,96 +69,6 @@ class Audited:
     skipped: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     """Further premises of every guarantee that do not hold, in words."""
-
-
-def load_data(config: Config) -> VerticalData:
-    """The data set of a configuration."""
-    d = config.data
-    data = datasets.load(
-        d.name,
-        devices=d.devices,
-        partition=d.partition,
-        folder=d.folder,
-        train=d.train,
-        keep_shape=d.keep_shape,
-        vocabulary=d.vocabulary,
-    ).checked()
-    return data.standardised() if d.standardise else data
-
-
-def build_system(config: Config, place: int, data: VerticalData) -> System:
-    """One system with complete settings: its schedule drawn, its noise a number."""
-    section = config.system[place]
-    where = f"system.{section.key}.engine"
-    raw = dict(section.engine)
-    name = raw.pop("name", None)
-    if not isinstance(name, str):
-        raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
-    try:
-        engine: type[Engine] = find("engine", name)
-    except InputError as error:
-        raise InputError(f"{where}.name", error.value, error.expected) from error
-    settings: Any = parse_settings(engine.settings_type, raw, where)
-    for attack in section.audit.attacks or ():
-        if find("attack", attack).target != "labels":
-            expected = "attacks on labels; those on features go into attack.features"
-            raise InputError(f"system.{section.key}.audit.attacks", attack, expected)
-    planted = section.audit.one_run
-    if planted is not None and planted.canaries > data.records:
-        raise InputError(
-            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
-        )
-    try:
-        engine.check(settings, data)
-        schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
-    except InputError as error:
-        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
-    system = System(
-        key=section.key,
-        engine=engine,
-        settings=settings,
-        data=data,
-        schedule=schedule,
-        seed=config.seed,
-        torch_device=pick_device(config.device),
-    )
-    return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
-
-
-def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
-    """The settings with the noise std that `noise` asks for."""
-    settings = system.settings
-    mode = getattr(settings, "noise", "given")
-    if mode == "given":
-        return settings
-    if mode == "paper":
-        std = system.engine.published_noise(settings, system.schedule)
-        return settings.model_copy(update={"noise_std": std})
-    adversary = Adversary.parse(settings.protect)
-
-    def exposure(std: float) -> Exposure:
-        ledger = system.engine.ledger(settings.model_copy(update={"noise_std": std}), system.schedule)
-        found: Exposure = ledger.exposure(adversary, Unit.RECORD)
-        return found
-
-    try:
-        std = calibrate_noise(exposure, epsilon=settings.epsilon, delta=settings.delta, accountant=accountant)
-    except InputError as error:
-        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
-    return settings.model_copy(update={"noise_std": std})
-
-
-def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
-    """The engine's claims that are asked for, those of its label protection, and the configuration's own."""
-    settings, wanted = system.settings, section.audit.claims
-    own = (*system.engine.claims(settings, system.schedule), *label_claims(system.engine, settings))
-    keys = [claim.key for claim in own]
-    for key in wanted or ():
-        if key not in keys:
-            expected = f"one of {', '.join(keys)}" if keys else "nothing: the engine makes no claim here"
-            raise InputError(f"system.{section.key}.audit.claims", key, expected)
-    extra = [c.claim({claim.key: claim for claim in own}) for c in section.claim]
-    return (*(c for c in own if wanted is None or c.key in wanted), *extra)
 
 
 def workload(system: System, section: SystemConfig, features: FeatureAttempts) -> int:

@@ -24,7 +24,7 @@ Claimed = tuple[System, tuple[Claim, ...]]
 
 def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed], Accountant]:
     """The wanted systems with their claims, and the accountant of the configuration."""
-    from vflpriv.run import build_system, claims_of, load_data
+    from vflpriv.run_systems import build_system, claims_of, load_data
 
     chosen = places(config, only)
     accountant: Accountant = find("accountant", config.accountant)()

@@ -32,8 +32,8 @@ def attack_config(
     from vflpriv.audits.attack_trials import AttackTrials
     from vflpriv.registry import available, find
     from vflpriv.report_budgets import accounted
-    from vflpriv.run import load_data
     from vflpriv.run_features import FeatureAttempts
+    from vflpriv.run_systems import load_data
     from vflpriv.views import Adversary
 
     a, wanted = config.attack, places(config, only)
@@ -108,7 +108,7 @@ def _named(names: Sequence[str], find: Any) -> dict[str, Any]:
 def _plans(config: Config, place: int, data: Any) -> list[tuple[TrainedRow, Any]]:
     """One system under no defence and under each of the configuration's; None where the engine has no such setting."""
     from vflpriv.registry import find
-    from vflpriv.run import build_system
+    from vflpriv.run_systems import build_system
 
     section, plans = config.system[place], []
     for name, changes in {_NONE: {}, **config.attack.defences}.items():

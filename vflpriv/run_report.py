@@ -10,10 +10,11 @@ from vflpriv.config_ledger import LedgerConfig
 from vflpriv.report import Report
 from vflpriv.report_ledger import ledger_checks
 from vflpriv.report_rows import build_report
-from vflpriv.run import audit_system, build_system, load_data, workload
+from vflpriv.run import audit_system, workload
 from vflpriv.run_features import FeatureAttempts
 from vflpriv.run_progress import Task, progress_bar
 from vflpriv.run_recorded import audit_recording
+from vflpriv.run_systems import build_system, load_data
 from vflpriv.transcript_format import Head
 from vflpriv.verdicts import Word
 

@@ -13,9 +13,10 @@ from vflpriv.config import Config, SystemConfig
 from vflpriv.files import write_atomically
 from vflpriv.report_facts import staleness_row, traffic_row, utility_row
 from vflpriv.report_train import TrainReport, TrainRow
-from vflpriv.run import Audited, build_system, load_data
+from vflpriv.run import Audited
 from vflpriv.run_choice import places
 from vflpriv.run_progress import Task, progress_bar
+from vflpriv.run_systems import build_system, load_data
 from vflpriv.systems import System
 from vflpriv.wire import Wire
 

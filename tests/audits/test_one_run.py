@@ -23,7 +23,8 @@ from vflpriv.registry import find
 from vflpriv.render_html import render_html
 from vflpriv.render_markdown import render_markdown
 from vflpriv.report_rows import build_report
-from vflpriv.run import audit_system, build_system, load_data
+from vflpriv.run import audit_system
+from vflpriv.run_systems import build_system, load_data
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary, View

@@ -18,7 +18,7 @@ import yaml
 from tests.docs.reduced import DATA, FLAGS, ONLY_CHECKED, check
 from vflpriv.config import load_config
 from vflpriv.config_ledger import load_ledger
-from vflpriv.run import build_system, load_data
+from vflpriv.run_systems import build_system, load_data
 
 __all__ = ["Block", "Page", "blocks", "commands"]
 

@@ -10,7 +10,7 @@ import torch
 from vflpriv.canaries import CanaryKind
 from vflpriv.config import ClaimConfig, load_config, parse_settings
 from vflpriv.errors import InputError
-from vflpriv.run import build_system, claims_of, load_data
+from vflpriv.run_systems import build_system, claims_of, load_data
 
 GOOD = """
 seed = 3

@@ -14,7 +14,7 @@ from tests.training.encoders import WIDTH, WORDS, checkpoint
 from vflpriv.config import load_config
 from vflpriv.data import VerticalData
 from vflpriv.errors import InputError
-from vflpriv.run import build_system
+from vflpriv.run_systems import build_system
 from vflpriv.systems import System
 from vflpriv.training._architectures import ResNet18Rest
 from vflpriv.training._transformer import EncoderRest
