@@ -51,6 +51,8 @@ class Breach(Row):
     defence: str
     attack: str
     adversary: str
+    measure: str = "share"
+    """Of what the limit speaks: the share of right guesses, or R², or the AUC."""
     low: float
     """The low end of the cell's own interval."""
     p_adjusted: float
@@ -59,7 +61,12 @@ class Breach(Row):
     @property
     def sentence(self) -> str:
         where = f"{self.attack} on {self.system}, defence {self.defence}, seen by {self.adversary}"
-        return f"{self.limit}: {where}: {100 * self.low:.1f} % or more (p = {f.p_value(self.p_adjusted)})"
+        return f"{self.limit}: {where}: {self.least} or more (p = {f.p_value(self.p_adjusted)})"
+
+    @property
+    def least(self) -> str:
+        """The low end with its unit."""
+        return f"{100 * self.low:.1f} %" if self.measure == "share" else f"{self.low:.3f} of {self.measure}"
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,7 @@ def judged(
         Breach(
             limit=str(limit),
             **{name: getattr(cell, name) for name in ("system", "defence", "attack", "adversary")},
+            measure=getattr(cell, "measure", "share"),
             low=low,
             p_adjusted=p,
         )
@@ -138,7 +146,7 @@ def breach_lines(breaches: Sequence[Breach]) -> tuple[str, ...]:
     for b in breaches:
         groups.setdefault((b.limit, b.attack, b.system, b.defence), []).append(b)
     return tuple(
-        f"{limit}: {attack} on {system}, defence {defence}: {100 * max(b.low for b in views):.1f} % or more, seen by "
+        f"{limit}: {attack} on {system}, defence {defence}: {max(views, key=lambda b: b.low).least} or more, seen by "
         + ", ".join(b.adversary for b in views)
         for (limit, attack, system, defence), views in groups.items()
     )

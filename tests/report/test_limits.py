@@ -8,7 +8,7 @@ import pytest
 from tests.report.attack_report import attack_report
 from vflpriv.audits.attack_success import Score, leakage, mean_error, mean_interval, p_above
 from vflpriv.report_attacks import AttackReport, Cell
-from vflpriv.report_limits import CORRECTIONS, Correction, Limit, judged
+from vflpriv.report_limits import CORRECTIONS, Breach, Correction, Limit, breach_lines, judged
 
 SEEDS, CELLS, BOUND = 5, 40, 0.05
 LIMIT = [Limit("leakage", BOUND)]
@@ -101,3 +101,12 @@ def test_what_is_said_of_the_correction() -> None:
     assert none.limit_note == "limits: 5 tests, each for itself: any one is wrong with a chance of at most 5.0 %"
     assert holm.held_to([], "holm").limit_note is None
     assert AttackReport.model_validate_json(holm.to_json()) == holm
+
+
+def test_what_is_said_of_a_limit_has_its_unit() -> None:
+    names = {"limit": "leakage>0.05", "system": "s", "defence": "none", "attack": "a", "adversary": "server"}
+    share = Breach(**names, low=0.8694, p_adjusted=0.001)
+    fit = Breach(**names, low=0.8694, p_adjusted=0.001, measure="R²")
+    assert breach_lines([share]) == ("leakage>0.05: a on s, defence none: 86.9 % or more, seen by server",)
+    assert breach_lines([fit]) == ("leakage>0.05: a on s, defence none: 0.869 of R² or more, seen by server",)
+    assert "0.869 of R² or more (p = " in fit.sentence
