@@ -1,6 +1,6 @@
 """Label inference on real data beside the published figures: Table I of vfl-cascaded.txt, queries, duals, and more.
 
-    python benchmarks/attacks.py [table-1 queries duals dpzv batches completion] [--quick]
+    python benchmarks/attacks.py [table-1 queries duals dpzv batches completion] [--quick] [--out DIR]
 
 MNIST and Fashion-MNIST are read from the data folder (`vflpriv data fetch mnist`). `--quick` keeps fewer records, seeds
 and rounds: it shows the shape of the figures, not their last digits.
@@ -12,6 +12,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire
 
 _BATCH = 64
+_EACH = "a reply for each record"
+_MEAN = "a mean reply for the batch"
+Curves = dict[str, list[tuple[int, float]]]
+"""By kind of reply, the number of queries and the share of right guesses."""
 
 
 def system(data: VerticalData, engine: str, *, seed: int = 0, **settings: Any) -> System:
@@ -100,9 +105,10 @@ def table_1(mnist: VerticalData, quick: bool) -> None:
     line("losses, eavesdropper who reads both ways", "not tried", found)
 
 
-def queries(mnist: VerticalData, quick: bool) -> None:
+def queries(mnist: VerticalData, quick: bool) -> Curves:
     print("Success against the number of queries, %                             published   ours")
     part = datasets.load("mnist", devices=2, partition="slices", train=2000 if quick else 20000)
+    curves: Curves = {_EACH: [], _MEAN: []}
     for k in (1, 2, 3, 5, 8, 10):
         rounds = -(-part.records // _BATCH)
         one = system(
@@ -115,23 +121,33 @@ def queries(mnist: VerticalData, quick: bool) -> None:
             device_rate=1e-3,
             activation="round-robin",
         )
-        view = seen(one, "devices(all)")
-        line(
-            f"{k} queries a record, a reply for each record",
-            "19.8, 100 ✔" if k in (1, 10) else "",
-            [success(LabelZoQuery(), view, part)],
-        )
+        curves[_EACH].append((k, success(LabelZoQuery(), seen(one, "devices(all)"), part)))
+        line(f"{k} queries a record, {_EACH}", "19.8, 100 ✔" if k in (1, 10) else "", [curves[_EACH][-1][1]])
     few = datasets.load("mnist", devices=2, partition="slices", train=_BATCH * (2 if quick else 8))
     for k in (1, 10, 64, 320, 640, 800):
         one = system(
             few, "syn-zoo-vfl", rounds=few.records // _BATCH, batch_size=_BATCH, aggregation="sum", device_rate=1e-6
         )
         view = seen(asked(one, k), "device(0)", conducts={0: LabelZoQuery.conduct})
-        line(
-            f"{k} queries a batch of 64, a mean reply for the batch",
-            "11.7" if k == 1 else "",
-            [success(LabelZoQuery(), view, few)],
-        )
+        curves[_MEAN].append((k, success(LabelZoQuery(), view, few)))
+        line(f"{k} queries a batch of {_BATCH}, {_MEAN}", "11.7" if k == 1 else "", [curves[_MEAN][-1][1]])
+    return curves
+
+
+def draw(curves: Curves, path: Path) -> None:
+    """The curves as a picture."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for (name, points), mark in zip(curves.items(), ("o-", "s--"), strict=True):
+        axes.plot([k for k, _ in points], [100 * rate for _, rate in points], mark, label=name)
+    axes.axhline(10, color="grey", lw=1, ls=":", label="blind guess")
+    axes.set(xscale="log", xlabel="queries", ylabel="labels guessed right, %", ylim=(0, 103))
+    axes.set_title("VFL-Cascaded's curious client on MNIST", fontsize="medium")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    print(f"  wrote {path}")
 
 
 def asked(one: System, times: int) -> System:
@@ -239,7 +255,7 @@ def completion(mnist: VerticalData, quick: bool) -> None:
         print(f"  {name}: active beyond passive {100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]", flush=True)
 
 
-_PARTS: dict[str, Callable[[VerticalData, bool], None]] = {
+_PARTS: dict[str, Callable[[VerticalData, bool], Curves | None]] = {
     "table-1": table_1,
     "queries": queries,
     "duals": duals,
@@ -253,13 +269,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(_PARTS)}; all if none is given")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, help="folder for the curve of success against queries, as a PNG")
     arguments = parser.parse_args()
     for name in set(arguments.parts) - set(_PARTS):
         parser.error(f"no part {name!r}: expected some of {', '.join(_PARTS)}")
     mnist = datasets.load("mnist", devices=2, partition="slices", train=6000 if arguments.quick else 60000)
     for name in arguments.parts or _PARTS:
         begun = time.perf_counter()
-        _PARTS[name](mnist, arguments.quick)
+        curves = _PARTS[name](mnist, arguments.quick)
+        if curves is not None and arguments.out is not None:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+            draw(curves, arguments.out / f"{name}.png")
         print(f"  ({time.perf_counter() - begun:.0f} s)\n", flush=True)
 
 
