@@ -11,7 +11,7 @@ from vflpriv import formatting as f
 from vflpriv.render_features import FeatureSection, features_blocks
 from vflpriv.render_html import environment
 from vflpriv.render_markdown import LIMIT, escape, table, within
-from vflpriv.render_shared import leak_level
+from vflpriv.render_shared import leak_level, names_of_rows
 from vflpriv.render_terminal import print_features
 from vflpriv.render_writer import Writer
 from vflpriv.report_attacks import AttackReport, Cell, TrainedRow
@@ -37,8 +37,10 @@ def points(number: float | None) -> str:
 def print_attacks(report: AttackReport, console: Console) -> None:
     """Leakage in points for each system, defence and attack, through the view that gains most."""
     writer = Writer(console)
-    columns = ["system", "defence", ">test/accuracy", *(f">{_short(a)}" for a in report.attacks)]
-    rows = [_row(report, row) for row in report.trained if row.not_applicable is None]
+    columns = ["system/  defence", ">test/accuracy", *(f">{_short(a)}" for a in report.attacks)]
+    trained = [row for row in report.trained if row.not_applicable is None]
+    names = names_of_rows((row.system, row.defence) for row in trained)
+    rows = [(name, *_row(report, row)) for name, row in zip(names, trained, strict=True)]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)
     reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
@@ -60,7 +62,7 @@ def _left_out(report: AttackReport) -> list[TrainedRow]:
 def _row(report: AttackReport, row: TrainedRow) -> tuple[str | Text, ...]:
     cells = [report.worst(row.system, row.defence, attack) for attack in report.attacks]
     shown = [Text(points(c.leakage if c else None), style=_STYLES[level(c)]) for c in cells]
-    return f.shorten(row.system, 20), f.shorten(row.defence, 20), f.percent(row.accuracy), *shown
+    return f.percent(row.accuracy), *shown
 
 
 def _short(attack: str) -> str:

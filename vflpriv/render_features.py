@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vflpriv import formatting as f
 from vflpriv.render_markdown import escape, table
-from vflpriv.render_shared import leak_level
+from vflpriv.render_shared import leak_level, names_of_rows
 from vflpriv.report_attacks import Cell, FeatureCell, applicable, reasons_of, worst_of
 from vflpriv.units import Unit
 
@@ -105,19 +105,19 @@ def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[
     """Title, columns and rows for a terminal."""
     units = (f">ε,/{unit}" for unit in section.units)
     defended = any(c.defence != _NONE for c in section.cells)
-    names = ["system", "defence"] if defended else ["system"]
-    columns = [*names, *units, *(f">{_short(a)}" for a in section.attacks)]
+    columns = ["system/  defence" if defended else "system", *units, *(f">{_short(a)}" for a in section.attacks)]
     title = "Features: R² (AUC for an attribute and membership) through the view that gains most; the mean has 0 (½)"
     body: list[tuple[str | Text, ...]] = []
-    for row in section.rows:
+    names = names_of_rows((row.system, row.defence) for row in section.rows)
+    for name, row in zip(names, section.rows, strict=True):
         cells = [Text(number(c.success if c else None), style=_STYLES[shown(c)]) for c in row.cells]
-        named = (row.system, row.defence) if defended else (row.system,)
-        body.append((*(f.shorten(name, 20) for name in named), *map(f.epsilon, row.epsilons), *cells))
+        body.append((name, *map(f.epsilon, row.epsilons), *cells))
     return title, columns, body
 
 
 def _short(attack: str) -> str:
-    return attack.removeprefix("feature_").replace("_", "/")
+    """For the head of a narrow column: / begins a new line."""
+    return attack.removeprefix("feature_").replace("membership", "member/ship").replace("_", "/")
 
 
 def features_blocks(section: FeatureSection) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from vflpriv.canaries import CanaryKind
-from vflpriv.formatting import clean, confidence, epsilon, mu, p_value
+from vflpriv.formatting import clean, confidence, epsilon, mu, p_value, shorten
 from vflpriv.report import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 from vflpriv.verdicts import SEVERITY, Word
 
@@ -17,6 +17,7 @@ __all__ = [
     "headline",
     "leak_level",
     "measured_mu",
+    "names_of_rows",
     "one_run_sentence",
     "why_infinite",
     "worst_word",
@@ -95,3 +96,18 @@ def leak_level(leakage: float | None, low: float | None) -> int:
 def best_attack(system: SystemRow) -> AttackRow | None:
     """The attack that gains most from the protocol, among those that apply."""
     return max((a for a in system.attacks if a.success is not None), key=lambda a: a.leakage, default=None)
+
+
+def names_of_rows(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Systems with their defences below them, for a terminal that has no room for two columns.
+
+    >>> names_of_rows([("split", "none"), ("split", "alibi"), ("fdml", "alibi"), ("fdml", "rr")])
+    ['split', '  alibi', 'fdml, alibi', '  rr']
+    """
+    names, last = [], None
+    for system, defence in rows:
+        own = shorten(system, 20)
+        first = own if defence == "none" else f"{own}, {shorten(defence, 20)}"
+        names.append(first if system != last else f"  {shorten(defence, 20)}")
+        last = system
+    return names
