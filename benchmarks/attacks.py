@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from _completion import completed
-from _words import words
+from _runs import BATCH, system
+from _scalars import batches, dpzv
 
 from vflpriv import datasets
 from vflpriv.attacks._mixmatch import Completion
@@ -27,28 +27,16 @@ from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.audits.attack_success import draw_auxiliary, mean_interval, score
-from vflpriv.audits.attack_trials import AttackTrials
-from vflpriv.audits.ceiling import gain_ceiling
-from vflpriv.config import Config, SystemConfig
 from vflpriv.data import VerticalData
-from vflpriv.run_systems import build_system
 from vflpriv.systems import System
 from vflpriv.views import Adversary, View
 from vflpriv.wire import Transcript, Wire
 
-_BATCH = 64
 _EACH = "a reply for each record"
 _MEAN = "a mean reply for the batch"
 Curves = dict[str, list[tuple[int, float]]]
 """By kind of reply, the number of queries and the share of right guesses."""
-
-
-def system(data: VerticalData, engine: str, *, seed: int = 0, **settings: Any) -> System:
-    """One system on the CPU, its noise a number."""
-    section = SystemConfig(key=engine, engine={"name": engine, **settings})
-    return build_system(Config(seed=seed, device="cpu", system=(section,)), 0, data)
 
 
 def seen(one: System, adversary: str, *, conducts: Any = None, kinds: Sequence[str] | None = None) -> View:
@@ -64,12 +52,6 @@ def success(attack: Any, view: View, data: VerticalData) -> float:
     return score(attack.run(view, nothing), data.labels).success
 
 
-def told(trials: AttackTrials, view: View) -> str:
-    """What the scalar attack reaches through a view."""
-    found = trials.success(LabelZoScalar(), view)
-    return "no guess to score" if found is None else words(found)
-
-
 def line(what: str, published: str, found: Sequence[float]) -> None:
     values = 100 * np.asarray(found)
     spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
@@ -79,8 +61,8 @@ def line(what: str, published: str, found: Sequence[float]) -> None:
 def table_1(mnist: VerticalData, quick: bool) -> None:
     """Two clients, logits summed, one epoch of batches of 64, five trials."""
     print("vfl-cascaded.txt Table I: success of direct label inference, %         published   ours")
-    rounds, seeds = -(-mnist.records // _BATCH), range(2 if quick else 5)
-    common = {"rounds": rounds, "batch_size": _BATCH, "aggregation": "sum", "device_rate": 1e-3}
+    rounds, seeds = -(-mnist.records // BATCH), range(2 if quick else 5)
+    common = {"rounds": rounds, "batch_size": BATCH, "aggregation": "sum", "device_rate": 1e-3}
     gradients = [system(mnist, "split", seed=s, **common) for s in seeds]
     line(
         "gradients, curious client",
@@ -111,12 +93,12 @@ def queries(mnist: VerticalData, quick: bool) -> Curves:
     part = datasets.load("mnist", devices=2, partition="slices", train=2000 if quick else 20000)
     curves: Curves = {_EACH: [], _MEAN: []}
     for k in (1, 2, 3, 5, 8, 10):
-        rounds = -(-part.records // _BATCH)
+        rounds = -(-part.records // BATCH)
         one = system(
             part,
             "czofo",
             rounds=rounds,
-            batch_size=_BATCH,
+            batch_size=BATCH,
             aggregation="sum",
             perturbations=k,
             device_rate=1e-3,
@@ -124,14 +106,14 @@ def queries(mnist: VerticalData, quick: bool) -> Curves:
         )
         curves[_EACH].append((k, success(LabelZoQuery(), seen(one, "devices(all)"), part)))
         line(f"{k} queries a record, {_EACH}", "19.8, 100 ✔" if k in (1, 10) else "", [curves[_EACH][-1][1]])
-    few = datasets.load("mnist", devices=2, partition="slices", train=_BATCH * (2 if quick else 8))
+    few = datasets.load("mnist", devices=2, partition="slices", train=BATCH * (2 if quick else 8))
     for k in (1, 10, 64, 320, 640, 800):
         one = system(
-            few, "syn-zoo-vfl", rounds=few.records // _BATCH, batch_size=_BATCH, aggregation="sum", device_rate=1e-6
+            few, "syn-zoo-vfl", rounds=few.records // BATCH, batch_size=BATCH, aggregation="sum", device_rate=1e-6
         )
         view = seen(asked(one, k), "device(0)", conducts={0: LabelZoQuery.conduct})
         curves[_MEAN].append((k, success(LabelZoQuery(), view, few)))
-        line(f"{k} queries a batch of {_BATCH}, {_MEAN}", "11.7" if k == 1 else "", [curves[_MEAN][-1][1]])
+        line(f"{k} queries a batch of {BATCH}, {_MEAN}", "11.7" if k == 1 else "", [curves[_MEAN][-1][1]])
     return curves
 
 
@@ -176,67 +158,6 @@ def duals(mnist: VerticalData, quick: bool) -> None:
         view = seen(system(data, "vimadmm", **common, **noise), "device(0)")
         line(f"{name}: dual variables", "Lemma 1" if not noise else "", [success(LabelDual(), view, data)])
         line(f"{name}: residuals", "", [success(LabelResidual(), view, data)])
-
-
-def dpzv(mnist: VerticalData, quick: bool, *, epochs: int = 10, seeds: int = 3, collude: bool = True) -> None:
-    """The published settings on MNIST for some of its 100 epochs; noise for (ε, δ) = (1, 1e-3) over these.
-
-    The curious device holds the middle rows: the first band is all but empty.
-    """
-    print(
-        f"DPZV, {epochs} epochs, 7 bands, batch 64, C = 10, λ = 1e-3; devices know their batches; 40 known labels; success, %"
-    )
-    data = datasets.load("mnist", devices=7, partition="rows", train=2000 if quick else None)
-    base = {"embedding": 128, "top_hidden": (64,), "momentum": 0.9, "device_rate": 5e-4, "server_rate": 5e-3}
-    base |= {"rounds": epochs * -(-data.records // _BATCH), "batch_size": _BATCH}
-    who = [Adversary.parse(a) for a in ("device(3)", "devices(all)")[: 1 + collude]]
-    sound = {"noise": "calibrated", "server_update": "joint", "protect": "devices(all)"}
-    for name, changes in (
-        ("without noise", {"noise": "given", "noise_std": 0.0}),
-        ("claimed ε = 1 (Theorem VI.5)", {"noise": "paper"}),
-        ("sound ε = 1 for all devices (joint)", sound),
-    ):
-        one = system(data, "dpzv", **base, **changes)
-        trials = AttackTrials(system=one, seeds=seeds, labels_per_class=4, confidence=0.95)
-        views, engine = trials.train(who, {}, LabelZoScalar.needs)
-        noise, accuracy = one.settings.noise_std, 100 * float(engine.evaluate().accuracy.mean())
-        print(f"  {name}, noise std {noise:.3g}, {one.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
-        for adversary, view in views.items():
-            scalars = torch.stack([m.tensors["delta"] for m in view.of_kind("zo-scalar")])
-            print(f"    {adversary!s:<13} {told(trials, view)}")
-            ceiling = "none can be given"
-            if noise:
-                most = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
-                ceiling = f"{100 * max(most):.1f} points"
-            print(
-                f"      {len(scalars)} scalars for {data.records} labels; ceiling for any attack: {ceiling}", flush=True
-            )
-
-
-def batches(mnist: VerticalData, quick: bool) -> None:
-    """What a scalar tells depends on how many labels share it: DPZV on digits, every round's scalar seen."""
-    print("DPZV on digits, 8 epochs, 4 devices together, 40 known labels: success by batch size and noise, %")
-    data = datasets.load("digits", devices=4, partition="rows", train=300 if quick else None)
-    rates = {1: (5e-4, 0.01), 4: (5e-4, 0.01), 16: (2e-3, 0.05), 64: (2e-3, 0.05)}
-    for size, (device_rate, server_rate) in rates.items():
-        for noise in (0.0, 1.0, 20.0):
-            one = system(
-                data,
-                "dpzv",
-                embedding=8,
-                rounds=8 * -(-data.records // size),
-                batch_size=size,
-                activation="round-robin",
-                device_rate=device_rate,
-                server_rate=server_rate,
-                noise="given",
-                noise_std=noise,
-            )
-            trials = AttackTrials(system=one, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
-            views, _ = trials.train([Adversary.parse("devices(all)")], {}, LabelZoScalar.needs)
-            (view,) = views.values()
-            found = told(trials, view)
-            print(f"  batches of {size:2}, noise std {noise:4.1f}: {found}", flush=True)
 
 
 def completion(mnist: VerticalData, quick: bool) -> None:

@@ -16,29 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _runs import BATCH
+from _runs import system as any_system
 
 from vflpriv import datasets
 from vflpriv.audits.feature_trials import FeatureTrials, FeatureTried
 from vflpriv.audits.membership_trials import MembershipTrials
-from vflpriv.config import Config, SystemConfig
 from vflpriv.data import VerticalData
 from vflpriv.registry import find
 from vflpriv.render_pictures import sheet
 from vflpriv.report_budgets import account
-from vflpriv.run_systems import build_system
 from vflpriv.systems import System
 from vflpriv.units import Unit
 from vflpriv.views import Adversary
 
-_BATCH = 64
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MALE = (1, 34)
 """The device that holds it, and the column, of Adult's attributes over three devices."""
 
 
 def system(data: VerticalData, engine: str, **settings: Any) -> System:
-    section = SystemConfig(key=engine, engine={"name": engine, "batch_size": _BATCH, **settings})
-    return build_system(Config(seed=0, device="cpu", system=(section,)), 0, data)
+    return any_system(data, engine, **{"batch_size": BATCH, **settings})
 
 
 def epsilon(one: System, adversary: str) -> float:
@@ -58,7 +56,7 @@ def mnist(quick: bool, out: Path | None) -> None:
     """Split learning with two devices, each half a picture, against its server."""
     records = 1000 if quick else 4000
     data = datasets.load("mnist", devices=2, partition="rows", keep_shape=True, train=records)
-    rounds, known = 3 * records // _BATCH, records // 5
+    rounds, known = 3 * records // BATCH, records // 5
     print(
         f"MNIST, {records} records, 2 devices, split learning, 64 wide embeddings clipped to 1, {known} records known"
     )
@@ -94,7 +92,7 @@ def esa(quick: bool, out: Path | None) -> None:
     )
     for engine in ("fdml", "split", "linear-admm"):
         sums = {"aggregation": "sum"} if engine == "split" else {}
-        one = system(data, engine, rounds=data.records // _BATCH, **sums)
+        one = system(data, engine, rounds=data.records // BATCH, **sums)
         (found,) = tried(one, ["feature_esa"], "devices(0,1,2,3,4,5,6)", known=100, victim=7)
         if found.leak is None:
             print(f"{engine:12s} {found.refusal}")
@@ -110,7 +108,7 @@ def adult(quick: bool, out: Path | None) -> None:
     print(f"Adult, {records} records, 3 devices; sex of 200 people known; AUC, and that of the adversary by itself")
     for std in (0.0, 0.5, 2.0, 8.0):
         words = {"protection": "embedding", "clip": 1.0, "noise_std": std}
-        rounds = 3 * records // _BATCH
+        rounds = 3 * records // BATCH
         one = system(data, "split", rounds=rounds, embedding=8, device_rate=0.2, server_rate=0.2, **words)
         for adversary in ("server", "device(0)"):
             names = ["feature_attribute"]
@@ -136,7 +134,7 @@ def membership(quick: bool, out: Path | None) -> None:
     wide = {"embedding": 64, "device_rate": 0.2, "server_rate": 0.2}
     quiet = {"server_update": "joint", "noise": "calibrated", "epsilon": 1.0, "protect": "model", "embedding": 8}
     for engine, epochs, words in (("split", 2, wide), ("split", 30, wide), ("split", 100, wide), ("dpzv", 30, quiet)):
-        one = system(data, engine, rounds=epochs * records // _BATCH, **words)
+        one = system(data, engine, rounds=epochs * records // BATCH, **words)
         trials = MembershipTrials(system=one, seeds=3, confidence=0.95, pairs=records // 3, known=200)
         (found,) = trials.run([find("attack", "feature_membership")()], [Adversary.parse("server")])
         leak = found.leak

@@ -1,0 +1,20 @@
+"""Systems for benchmarks, without a configuration file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vflpriv.config import Config, SystemConfig
+from vflpriv.data import VerticalData
+from vflpriv.run_systems import build_system
+from vflpriv.systems import System
+
+__all__ = ["BATCH", "system"]
+
+BATCH = 64
+
+
+def system(data: VerticalData, engine: str, *, seed: int = 0, **settings: Any) -> System:
+    """One system on the CPU, its noise a number."""
+    section = SystemConfig(key=engine, engine={"name": engine, **settings})
+    return build_system(Config(seed=seed, device="cpu", system=(section,)), 0, data)
