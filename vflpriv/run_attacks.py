@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vflpriv import __version__
 from vflpriv.budgets import Budget, most_gain
 from vflpriv.config import Config
 from vflpriv.errors import InputError
+from vflpriv.registry import available, find
 from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.run_attempts import Attempted, AttemptStore
 from vflpriv.run_choice import places
 from vflpriv.run_progress import Task, progress_bar
 from vflpriv.units import Unit
+from vflpriv.views import Adversary
+
+if TYPE_CHECKING:
+    from vflpriv.attempts import Attack
+    from vflpriv.data import VerticalData
+    from vflpriv.run_features import FeatureAttempts
+    from vflpriv.systems import System
 
 __all__ = ["attack_config"]
 
@@ -29,85 +38,101 @@ def attack_config(
     quiet: bool | None = None,
 ) -> AttackReport:
     """Train every wanted system under every defence and try every attack; what is in the store is not done again."""
-    from vflpriv.audits.attack_trials import AttackTrials
-    from vflpriv.registry import available, find
-    from vflpriv.report_budgets import accounted
-    from vflpriv.run_features import FeatureAttempts
     from vflpriv.run_systems import load_data
-    from vflpriv.views import Adversary
 
-    a, wanted = config.attack, places(config, only)
-    data = load_data(config)
-    every = available("attack")
-    chosen = (
-        {n: t for n, t in every.items() if t.target == "labels" and not t.heavy}
-        if a.attacks is None
-        else _named(a.attacks, find)
-    )
-    for name, attack in chosen.items():
-        if attack.target != "labels":
-            raise InputError("attack.attacks", name, "attacks on labels; those on features go into attack.features")
-    features = FeatureAttempts.of(config, data)
-    attacks = [attack() for attack in chosen.values()]
-    adversaries = [one for text in a.views for one in Adversary.parse(text).each(data.devices)]
-    for adversary in adversaries:
-        adversary.members(data.devices)
+    wanted, data = places(config, only), load_data(config)
+    asked, kept = _Asked.of(config, data), AttemptStore(store, config)
+    plans = [plan for place in wanted for plan in _plans(config, place, data)]
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
-    found: list[FeatureCell] = []
-    plans = [plan for place in wanted for plan in _plans(config, place, data)]
-    kept = AttemptStore(store, config)
+    features: list[FeatureCell] = []
     with progress_bar(quiet) as bar:
-        times = [1 + features.trainings(row.defence) for row, _ in plans]
-        work = [k * s.schedule.rounds for k, (_, s) in zip(times, plans, strict=True) if s is not None]
-        task = Task(bar, sum(work))
+        task = Task(bar, sum(asked.work(row, system) for row, system in plans if system is not None))
         for row, system in plans:
             if system is None:
                 trained.append(row)
                 continue
-            task.stage(f"{row.system}, defence {row.defence}")
             one = kept.load(row, system)
             if one is None:
-                trials = AttackTrials(
-                    system=system, seeds=a.seeds, labels_per_class=a.labels_per_class, confidence=config.confidence
-                )
-                outcome = trials.run(attacks, adversaries, advance=task.advance)
-                budgets = {who: accounted(config.accountant, system, who, Unit.LABEL) for who in adversaries}
-                of_features: list[FeatureCell] = []
-                if features.trainings(row.defence):
-                    task.stage(f"{row.system}, defence {row.defence}: features")
-                    of_features = features.cells(row.system, system, defence=row.defence, advance=task.advance)
-                one = Attempted(
-                    accuracy=outcome.accuracy,
-                    cells=tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried),
-                    features=tuple(of_features),
-                )
+                one = asked.try_on(row, system, task)
                 kept.save(row, system, one)
             else:
-                task.advance((1 + features.trainings(row.defence)) * system.schedule.rounds)
+                task.advance(asked.work(row, system))
             trained.append(row.model_copy(update={"accuracy": one.accuracy}))
             cells += one.cells
-            found += one.features
+            features += one.features
     return AttackReport(
         tool_version=__version__,
         seed=config.seed,
         confidence=config.confidence,
-        seeds=a.seeds,
-        labels_per_class=a.labels_per_class,
+        seeds=config.attack.seeds,
+        labels_per_class=config.attack.labels_per_class,
         data={"name": data.name, "records": data.records, "devices": data.devices, "classes": data.classes},
         trained=tuple(trained),
         cells=tuple(cells),
-        features=tuple(found),
+        features=tuple(features),
     )
 
 
-def _named(names: Sequence[str], find: Any) -> dict[str, Any]:
-    return {name: find("attack", name) for name in names}
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What a configuration wants tried on every system and defence."""
+
+    config: Config
+    attacks: Sequence[Attack]
+    adversaries: Sequence[Adversary]
+    features: FeatureAttempts
+
+    @classmethod
+    def of(cls, config: Config, data: VerticalData) -> _Asked:
+        """Check names and views against what there is."""
+        from vflpriv.run_features import FeatureAttempts
+
+        adversaries = [one for text in config.attack.views for one in Adversary.parse(text).each(data.devices)]
+        for adversary in adversaries:
+            adversary.members(data.devices)
+        attacks, features = _chosen(config.attack.attacks), FeatureAttempts.of(config, data)
+        return cls(config=config, attacks=attacks, adversaries=adversaries, features=features)
+
+    def work(self, row: TrainedRow, system: System) -> int:
+        """Rounds of all trainings of one system under one defence."""
+        return (1 + self.features.trainings(row.defence)) * system.schedule.rounds
+
+    def try_on(self, row: TrainedRow, system: System, task: Task) -> Attempted:
+        """Every attack, on labels and on features, through every view."""
+        from vflpriv.audits.attack_trials import AttackTrials
+        from vflpriv.report_budgets import accounted
+
+        config, where = self.config, f"{row.system}, defence {row.defence}"
+        task.stage(where)
+        per_class, confidence = config.attack.labels_per_class, config.confidence
+        trials = AttackTrials(
+            system=system, seeds=config.attack.seeds, labels_per_class=per_class, confidence=confidence
+        )
+        outcome = trials.run(self.attacks, self.adversaries, advance=task.advance)
+        budgets = {who: accounted(config.accountant, system, who, Unit.LABEL) for who in self.adversaries}
+        features: list[FeatureCell] = []
+        if self.features.trainings(row.defence):
+            task.stage(f"{where}: features")
+            features = self.features.cells(row.system, system, defence=row.defence, advance=task.advance)
+        cells = tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried)
+        return Attempted(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 
-def _plans(config: Config, place: int, data: Any) -> list[tuple[TrainedRow, Any]]:
+def _chosen(names: Sequence[str] | None) -> list[Attack]:
+    """The attacks on labels that are named; all that train no models of their own if none is."""
+    if names is None:
+        return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]
+    chosen = [find("attack", name)() for name in names]
+    for attack in chosen:
+        if attack.target != "labels":
+            expected = "attacks on labels; those on features go into attack.features"
+            raise InputError("attack.attacks", attack.name, expected)
+    return chosen
+
+
+def _plans(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, Any]]:
     """One system under no defence and under each of the configuration's; None where the engine has no such setting."""
-    from vflpriv.registry import find
     from vflpriv.run_systems import build_system
 
     section, plans = config.system[place], []
