@@ -16,10 +16,10 @@ from vflpriv.accountants._pairs import (
     SampledGaussianPair,
     SampledReplacementPair,
 )
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Event, Exposure
-from vflpriv.releases import Exact, Gaussian, Laplace
-from vflpriv.units import Unit
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Event, Exposure
+from vflpriv.core.releases import Exact, Gaussian, Laplace
+from vflpriv.core.units import Unit
 
 __all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from vflpriv.accountants._merging import check, why_not
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Exposure
-from vflpriv.registry import register
+from vflpriv.common.registry import register
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Exposure
 
 __all__ = ["AutoAccountant"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from vflpriv.accountants._merging import Merged, merge
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.budgets import Accountant
+from vflpriv.core.budgets import Accountant
+from vflpriv.core.ledger import Exposure
+from vflpriv.core.tradeoff import mu_of
 from vflpriv.errors import InputError
-from vflpriv.ledger import Exposure
-from vflpriv.tradeoff import mu_of
 
 __all__ = ["calibrate_noise"]
 

@@ -21,7 +21,7 @@ from vflpriv.accountants._pairs import (
     SampledReplacementPair,
 )
 from vflpriv.accountants.rdp import renyi_bound
-from vflpriv.ledger import Exposure
+from vflpriv.core.ledger import Exposure
 
 __all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks", "mesh_fits"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from vflpriv.budgets import Accountant
-from vflpriv.ledger import Exposure, Ledger, Reading
-from vflpriv.tradeoff import curve, epsilon_of
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.core.budgets import Accountant
+from vflpriv.core.ledger import Exposure, Ledger, Reading
+from vflpriv.core.tradeoff import curve, epsilon_of
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 __all__ = ["ALPHAS", "DELTAS", "PrivacyCurve", "RoundCurve", "over_rounds", "privacy_curve", "record_epsilons"]
 

@@ -10,10 +10,10 @@ from scipy.special import ndtri
 from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
 from vflpriv.accountants._pairs import GaussianPair, Pair, SampledGaussianPair, SampledReplacementPair
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Exposure
-from vflpriv.registry import register
-from vflpriv.tradeoff import epsilon_of
+from vflpriv.common.registry import register
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Exposure
+from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget", "unsampled"]
 

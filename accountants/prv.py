@@ -18,9 +18,9 @@ from vflpriv.accountants._merging import Merged, check, merge, why_not
 from vflpriv.accountants._pairs import Pair
 from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Exposure
-from vflpriv.registry import register
+from vflpriv.common.registry import register
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Exposure
 
 __all__ = ["PrvAccountant"]
 

@@ -14,9 +14,9 @@ from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_no
 from vflpriv.accountants._moments import log_moments
 from vflpriv.accountants._pairs import Array, Pair
 from vflpriv.accountants.gdp import approximations
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Exposure
-from vflpriv.registry import register
+from vflpriv.common.registry import register
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Exposure
 
 __all__ = ["Bound", "RdpAccountant", "best_order", "pure_bound", "renyi_bound"]
 

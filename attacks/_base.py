@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._features import posterior
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.conducts import Conduct
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["LabelAttack", "by_record", "ids_of", "what_it_gets"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._decoder import decode
-from vflpriv.feature_attempts import AttributeGuess, FeatureAuxiliary, FeatureGuess
-from vflpriv.views import View
+from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary, FeatureGuess
+from vflpriv.core.views import View
 
 __all__ = ["FeatureInference", "own_features"]
 

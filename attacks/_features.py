@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.attempts import Auxiliary
+from vflpriv.core.attack import Auxiliary
 
 __all__ = ["posterior", "standardised"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["REPLIES", "UPLINKS", "Seen", "known_rows", "last_and_mean", "replies_of_own", "uplinks_of"]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._observations import Seen
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["SHARED", "differences", "missing_shares", "others", "shares"]
 

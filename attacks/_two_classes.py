@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelAttack, what_it_gets
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.views import View
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
 
 __all__ = ["FromGradients", "agreement", "guess", "needs_two", "two_means"]
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from vflpriv.attacks._decoder import decode
 from vflpriv.attacks._feature_base import FeatureInference, own_features
 from vflpriv.attacks._observations import REPLIES, UPLINKS, Seen, known_rows, last_and_mean, replies_of_own, uplinks_of
-from vflpriv.feature_attempts import AttributeGuess, FeatureAuxiliary
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
+from vflpriv.core.views import View
 
 __all__ = ["FeatureAttribute"]
 

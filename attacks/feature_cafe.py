@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vflpriv.attacks._feature_base import FeatureInference
 from vflpriv.attacks._observations import UPLINKS, known_rows, uplinks_of
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.views import View
 
 __all__ = ["FeatureCafe"]
 

@@ -7,9 +7,9 @@ import torch
 from vflpriv.attacks._decoder import decode
 from vflpriv.attacks._feature_base import FeatureInference, own_features
 from vflpriv.attacks._observations import REPLIES, UPLINKS, known_rows, last_and_mean, replies_of_own
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.views import View
 
 __all__ = ["FeatureDownlink"]
 

@@ -11,9 +11,9 @@ from vflpriv.attacks._feature_base import FeatureInference, own_features
 from vflpriv.attacks._gaussian import conditional
 from vflpriv.attacks._observations import Seen, known_rows
 from vflpriv.attacks._others import SHARED, differences, missing_shares, others, shares
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess, KnownModel
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.views import View
 
 __all__ = ["FeatureEsa"]
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from vflpriv.attacks._feature_base import FeatureInference, own_features
 from vflpriv.attacks._observations import Seen
 from vflpriv.attacks._others import SHARED, differences, missing_shares, others, shares
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.views import View
 
-__all__ = ["FeatureGrn"]
+__all__ = ["FeatureGrn", "FeatureGrnPublished"]
 
 _WIDTHS = (600, 200, 100)
 _NOISE = 16
@@ -131,3 +131,18 @@ def _latest(seen: list[Seen]) -> list[Seen]:
             kept.append(s)
             there[records] = True
     return kept[::-1]
+
+
+# The generative regression network as published (Luo et al. 2021): shown its own features and noise only.
+
+
+@register("attack")
+class FeatureGrnPublished(FeatureGrn):
+    """Adam with a rate of 1e-4 for 60 epochs, no known record in the loss. Two things differ: it matches differences of
+    logits, which the adversary sees, rather than confidences; and the sigmoid spans the known records' range."""
+
+    name = "feature_grn_published"
+    summary = "the generator as published: from its own features and noise alone"
+    informed = False
+    rate = 1e-4
+    steps = 0

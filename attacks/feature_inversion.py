@@ -5,9 +5,9 @@ from __future__ import annotations
 from vflpriv.attacks._decoder import decode
 from vflpriv.attacks._feature_base import FeatureInference
 from vflpriv.attacks._observations import UPLINKS, known_rows, last_and_mean, uplinks_of
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.views import View
 
 __all__ = ["FeatureInversion"]
 

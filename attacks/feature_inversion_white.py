@@ -9,9 +9,9 @@ from vflpriv.attacks._decoder import decode
 from vflpriv.attacks._feature_base import FeatureInference
 from vflpriv.attacks._gaussian import gaussian
 from vflpriv.attacks._observations import UPLINKS, Seen, known_rows, last_and_mean, uplinks_of
-from vflpriv.feature_attempts import FeatureAuxiliary, FeatureGuess, KnownModel
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.views import View
 
 __all__ = ["FeatureInversionWhite"]
 

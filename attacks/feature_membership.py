@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.membership_attempts import MembershipAuxiliary, MembershipGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import MembershipAuxiliary, MembershipGuess
+from vflpriv.core.views import View
 
 __all__ = ["FeatureMembership"]
 

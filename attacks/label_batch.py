@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softmax
 
 from vflpriv.attacks._base import LabelAttack, ids_of, what_it_gets
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.parties import Party
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Party
 
 __all__ = ["LabelBatch"]
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from vflpriv.attacks._base import by_record, ids_of
 from vflpriv.attacks._two_classes import FromGradients, guess
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.registry import register
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["LabelDirection"]
 

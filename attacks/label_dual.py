@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
 
 __all__ = ["LabelDual"]
 

@@ -6,9 +6,9 @@ import torch
 
 from vflpriv.attacks._base import by_record, ids_of
 from vflpriv.attacks._two_classes import FromGradients, guess, two_means
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
 
 __all__ = ["LabelNorm"]
 

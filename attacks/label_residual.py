@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.registry import register
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["LabelResidual"]
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelAttack, ids_of
 from vflpriv.attacks._two_classes import agreement, guess, needs_two, two_means
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.registry import register
-from vflpriv.views import View
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
 
 __all__ = ["LabelSpectral"]
 

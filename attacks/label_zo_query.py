@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.conducts import Conduct
-from vflpriv.random import Stream
-from vflpriv.registry import register
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.common.random import Stream
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["LabelZoQuery", "random_queries"]
 

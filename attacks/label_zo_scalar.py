@@ -8,11 +8,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vflpriv.attacks._base import LabelAttack
 from vflpriv.attacks._features import posterior
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.parties import Party
-from vflpriv.registry import register
-from vflpriv.views import View
-from vflpriv.wire import Message
+from vflpriv.common.registry import register
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.views import View
+from vflpriv.core.wire import Message, Party
 
 __all__ = ["LabelZoScalar"]
 

@@ -2,26 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import gammainc
 from torch import Tensor
 
-from vflpriv.audits._holm import holm_adjusted
-from vflpriv.audits._noise_tests import anderson_darling, distinct_pairs, like_pairs, scale
-from vflpriv.audits._public import Sample, public
-from vflpriv.audits._ratios import noise_stds
-from vflpriv.audits._taps import Leaving, Tap
-from vflpriv.audits._trials import one_thread
-from vflpriv.registry import register
-from vflpriv.systems import System
-from vflpriv.wire import Message
+from vflpriv.audits.scoring.worlds import noise_stds
+from vflpriv.audits.statistics.noise_tests import anderson_darling, correlation, distinct_pairs, like_pairs, scale
+from vflpriv.audits.verdict import holm_adjusted
+from vflpriv.audits.worlds.probes import Leaving, Tap
+from vflpriv.audits.worlds.store import one_thread
+from vflpriv.common.random import Stream
+from vflpriv.common.registry import register
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Gaussian, Laplace, Noise
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Message
+from vflpriv.training.mechanisms.noise import NoiseSource
 
-__all__ = ["NoiseAudit", "NoiseFinding", "NoiseTest", "examine"]
+__all__ = [
+    "PUBLIC",
+    "NoiseAudit",
+    "NoiseFinding",
+    "NoiseTest",
+    "RecordedNoise",
+    "Sample",
+    "examine",
+    "noise_p_value",
+    "public",
+    "recorded_noises",
+]
+
+PUBLIC = ("directions", "init")
+"""Streams whose seeds devices hold."""
+_TAIL = 64
+_POSITIONS = 512
+_COMPARED = 48
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Noise of one kind in units of its declared std: (messages, R, entries), with each message's round and device."""
+
+    z: NDArray[np.float64]
+    rounds: NDArray[np.int64]
+    devices: NDArray[np.int64]
+
+
+def public(system: System, engine: Any, sample: Sample) -> float:
+    """The p-value of "nothing that devices can regenerate is in it".
+
+    Two ways to draw from a public stream by mistake: the noise source is given it, or the noise is what comes behind
+    (or within) a party's direction.
+    """
+    few = slice(None, None, -(-len(sample.z) // _COMPARED))
+    sample = Sample(sample.z[few], sample.rounds[few], sample.devices[few])
+    worst = []
+    for name in PUBLIC:
+        stream = Stream.of(system.seed, name, engine.replicas, system.torch_device)
+        worst += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
+    return min(1.0, len(worst) * min(worst))
+
+
+def _addressed(source: NoiseSource, sample: Sample) -> float:
+    """Against what the engine's noise source would draw from a stream."""
+    width, draws = sample.z.shape[2], []
+    for t, m in zip(sample.rounds.tolist(), sample.devices.tolist(), strict=True):
+        scalar = source.scalar(t)[:, None].expand(-1, width)
+        draws.append(torch.stack((scalar, source.tensor((width,), t, m))))
+    public = torch.stack(draws, dim=1).to(torch.float64).cpu().numpy()
+    return correlation(sample.z.ravel(), public.reshape(len(public), -1))
+
+
+def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
+    """Against every place of a party's own sequence, and those behind its end."""
+    sizes = _sizes(engine)
+    draws: list[Tensor] = []
+    for t, m in zip(sample.rounds, sample.devices, strict=True):
+        size = sizes[int(m)]
+        head = stream.normal(min(size, _POSITIONS), int(t), int(m) % len(sizes))
+        tail = stream.normal(_TAIL, int(t), int(m) % len(sizes), first=size // 4)
+        draws.append(torch.cat((tail, head), dim=1))
+    length = min(d.shape[1] for d in draws)
+    public = torch.stack([d[:, :length] for d in draws]).to(torch.float64).cpu().numpy()
+    return correlation(sample.z[..., 0].ravel(), np.moveaxis(public, 2, 0).reshape(length, -1))
+
+
+def _sizes(engine: Any) -> Sequence[int]:
+    """The length of each party's sequence of parameters, every one rounded up to blocks of four; the server's last."""
+    models = [*engine.bank.models, *([engine.top] if hasattr(engine, "top") else [])]
+    return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in model.shapes.values()) for model in models]
+
+
+# Noise audit: is the noise that left really there, of the right size and law, fresh, and nobody's to subtract?
 
 Floats = NDArray[np.float64]
 ALPHA = 1e-3
@@ -204,3 +282,73 @@ def _reuse(before: Floats, resumed: Sample | None) -> float:
         return 1.0
     width = min(before.shape[2], resumed.z.shape[2])
     return like_pairs(before[..., :width].reshape(len(before), -1), resumed.z[..., :width].reshape(len(resumed.z), -1))
+
+
+# Whether recorded messages can hold the noise that a ledger says is on them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedNoise:
+    """The test of one kind's noise; `p_adjusted` is Holm's over all kinds of the transcript."""
+
+    kind: str
+    noise: Noise
+    entries: int
+    p_adjusted: float
+    holds: bool
+
+    @property
+    def sentence(self) -> str:
+        size = "they are large enough to hold it" if self.holds else "they are too small to hold it"
+        on = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
+        return f"{on}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
+
+
+def recorded_noises(
+    ledger: Ledger, messages: Sequence[Message], *, shared: Collection[str], confidence: float
+) -> list[RecordedNoise]:
+    """Tests of the declared noise of every kind that was recorded, at a family-wise error of 1 - confidence."""
+    declared = {r.kind: r.noise for r in ledger.releases if not r.once}
+    values = {kind: _values(messages, kind, kind in shared) for kind in declared}
+    raw = {kind: noise_p_value(noise, values[kind]) for kind, noise in declared.items()}
+    tested = {kind: p for kind, p in raw.items() if p is not None}
+    return [
+        RecordedNoise(
+            kind=kind,
+            noise=declared[kind],
+            entries=sum(v.size for v in values[kind]),
+            p_adjusted=p,
+            holds=p > 1 - confidence,
+        )
+        for kind, p in zip(tested, holm_adjusted(list(tested.values())), strict=True)
+    ]
+
+
+def _values(messages: Sequence[Message], kind: str, shared: bool) -> list[Floats]:
+    """The payloads of a kind; of a shared one, what the first device of a round was sent."""
+    first: dict[int, int] = {}
+    chosen: list[Floats] = []
+    for m in messages:
+        if m.kind == kind and (not shared or first.setdefault(m.round, m.device.index) == m.device.index):
+            chosen += [t.double().numpy() for t in m.tensors.values()]
+    return chosen
+
+
+def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
+    """The p-value of "every entry carries independent noise of this size, or more"; None for other noises.
+
+    Around any signal, known or not, |signal + noise| is stochastically at least |noise|, as the noise is symmetric and
+    has one peak. Conditional on all earlier entries that stays so, whatever the signal learnt from them. So Σx²/σ² is
+    at least chi-squared with n degrees of freedom (Gaussian), and Σ|x|/b at least Gamma(n) (Laplace).
+
+    >>> noise_p_value(Gaussian(1.0), [np.zeros(10)])
+    0.0
+    """
+    if isinstance(noise, Gaussian):
+        total, shape = sum(float(np.square(v / noise.std).sum()) for v in values) / 2, 0.5
+    elif isinstance(noise, Laplace):
+        total, shape = sum(float(np.abs(v / noise.scale).sum()) for v in values), 1.0
+    else:
+        return None
+    count = sum(v.size for v in values)
+    return float(gammainc(shape * count, total)) if count else None

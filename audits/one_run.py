@@ -10,23 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits._bounds import Floats
-from vflpriv.audits._one_run_bound import Guesses
-from vflpriv.audits._one_run_fdp import mu_one_run
-from vflpriv.audits._pilot import Pilot
-from vflpriv.audits._ratios import noise_stds
-from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.canaries import Canaries
+from vflpriv.audits.scoring.worlds import noise_stds
+from vflpriv.audits.statistics.bounds import Floats
+from vflpriv.audits.statistics.one_run import Guesses, mu_one_run
+from vflpriv.audits.statistics.pilot import Pilot
+from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.common.registry import register
+from vflpriv.core.attack import LabelGuess
+from vflpriv.core.canaries import Canaries, draw_canaries
+from vflpriv.core.ledger import Ledger, Reading
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
-from vflpriv.ledger import Ledger, Reading
-from vflpriv.planting import draw_canaries
-from vflpriv.registry import register
-from vflpriv.systems import System
-from vflpriv.units import Unit
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
 
-__all__ = ["ASSUMPTIONS", "OneRun", "OneRunAudit", "coin_scores", "guess"]
+__all__ = ["ASSUMPTIONS", "OneRun", "OneRunAudit", "coin_scores", "guess", "guess_coins"]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -179,3 +178,48 @@ def plant(system: System, canaries: int) -> Canaries:
     data = system.data
     field = "audit.one_run.canaries"
     return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
+
+
+# Coins of canaries in a recorded training, guessed by attacks on labels: which of two labels does an attack name?
+
+_LEAST = 20
+_ASSUMPTIONS = (
+    "each canary's label was decided by a fair coin of its own, independent of all others, before training",
+    "each record holds at most one canary",
+    "the attack and the view were chosen by canaries set aside, which are not counted; all others are guessed about",
+    "attacks read the view and labels that are told, never a canary's",
+)
+
+
+def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, LabelGuess]]) -> OneRun | None:
+    """One test from the attacks of several views; None with fewer than 20 canaries.
+
+    Every tenth canary, at least 10, is set aside, and the attack and view that guess most of their coins are taken for
+    the rest. A label that is neither of a canary's two counts for world 0: all are guessed about, so that how many was
+    fixed before any coin was seen.
+    """
+    worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
+    if len(worlds) < _LEAST:
+        return None
+    aside = max(10, len(worlds) // 10)
+    scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
+    right = {key: (s > 0) == (worlds == 0) for key, s in scores.items()}
+    (adversary, attack), found = max(right.items(), key=lambda item: int(item[1][:aside].sum()))
+    rest = len(worlds) - aside
+    return OneRun(
+        adversary=adversary,
+        scores=scores[adversary, attack],
+        worlds=worlds,
+        set_aside=aside,
+        guesses=Guesses(canaries=rest, made=rest, right=int(found[aside:].sum())),
+        curve=False,
+        how=f"{attack} on one recorded training",
+        assumptions=_ASSUMPTIONS,
+    )
+
+
+def _scores(canaries: Canaries, guess: LabelGuess) -> NDArray[np.float64]:
+    """Minus one where the attack names a canary's label of world 1, plus one elsewhere."""
+    named = dict(zip(guess.records.tolist(), guess.labels[0].tolist(), strict=True))
+    second = canaries.labels[:, 1].tolist()
+    return np.array([-1.0 if named.get(r) == y else 1.0 for r, y in zip(canaries.records, second, strict=True)])

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import torch
 
-from vflpriv.audits._canaries import most_exposed, plan
-from vflpriv.audits._scores import for_replicas
-from vflpriv.audits._taps import Leaving, Tap
-from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.registry import register
-from vflpriv.releases import Gaussian, Release
-from vflpriv.systems import System
-from vflpriv.units import Unit
+from vflpriv.audits.scoring.worlds import for_replicas
+from vflpriv.audits.worlds.canaries import most_exposed, plan
+from vflpriv.audits.worlds.probes import Leaving, Tap
+from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.common.registry import register
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
 
 __all__ = ["EmptiedFinding", "StateAudit", "StateFinding"]
 

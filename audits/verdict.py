@@ -6,14 +6,55 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vflpriv.audits._bounds import Errors
-from vflpriv.budgets import Budget
-from vflpriv.claims import Claim
-from vflpriv.formatting import confidence, delta, epsilon, exact, mu, p_value
-from vflpriv.verdicts import MIN_TRIALS, Verdict, Word
-from vflpriv.views import Adversary
+import numpy as np
+from scipy.special import betainc
 
-__all__ = ["ClaimTest", "judge"]
+from vflpriv.audits.scoring.labels import Success
+from vflpriv.audits.statistics.bounds import Errors
+from vflpriv.common.formatting import confidence, delta, epsilon, exact, interval, mu, p_value, percent
+from vflpriv.core.budgets import Budget
+from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim, Verdict, Word
+from vflpriv.core.views import Adversary
+
+__all__ = [
+    "ClaimTest",
+    "allowed_rate",
+    "beyond_p_value",
+    "holm",
+    "holm_adjusted",
+    "judge",
+    "judge_success",
+    "success_p_value",
+]
+
+
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Holm's (1979) adjusted p-values, in the order given: reject at alpha those that are at most alpha.
+
+    The probability of one wrong rejection or more is then at most alpha, however the tests depend on each other.
+
+    >>> [round(p, 3) for p in holm_adjusted([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if not np.all((p >= 0) & (p <= 1)):
+        raise ValueError(f"Expected p-values between 0 and 1, found {list(p_values)}.")
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return [float(a) for a in adjusted]
+
+
+def holm(p_values: Sequence[float], alpha: float) -> list[bool]:
+    """Which hypotheses Holm's step-down procedure rejects at family-wise error `alpha`, in the order given.
+
+    >>> holm([0.01, 0.04, 0.03], 0.05)
+    [True, False, False]
+    """
+    return [p <= alpha for p in holm_adjusted(p_values)]
+
+
+# The verdict on a claim: its three numbers, claimed, accounted and measured, as one word and one sentence.
 
 # Accountants invert by root finding; a budget this close to the claim is the claim.
 _TOLERANCE = 1e-6
@@ -184,3 +225,63 @@ def _apart(write: Callable[[float], str], value: float, other: float) -> tuple[s
     """Both numbers with as many digits as it takes to see that they differ."""
     pairs = [_plain(w, value, other) for w in (write, exact, "{:.12g}".format)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+
+
+# The verdict on a claim about an attack: how often it may be right, and how often it was.
+
+
+def allowed_rate(claim: SuccessClaim, success: Success) -> float:
+    """The rate that the claim allows on this data: what it says, but never less than blind guessing.
+
+    Where one label is commoner than the others, whoever always names it is right more often than one in `classes`.
+    """
+    return max(claim.rate, success.chance)
+
+
+def success_p_value(claim: SuccessClaim, success: Success) -> float:
+    """P[Bin(n, rate) >= right guesses]: how likely so many are, or more, if the claim is true; records count as trials.
+
+    Below alpha/2 exactly when the low end of the Clopper-Pearson interval at confidence 1 - alpha exceeds the rate.
+    """
+    return beyond_p_value(success, allowed_rate(claim, success))
+
+
+def beyond_p_value(success: Success, rate: float) -> float:
+    """P[Bin(n, rate) >= right guesses]."""
+    right = round(success.rate * success.guesses)
+    return float(betainc(right, success.guesses - right + 1, rate)) if right else 1.0
+
+
+def judge_success(
+    claim: SuccessClaim,
+    *,
+    success: Success | None,
+    refusal: str | None,
+    classes: int,
+    p_adjusted: float,
+    alpha: float,
+) -> Verdict:
+    """What can be said of a claim about an attack.
+
+    * not applicable: the figure is of data with other classes, or the attack cannot be tried (`refusal`);
+    * unsupported: the attack was not run, so that nothing speaks for the claim;
+    * violated: the low end of the interval exceeds the rate, and Holm over the report rejects the claim at `alpha`;
+    * consistent: the attack was run, and did not. Other attacks may succeed: not refuted is never verified.
+    """
+    if classes != claim.classes:
+        reason = f"the published rate is of data with {claim.classes} classes, and here are {classes}"
+        return Verdict(Word.NOT_APPLICABLE, reason)
+    if refusal is not None:
+        return Verdict(Word.NOT_APPLICABLE, f"{claim.attack} cannot be tried: {refusal}")
+    if success is None:
+        return Verdict(Word.UNSUPPORTED, f"{claim.attack} was not run, and without it nothing supports the claim")
+    rate = allowed_rate(claim, success)
+    blind = f" and the {percent(rate)} of blind guesses" if rate > claim.rate else ""
+    limit = f"claimed {percent(claim.rate)}{blind}"
+    measured = f"{claim.attack} was right in {percent(success.rate)} of {success.guesses} guesses"
+    bounds = f"{interval(success.low, success.high)} at {confidence(1 - alpha)} confidence"
+    if success.low > rate and p_adjusted <= alpha:
+        held = f"above the {limit}, p {p_value(p_adjusted)} after Holm's correction"
+        return Verdict(Word.VIOLATED, f"{measured} ({bounds}), {held}")
+    held = "after Holm's correction not" if success.low > rate else "not"
+    return Verdict(Word.CONSISTENT, f"{measured} ({bounds}), {held} beyond the {limit}")

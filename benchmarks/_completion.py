@@ -9,15 +9,13 @@ import torch
 from _words import words
 
 from vflpriv.attacks._features import standardised
-from vflpriv.attacks._mixmatch import Completion
-from vflpriv.attacks.label_completion_active import LabelCompletionActive
-from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.audits.attack_success import Score, draw_auxiliary, leakage, score
-from vflpriv.data import VerticalData
-from vflpriv.systems import System
-from vflpriv.views import Adversary, Belongings, View
-from vflpriv.wire import Wire
+from vflpriv.attacks.label_completion import Completion, LabelCompletionActive, LabelCompletionPassive
+from vflpriv.audits.scoring.labels import Score, draw_auxiliary, leakage, score
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary, Belongings, View
+from vflpriv.core.wire import Wire
 
 __all__ = ["completed", "probe"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from vflpriv.config import Config, SystemConfig
-from vflpriv.data import VerticalData
-from vflpriv.run_systems import build_system
-from vflpriv.systems import System
+from vflpriv.config.models import Config, SystemConfig
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.run.systems import build_system
 
 __all__ = ["BATCH", "system"]
 

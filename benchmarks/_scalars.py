@@ -6,12 +6,12 @@ import torch
 from _runs import BATCH, system
 from _words import words
 
-from vflpriv import datasets
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
-from vflpriv.audits.attack_trials import AttackTrials
-from vflpriv.audits.ceiling import gain_ceiling
-from vflpriv.data import VerticalData
-from vflpriv.views import Adversary, View
+from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.audits.statistics.capacity import gain_ceiling
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary, View
+from vflpriv.data import catalogue as datasets
 
 __all__ = ["batches", "dpzv"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflpriv.audits.attack_success import Leakage
+from vflpriv.audits.scoring.labels import Leakage
 
 __all__ = ["words"]
 

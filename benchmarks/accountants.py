@@ -23,11 +23,11 @@ import numpy as np
 
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.cross_checks import mesh_fits
-from vflpriv.budgets import Budget
-from vflpriv.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.releases import Gaussian
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.core.budgets import Budget
+from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
+from vflpriv.core.releases import Gaussian
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 __all__: list[str] = []
 

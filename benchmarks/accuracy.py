@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from vflpriv import datasets
-from vflpriv.data import VerticalData
-from vflpriv.registry import find
-from vflpriv.systems import System
-from vflpriv.wire import Wire
+from vflpriv.common.registry import find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Wire
+from vflpriv.data import catalogue as datasets
 
 __all__: list[str] = []
 

@@ -21,17 +21,17 @@ from _completion import completed
 from _runs import BATCH, system
 from _scalars import batches, dpzv
 
-from vflpriv import datasets
-from vflpriv.attacks._mixmatch import Completion
+from vflpriv.attacks.label_completion import Completion
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.audits.attack_success import draw_auxiliary, mean_interval, score
-from vflpriv.data import VerticalData
-from vflpriv.systems import System
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.audits.scoring.labels import draw_auxiliary, mean_interval, score
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.data import catalogue as datasets
 
 _EACH = "a reply for each record"
 _MEAN = "a mean reply for the batch"

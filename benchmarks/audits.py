@@ -18,15 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from replicas import digits_system, trials_per_second
 
-from vflpriv.audits._bounds import Errors, epsilon_rectangle
-from vflpriv.audits._gdp import mu_error_rate, mu_scores
-from vflpriv.audits._guesses import epsilon_guesses
-from vflpriv.audits._known_sigma import mu_known_sigma
-from vflpriv.audits._one_run_bound import Guesses, epsilon_one_run
-from vflpriv.audits._one_run_fdp import mu_one_run
-from vflpriv.audits._sequential import Looks, look_times
 from vflpriv.audits.one_run import guess
-from vflpriv.tradeoff import epsilon_of
+from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma, mu_scores
+from vflpriv.audits.statistics.guesses import epsilon_guesses
+from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
+from vflpriv.audits.statistics.sequential import Looks, look_times
+from vflpriv.core.tradeoff import epsilon_of
 
 __all__: list[str] = []
 

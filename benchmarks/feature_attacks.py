@@ -19,16 +19,16 @@ import torch
 from _runs import BATCH
 from _runs import system as any_system
 
-from vflpriv import datasets
-from vflpriv.audits.feature_trials import FeatureTrials, FeatureTried
-from vflpriv.audits.membership_trials import MembershipTrials
-from vflpriv.data import VerticalData
-from vflpriv.registry import find
-from vflpriv.render_pictures import sheet
-from vflpriv.report_budgets import account
-from vflpriv.systems import System
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
+from vflpriv.audits.scoring.membership import MembershipTrials
+from vflpriv.common.registry import find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.data import catalogue as datasets
+from vflpriv.render.plots.pictures import sheet
+from vflpriv.report.budgets import account
 
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MALE = (1, 34)

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from vflpriv.random import Stream
-from vflpriv.training._directions import Directions, Shifted, move_along
-from vflpriv.training._models import Mlp, descend, initialise, size_of
+from vflpriv.common.random import Stream
+from vflpriv.training.models.directions import Directions, Shifted, move_along
+from vflpriv.training.models.networks import Mlp, descend, initialise, size_of
 
 __all__: list[str] = []
 

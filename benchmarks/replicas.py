@@ -13,16 +13,15 @@ from collections.abc import Sequence
 
 import torch
 
-from vflpriv import datasets
-from vflpriv.audits._canaries import plan
-from vflpriv.audits._ratios import LikelihoodRatio
-from vflpriv.audits._scores import for_replicas
-from vflpriv.audits._trials import TrialStore, one_thread
-from vflpriv.canaries import CanaryKind
-from vflpriv.registry import find
-from vflpriv.systems import System
-from vflpriv.views import Adversary
-from vflpriv.wire import Wire
+from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
+from vflpriv.audits.worlds.canaries import plan
+from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.common.registry import find
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Wire
+from vflpriv.data import catalogue as datasets
 
 __all__: list[str] = []
 

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from _reference import COMBINATION, REFERENCES, Reference
 
-from vflpriv import datasets
-from vflpriv.data import VerticalData
-from vflpriv.registry import find
-from vflpriv.systems import System
-from vflpriv.training._base import Engine
-from vflpriv.wire import Wire
+from vflpriv.common.registry import find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Wire
+from vflpriv.data import catalogue as datasets
+from vflpriv.training.engine import Engine
 
 __all__: list[str] = []
 

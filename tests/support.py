@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from vflpriv.data import VerticalData
-from vflpriv.registry import find
-from vflpriv.systems import System
+from vflpriv.common.registry import find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
 
 __all__ = ["ENGINES", "make_system", "toy_data"]
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.data import VerticalData
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.data import VerticalData
 from vflpriv.errors import InputError
 
 

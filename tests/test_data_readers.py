@@ -15,13 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
-from vflpriv import data_readers, data_trees
-from vflpriv.config import load_config
-from vflpriv.data_trees import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
-from vflpriv.datasets import DATASETS, load
+from vflpriv.config.models import load_config
+from vflpriv.data import folders as data_trees
+from vflpriv.data import readers as data_readers
+from vflpriv.data.catalogue import DATASETS, load
+from vflpriv.data.folders import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
+from vflpriv.data.tokens import VOCABULARY, encode
 from vflpriv.errors import InputError
-from vflpriv.run_systems import load_data
-from vflpriv.tokens import VOCABULARY, encode
+from vflpriv.run.systems import load_data
 
 Put = Callable[..., None]
 

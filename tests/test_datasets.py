@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vflpriv import datasets
-from vflpriv.datasets import DATASETS, Dataset, Raw, data_folder, load, parse_idx
+from vflpriv.data import catalogue as datasets
+from vflpriv.data.catalogue import DATASETS, Dataset, Raw, data_folder, load, parse_idx
+from vflpriv.data.partitions import PARTITIONS
 from vflpriv.errors import InputError
-from vflpriv.partitions import PARTITIONS
 
 
 def idx(array: NDArray[np.uint8]) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vflpriv.config_claims import AttackClaimConfig, ClaimConfig
-from vflpriv.config_ledger import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
-from vflpriv.transcript_format import ANSWERS, HEAD, KINDS, SCHEMA, Entry, Head, shard_name
+from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
+from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
+from vflpriv.recording.transcripts import ANSWERS, HEAD, KINDS, SCHEMA, Entry, Head, shard_name
 
 TEXT = (Path(__file__).resolve().parent.parent / "docs" / "transcripts.md").read_text("utf-8")
 

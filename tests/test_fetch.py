@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from vflpriv import fetch as module
-from vflpriv.datasets import DATASETS, find, load, locate
+from vflpriv.data import fetch as module
+from vflpriv.data.catalogue import DATASETS, find, load, locate
+from vflpriv.data.fetch import SOURCES, FetchError, fetch
 from vflpriv.errors import InputError
-from vflpriv.fetch import SOURCES, FetchError, fetch
 
 CONTENTS = {name: f"content of {name}".encode() for name in DATASETS["mnist"].files}
 Tool = Callable[[str, str], None]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from vflpriv.data.parsers import parse_json, parse_numbers, parse_png, parse_rows, text_of
 from vflpriv.errors import InputError
-from vflpriv.formats import parse_json, parse_numbers, parse_png, parse_rows, text_of
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

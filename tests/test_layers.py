@@ -100,7 +100,7 @@ def ours() -> dict[str, Path]:
 
 def test_no_wrong_arrow_in_this_repository() -> None:
     files = ours()
-    assert "vflpriv.ledger" in files
+    assert "vflpriv.core.ledger" in files
     assert any(name.startswith("vflpriv.attacks") for name in files)
     wrong = [line for name, path in sorted(files.items()) for line in wrong_arrows(name, path.read_text("utf-8"))]
     assert not wrong, "\n".join(wrong)
@@ -109,21 +109,21 @@ def test_no_wrong_arrow_in_this_repository() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("vflpriv.ledger", "from vflpriv.attacks import norm", "kernel may not import attacks"),
-        ("vflpriv.ledger", "from vflpriv import cli", "kernel may not import surface"),
-        ("vflpriv.datasets", "import vflpriv.fetch", "kernel may not import surface"),
-        ("vflpriv.data", "def f():\n    from vflpriv.report_html import page", "kernel may not import surface"),
-        ("vflpriv.training.dpzv", "from vflpriv.attacks.norm import Norm", "training may not import attacks"),
+        ("vflpriv.core.ledger", "from vflpriv.attacks import norm", "kernel may not import attacks"),
+        ("vflpriv.core.ledger", "from vflpriv import cli", "kernel may not import surface"),
+        ("vflpriv.data.catalogue", "import vflpriv.data.fetch", "kernel may not import surface"),
+        ("vflpriv.core.data", "def f():\n    from vflpriv.report_html import page", "kernel may not import surface"),
+        ("vflpriv.training.engines.dpzv", "from vflpriv.attacks.norm import Norm", "training may not import attacks"),
         ("vflpriv.attacks.norm", "from vflpriv import training", "attacks may not import training"),
         ("vflpriv.attacks.norm", "import vflpriv.audits.two_world", "attacks may not import audits"),
         ("vflpriv.accountants.gdp", "from vflpriv.training import dpzv", "accountants may not import training"),
-        ("vflpriv.audits.two_world", "from vflpriv.run import run", "audits may not import surface"),
-        ("vflpriv.run", "from attacks import norm", "a second copy"),
+        ("vflpriv.audits.two_world", "from vflpriv.run.audit import run", "audits may not import surface"),
+        ("vflpriv.run.audit", "from attacks import norm", "a second copy"),
         ("tests/test_x.py", "import accountants.gdp", "a second copy"),
         ("vflpriv.attacks.norm", "from . import other", "absolute imports only"),
         ("vflpriv.accountants.gdp", "import torch", "works without torch"),
-        ("vflpriv.ledger", "def f():\n    from torch import Tensor", "works without torch"),
-        ("vflpriv.wire", "if TYPE_CHECKING:\n    pass\nelse:\n    import torch", "works without torch"),
+        ("vflpriv.core.ledger", "def f():\n    from torch import Tensor", "works without torch"),
+        ("vflpriv.core.wire", "if TYPE_CHECKING:\n    pass\nelse:\n    import torch", "works without torch"),
     ],
 )
 def test_a_wrong_arrow_is_caught(module: str, source: str, complaint: str) -> None:
@@ -136,10 +136,13 @@ def test_a_wrong_arrow_is_caught(module: str, source: str, complaint: str) -> No
     ("module", "source"),
     [
         ("vflpriv.audits.two_world", "from vflpriv.training import dpzv\nfrom vflpriv.accountants import gdp"),
-        ("vflpriv.cli", "from vflpriv.audits import verdict\nfrom vflpriv.run import run"),
-        ("vflpriv.attacks.norm", "import torch\nfrom vflpriv.views import View\nfrom vflpriv.attacks._base import A"),
-        ("vflpriv.wire", "if TYPE_CHECKING:\n    from torch import Tensor"),
-        ("vflpriv.data", "import torch"),
+        ("vflpriv.cli.main", "from vflpriv.audits import verdict\nfrom vflpriv.run.audit import run"),
+        (
+            "vflpriv.attacks.norm",
+            "import torch\nfrom vflpriv.core.views import View\nfrom vflpriv.attacks._base import A",
+        ),
+        ("vflpriv.core.wire", "if TYPE_CHECKING:\n    from torch import Tensor"),
+        ("vflpriv.core.data", "import torch"),
     ],
 )
 def test_a_right_arrow_passes(module: str, source: str) -> None:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from vflpriv.ledger import Reading
-from vflpriv.registry import find
-from vflpriv.tradeoff import epsilon_of
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.common.registry import find
+from vflpriv.core.ledger import Reading
+from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 D, B, M, T = 1437, 64, 4, 1122
 
@@ -118,8 +118,8 @@ def test_releases_that_share_a_secret_batch_are_one_release():
 
 
 def test_noises_that_cannot_be_joined_are_counted_as_known():
-    from vflpriv.amplification import Sampled, join
-    from vflpriv.releases import Gaussian, Laplace
+    from vflpriv.core.ledger import Sampled, join
+    from vflpriv.core.releases import Gaussian, Laplace
 
     early, late = np.arange(6) < 4, np.arange(6) >= 2
     one = Sampled(kind="a", noise=Gaussian(1.0), sensitivity=1.0, seen=False, rounds=early)
@@ -210,8 +210,8 @@ def test_split_learning_shows_labels_to_devices_and_features_to_the_server():
 
 
 def test_the_worst_device_is_found_under_any_noise():
-    from vflpriv.ledger import Ledger
-    from vflpriv.releases import Laplace, RandomizedResponse, Release
+    from vflpriv.core.ledger import Ledger
+    from vflpriv.core.releases import Laplace, RandomizedResponse, Release
 
     _, _, schedule = dpzv(activation="clocks", rates=(1.0, 1.0, 1.0, 9.0))
     rounds = np.ones(T, dtype=bool)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from vflpriv.data.partitions import PARTITIONS, grid, split
 from vflpriv.errors import InputError
-from vflpriv.partitions import PARTITIONS, grid, split
 
 
 def numbered(*shape: int) -> NDArray[np.float64]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.ledger import Exposure, Ledger, Reading
-from vflpriv.profiles import Term, choose, strength
-from vflpriv.releases import Exact, Gaussian, Laplace, RandomizedResponse, Release
-from vflpriv.schedules import Activation, Batching, Schedule
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.core.ledger import Exposure, Ledger, Reading
+from vflpriv.core.releases import Exact, Gaussian, Laplace, RandomizedResponse, Release
+from vflpriv.core.schedules import Activation, Batching, Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.worst_case import Term, choose, strength
 
 R, D, M = 24, 12, 3
 NOISES = st.sampled_from([Gaussian(2.0), Gaussian(5.0), Laplace(4.0), RandomizedResponse(0.3)])

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from vflpriv.core.schedules import Batching
+from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.errors import InputError
-from vflpriv.parties import SERVER, device
-from vflpriv.recorded_schedule import RecordedSchedule, Sampled
-from vflpriv.schedules import Batching
-from vflpriv.wire import Message
+from vflpriv.recording.schedule import RecordedSchedule, Sampled
 
 
 def down(round_, m, ids, kind="reply", value=0.0):

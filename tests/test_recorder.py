@@ -15,10 +15,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vflpriv
+from vflpriv.core.wire import SERVER, device
 from vflpriv.errors import InputError
-from vflpriv.parties import SERVER, device
-from vflpriv.recorder import RecordingWire
-from vflpriv.transcripts import read_answers, read_transcript
+from vflpriv.recording.recorder import RecordingWire
+from vflpriv.recording.transcripts import read_answers, read_transcript
 
 RECORDS, CLASSES = 12, 3
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.errors import InputError
-from vflpriv.schedules import Activation, Batching, Schedule
 
 
 def draw(**changes) -> Schedule:

@@ -11,11 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflpriv.core.units import Unit
 from vflpriv.testing import assert_epsilon, assert_sensitivity, neighbouring_data, neighbouring_rows
-from vflpriv.training._clips import ClientClip, EmbeddingClip
-from vflpriv.training._emptied import Emptied
-from vflpriv.training._mechanisms import Mechanism, ScalarMean
-from vflpriv.units import Unit
+from vflpriv.training.mechanisms.base import Mechanism, ScalarMean
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 # Sensitivity
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
-from vflpriv.tokens import VOCABULARY, WordPiece, encode, hashed
 
 PIECES = [
     "[PAD]",
@@ -61,7 +61,7 @@ def test_any_text_has_ids_between_one_and_the_vocabulary(text: str) -> None:
 
 
 def test_ids_do_not_depend_on_the_process() -> None:
-    code = "from vflpriv.tokens import hashed; print(hashed('a long sentence of words'))"
+    code = "from vflpriv.data.tokens import hashed; print(hashed('a long sentence of words'))"
     runs = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": s}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tools.docs_markdown import docstrings, fence, join, sentence, settings_table, table
-from vflpriv import formatting as f
-from vflpriv.config import AuditConfig
-from vflpriv.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.registry import available
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.common import formatting as f
+from vflpriv.common.registry import available
+from vflpriv.config.models import AuditConfig
+from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
+from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 __all__ = ["DELTA", "accountant_page", "audit_page"]
 

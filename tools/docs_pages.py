@@ -10,13 +10,21 @@ import typer
 from tools.docs_bounds import accountant_page, audit_page
 from tools.docs_markdown import prose, settings_table, table
 from tools.docs_variants import attack_page, engine_page, overview
-from vflpriv.canaries import CanaryKind
-from vflpriv.cli import app
-from vflpriv.config import AttackConfig, AuditConfig, Config, DataConfig, FeatureConfig, OneRunConfig, SystemConfig
-from vflpriv.config_claims import ClaimConfig
-from vflpriv.datasets import DATASETS
-from vflpriv.registry import available
-from vflpriv.units import Unit
+from vflpriv.cli.main import app
+from vflpriv.common.registry import available
+from vflpriv.config.claims import ClaimConfig
+from vflpriv.config.models import (
+    AttackConfig,
+    AuditConfig,
+    Config,
+    DataConfig,
+    FeatureConfig,
+    OneRunConfig,
+    SystemConfig,
+)
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.units import Unit
+from vflpriv.data.catalogue import DATASETS
 
 __all__ = ["filled", "navigation", "pages"]
 

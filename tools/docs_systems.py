@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 
-from vflpriv.claims import Claim, SuccessClaim
-from vflpriv.config import load_config
-from vflpriv.registry import available
-from vflpriv.run_systems import build_system, load_data
-from vflpriv.systems import System
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.common.registry import available
+from vflpriv.config.models import load_config
+from vflpriv.core.claims import Claim, SuccessClaim
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.run.systems import build_system, load_data
 
 __all__ = ["SIZE", "Applies", "applicable", "claims_by_setting", "system_of", "variants"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tools.docs_markdown import docstrings, fence, join, paper, prose, sentence, settings_table, table
 from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
-from vflpriv import formatting as f
-from vflpriv.registry import available
-from vflpriv.report_files import to_toml
-from vflpriv.units import Unit
+from vflpriv.common import formatting as f
+from vflpriv.common.registry import available
+from vflpriv.core.units import Unit
+from vflpriv.render.files import to_toml
 
 __all__ = ["attack_page", "engine_page", "overview"]
 

@@ -18,13 +18,12 @@ from types import FunctionType
 from typing import Any
 
 import vflpriv
-from vflpriv.config import load_config
-from vflpriv.config_ledger import is_ledger, load_ledger
+from vflpriv.config.models import load_config
 from vflpriv.errors import InputError
-from vflpriv.report import read_report
-from vflpriv.report_attacks import read_attacks
-from vflpriv.transcript_format import ANSWERS, HEAD, shard_name
-from vflpriv.transcripts import read_answers, read_transcript
+from vflpriv.recording.ledger_file import is_ledger, load_ledger
+from vflpriv.recording.transcripts import ANSWERS, HEAD, read_answers, read_transcript, shard_name
+from vflpriv.report.attacks import read_attacks
+from vflpriv.report.audit import read_report
 
 __all__ = ["TARGETS", "ends_well", "main", "seeds"]
 

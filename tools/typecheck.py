@@ -20,10 +20,8 @@ def mirror() -> int:
     """Makes .typecheck/vflpriv look like the installed package; returns how many files it has to check."""
     package = MIRROR / "vflpriv"
     package.mkdir(parents=True, exist_ok=True)
-    # Not vflpriv/templates: mypy counts a folder without Python files as a package.
-    wanted = {
-        path.name: path for path in (ROOT / "vflpriv").iterdir() if path.suffix == ".py" or path.name == "py.typed"
-    }
+    own = (path for path in (ROOT / "vflpriv").iterdir() if path.name != "__pycache__")
+    wanted = {path.name: path for path in own}
     wanted |= {folder: ROOT / folder for folder in FOLDERS}
     for link in package.iterdir():
         if link.name not in wanted or link.readlink() != wanted[link.name]:

@@ -6,23 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vflpriv.library import account as account
-    from vflpriv.library import attack as attack
-    from vflpriv.library import audit as audit
-    from vflpriv.library import train as train
-    from vflpriv.planting import plant as plant
-    from vflpriv.recorder import record as record
-    from vflpriv.transcripts import read_transcript as read_transcript
+    from vflpriv.api import account as account
+    from vflpriv.api import attack as attack
+    from vflpriv.api import audit as audit
+    from vflpriv.api import train as train
+    from vflpriv.core.canaries import plant as plant
+    from vflpriv.recording.recorder import record as record
+    from vflpriv.recording.transcripts import read_transcript as read_transcript
 
 __all__ = ["__version__", "account", "attack", "audit", "plant", "read_transcript", "record", "train"]
 
 __version__ = "0.1.0"
 
 _FROM = {
-    **dict.fromkeys(("account", "attack", "audit", "train"), "vflpriv.library"),
-    "plant": "vflpriv.planting",
-    "read_transcript": "vflpriv.transcripts",
-    "record": "vflpriv.recorder",
+    "account": "vflpriv.api",
+    "attack": "vflpriv.api",
+    "audit": "vflpriv.api",
+    "plant": "vflpriv.core.canaries",
+    "read_transcript": "vflpriv.recording.transcripts",
+    "record": "vflpriv.recording.recorder",
+    "train": "vflpriv.api",
 }
 
 
@@ -31,7 +34,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Names that bring torch along are imported when they are first used."""
+    """Names are imported when they are first used, so that importing the package costs nothing."""
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_FROM[name]), name)

@@ -1,6 +1,6 @@
 """`python -m vflpriv` is `vflpriv`."""
 
-from vflpriv.cli import main
+from vflpriv.cli.main import main
 
 __all__: list[str] = []
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.claims import Claim, SuccessClaim
-from vflpriv.releases import Release
-from vflpriv.schedules import Schedule
+from vflpriv.core.claims import Claim, SuccessClaim
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
 
 __all__ = ["SignSplit"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vflpriv.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.releases import Noise
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
+from vflpriv.core.releases import Noise
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 __all__ = ["event", "expose"]
 

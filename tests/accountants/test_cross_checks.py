@@ -7,8 +7,8 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.cross_checks import cross_checks
 from vflpriv.accountants.prv import PrvAccountant
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
-from vflpriv.units import Unit
+from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.units import Unit
 
 DELTA = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -24,9 +24,9 @@ from vflpriv.accountants._pairs import (
 )
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.releases import Gaussian
-from vflpriv.tradeoff import delta_of, epsilon_of
-from vflpriv.units import Unit
+from vflpriv.core.releases import Gaussian
+from vflpriv.core.tradeoff import delta_of, epsilon_of
+from vflpriv.core.units import Unit
 
 SAMPLED = [SampledGaussianPair(1.25, 0.01), SampledGaussianPair(0.5, 0.2), SampledReplacementPair(2.0, 0.05)]
 PURE = [LaplacePair(0.7), RandomizedResponsePair(1.3), Diluted(RandomizedResponsePair(1.3), 0.1)]

@@ -13,8 +13,8 @@ from vflpriv.accountants import _composition, prv
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
-from vflpriv.units import Unit
+from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.units import Unit
 
 MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
 
@@ -85,8 +85,8 @@ def test_torch_is_not_loaded(module):
 def test_torch_is_not_loaded_by_a_budget():
     code = (
         "import sys; from tests.accountants.exposures import event, expose\n"
-        "from vflpriv.registry import available\n"
-        "from vflpriv.releases import Gaussian\n"
+        "from vflpriv.common.registry import available\n"
+        "from vflpriv.core.releases import Gaussian\n"
         "for accountant in available('accountant').values():\n"
         "    accountant().budget(expose(event(Gaussian(1.0))), 1e-5)\n"
         "sys.exit('torch' in sys.modules)"

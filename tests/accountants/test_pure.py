@@ -13,12 +13,11 @@ from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.audits.verdict import judge
-from vflpriv.claims import Claim
-from vflpriv.ledger import Event, Sampling
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
-from vflpriv.tradeoff import curve, mu_of_pure
-from vflpriv.units import Unit
-from vflpriv.verdicts import Word
+from vflpriv.core.claims import Claim, Word
+from vflpriv.core.ledger import Event, Sampling
+from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.tradeoff import curve, mu_of_pure
+from vflpriv.core.units import Unit
 
 ACCOUNTANTS = [AutoAccountant(), PrvAccountant(), RdpAccountant()]
 

@@ -15,10 +15,9 @@ import pytest
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
-from vflpriv.amplification import Sampled, join
-from vflpriv.ledger import Sampling
-from vflpriv.releases import Gaussian, Laplace, RandomizedResponse
-from vflpriv.units import Unit
+from vflpriv.core.ledger import Sampled, Sampling, join
+from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.units import Unit
 
 RUNS = 200_000
 SIGMAS = 4.5  # a test with the right answer fails once in 150 000 seeds

@@ -17,11 +17,11 @@ from vflpriv.accountants._moments import log_moments
 from vflpriv.accountants._pairs import LaplacePair, SampledGaussianPair
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.ledger import Reading, Sampling
-from vflpriv.registry import find
-from vflpriv.releases import Gaussian, Laplace
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.common.registry import find
+from vflpriv.core.ledger import Reading, Sampling
+from vflpriv.core.releases import Gaussian, Laplace
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 DELTA = 1e-5
 

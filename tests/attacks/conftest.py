@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflpriv.attempts import Auxiliary
-from vflpriv.audits.attack_success import draw_auxiliary, score
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.core.attack import Auxiliary
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
 
 
 def seen(system, adversary: str, *, conducts=None, replica: int = 0) -> View:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.feature_trials import FeatureTrials, FeatureTried
-from vflpriv.data import VerticalData
-from vflpriv.registry import find
-from vflpriv.views import Adversary
+from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
+from vflpriv.common.registry import find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary
 
 __all__ = ["attack", "two_blocks"]
 

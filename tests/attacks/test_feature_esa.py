@@ -7,10 +7,9 @@ import torch
 
 from tests.attacks.feature_support import attack, two_blocks
 from vflpriv.attacks.feature_esa import FeatureEsa
-from vflpriv.feature_attempts import FeatureAuxiliary, KnownModel
-from vflpriv.parties import SERVER, device
-from vflpriv.views import Adversary, Belongings, View
-from vflpriv.wire import Message
+from vflpriv.core.attack import FeatureAuxiliary, KnownModel
+from vflpriv.core.views import Adversary, Belongings, View
+from vflpriv.core.wire import SERVER, Message, device
 
 SUMS = ["fdml", "split-sum", "linear-admm"]
 

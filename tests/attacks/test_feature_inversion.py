@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.attacks.feature_support import attack
-from vflpriv import datasets
+from vflpriv.data import catalogue as datasets
 
 BOTH = ["feature_inversion", "feature_inversion_white"]
 
@@ -60,7 +60,7 @@ def test_seeds_give_an_interval(digits):
 
 def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
     """Room for four rounds of two devices: the records of these four batches are spoken of."""
-    monkeypatch.setattr("vflpriv.audits.feature_trials._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
+    monkeypatch.setattr("vflpriv.audits.scoring.features._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
     leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
     assert leak.records <= 200
     assert leak.value > 0.3

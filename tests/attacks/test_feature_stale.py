@@ -7,12 +7,11 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks._observations import replies_of_own
-from vflpriv.audits.feature_success import FeatureLeak
-from vflpriv.audits.feature_trials import FeatureTrials
-from vflpriv.data import VerticalData
-from vflpriv.registry import available, find
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.audits.scoring.features import FeatureLeak, FeatureTrials
+from vflpriv.common.registry import available, find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
 
 STALE = {
     "vafl": "vafl-concat",

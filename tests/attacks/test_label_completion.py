@@ -6,14 +6,20 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.attacks import _mixmatch
-from vflpriv.attacks._mixmatch import Bottom, Completion, _Completed, _share, complete
-from vflpriv.attacks.label_completion_active import LabelCompletionActive
-from vflpriv.attacks.label_completion_passive import LabelCompletionPassive
-from vflpriv.attempts import Auxiliary
-from vflpriv.audits.attack_success import draw_auxiliary, score
-from vflpriv.data import VerticalData
-from vflpriv.wire import Wire
+from vflpriv.attacks import label_completion as _mixmatch
+from vflpriv.attacks.label_completion import (
+    Bottom,
+    Completion,
+    LabelCompletionActive,
+    LabelCompletionPassive,
+    _Completed,
+    _share,
+    complete,
+)
+from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.core.attack import Auxiliary
+from vflpriv.core.data import VerticalData
+from vflpriv.core.wire import Wire
 
 SHORT = Completion(epochs=1, iterations=5)
 TRAINING = {

@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv import datasets
 from vflpriv.attacks.label_direct import LabelDirect
-from vflpriv.attempts import Auxiliary
-from vflpriv.audits.attack_success import label_success
-from vflpriv.parties import SERVER, device
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Message, Transcript, Wire
+from vflpriv.audits.scoring.labels import label_success
+from vflpriv.core.attack import Auxiliary
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
+from vflpriv.data import catalogue as datasets
 
 NOTHING = Auxiliary(records=torch.empty(0, dtype=torch.int64), labels=torch.empty(0, dtype=torch.int64))
 
@@ -77,7 +76,7 @@ def test_the_smallest_entry_is_taken_not_the_first_negative_one():
 
 
 def test_a_blind_guess_scores_at_chance():
-    from vflpriv.attempts import LabelGuess
+    from vflpriv.core.attack import LabelGuess
 
     truth = torch.tensor([0, 0, 0, 1, 2])
     found = label_success(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth, confidence=0.95)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support import make_system
-from vflpriv import datasets
 from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
+from vflpriv.data import catalogue as datasets
 
 DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0, "device_rate": 0.03, "server_rate": 0.001}
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv import datasets
 from vflpriv.attacks.label_zo_query import LabelZoQuery, random_queries
-from vflpriv.views import View
+from vflpriv.core.views import View
+from vflpriv.data import catalogue as datasets
 
 QUIET = {"smoothing": 1e-3, "device_rate": 1e-4, "batch_size": 64}
 

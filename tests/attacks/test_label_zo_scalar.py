@@ -6,13 +6,11 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
-from vflpriv.attempts import Auxiliary
-from vflpriv.audits.attack_success import score
-from vflpriv.audits.attack_trials import AttackTrials
-from vflpriv.datasets import load
-from vflpriv.parties import SERVER, device
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Message
+from vflpriv.audits.scoring.labels import AttackTrials, score
+from vflpriv.core.attack import Auxiliary
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import SERVER, Message, device
+from vflpriv.data.catalogue import load
 
 
 def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4) -> tuple[View, torch.Tensor]:

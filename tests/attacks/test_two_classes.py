@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv import datasets
 from vflpriv.attacks._two_classes import two_means
 from vflpriv.attacks.label_direction import LabelDirection
 from vflpriv.attacks.label_norm import LabelNorm
 from vflpriv.attacks.label_spectral import LabelSpectral
-from vflpriv.attempts import Auxiliary, LabelGuess
-from vflpriv.audits.attack_success import auc, draw_auxiliary
-from vflpriv.data import VerticalData
+from vflpriv.audits.scoring.labels import auc, draw_auxiliary
+from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.data import VerticalData
+from vflpriv.data import catalogue as datasets
 
 TRAINING = {"rounds": 60, "batch_size": 64, "device_rate": 0.1, "server_rate": 0.1, "top_hidden": ()}
 

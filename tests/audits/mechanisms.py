@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from vflpriv.tradeoff import epsilon_of
+from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["KNOWN", "Known", "allowed", "gaussian", "laplace", "response", "subsampled"]
 

@@ -9,10 +9,9 @@ import torch
 from tests.support import make_system, toy_data
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.attempts import LabelGuess
-from vflpriv.audits.attack_success import Score, draw_auxiliary, leakage, mean_interval, score
-from vflpriv.audits.attack_trials import AttackTrials
-from vflpriv.views import Adversary
+from vflpriv.audits.scoring.labels import AttackTrials, Score, draw_auxiliary, leakage, mean_interval, score
+from vflpriv.core.attack import LabelGuess
+from vflpriv.core.views import Adversary
 
 DEVICE, ALL = Adversary.parse("device(0)"), Adversary.parse("devices(all)")
 
@@ -71,7 +70,7 @@ def test_a_direct_attack_leaks_all_that_chance_leaves():
 
 
 def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch):
-    from vflpriv.systems import System
+    from vflpriv.core.systems import System
 
     conducts, train = [], System.train
     monkeypatch.setattr(System, "train", lambda s, r, **k: conducts.append(dict(k["conducts"])) or train(s, r, **k))

@@ -13,19 +13,23 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from vflpriv.audits._bounds import (
+from vflpriv.audits.statistics.bounds import (
     Errors,
     clopper_pearson_upper,
     epsilon_error_rate,
+    epsilon_from_mu,
     epsilon_rectangle,
     interval,
+    mu_error_rate,
+    mu_estimate,
+    mu_rectangle,
     p_value_dp,
+    p_value_gdp,
     pooled,
     tail,
 )
-from vflpriv.audits._gdp import epsilon_from_mu, mu_error_rate, mu_estimate, mu_rectangle, p_value_gdp
-from vflpriv.audits._holm import holm, holm_adjusted
-from vflpriv.tradeoff import curve, epsilon_of
+from vflpriv.audits.verdict import holm, holm_adjusted
+from vflpriv.core.tradeoff import curve, epsilon_of
 
 ALL = (
     lambda e, c: mu_rectangle(e, c).mu,

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from vflpriv.audits.ceiling import gain_ceiling
+from vflpriv.audits.statistics.capacity import gain_ceiling
 from vflpriv.errors import InputError
 
 

@@ -16,19 +16,22 @@ from scipy.special import ndtr, ndtri
 
 from tests.audits.mechanisms import allowed
 from tests.audits.mechanisms import subsampled as subsampled_scores
-from vflpriv.audits._bounds import (
+from vflpriv.audits.statistics.bounds import (
     Errors,
     _epsilon_of_rates,
     _upper,
     epsilon_error_rate,
+    epsilon_from_mu,
     epsilon_rectangle,
+    mu_error_rate,
+    mu_of_rates,
+    mu_rectangle,
     pooled,
     rectangle,
     tail,
 )
-from vflpriv.audits._gdp import epsilon_from_mu, mu_error_rate, mu_of_rates, mu_rectangle
-from vflpriv.audits._holm import holm
-from vflpriv.tradeoff import epsilon_of
+from vflpriv.audits.verdict import holm
+from vflpriv.core.tradeoff import epsilon_of
 
 Floats = NDArray[np.float64]
 Counts = tuple[Floats, int, Floats, int]

@@ -9,10 +9,9 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from vflpriv.audits._images import picture_shape, psnr, ssim
-from vflpriv.audits._resampling import auc_interval, ratio_over_records, ratios_over_records
-from vflpriv.audits.feature_success import attribute_score, feature_leak, feature_score
-from vflpriv.feature_attempts import AttributeGuess, FeatureGuess
+from vflpriv.audits.scoring.features import attribute_score, feature_leak, feature_score, picture_shape, psnr, ssim
+from vflpriv.audits.statistics.resampling import auc_interval, ratio_over_records, ratios_over_records
+from vflpriv.core.attack import AttributeGuess, FeatureGuess
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 

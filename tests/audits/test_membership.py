@@ -14,15 +14,20 @@ from tests.contracts.test_attacks import reachable
 from tests.contracts.test_feature_attacks import VARIANTS
 from tests.support import make_system, toy_data
 from vflpriv.attacks.feature_membership import FeatureMembership
-from vflpriv.audits.membership_success import found_at_few_errors, membership_leak, membership_score
-from vflpriv.audits.membership_trials import MembershipTrials, predictions
-from vflpriv.data import VerticalData
-from vflpriv.membership_attempts import Candidates, MembershipAuxiliary
-from vflpriv.registry import find
-from vflpriv.training._base import Engine
-from vflpriv.units import Unit
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Wire
+from vflpriv.audits.scoring.membership import (
+    MembershipTrials,
+    found_at_few_errors,
+    membership_leak,
+    membership_score,
+    predictions,
+)
+from vflpriv.common.registry import find
+from vflpriv.core.attack import Candidates, MembershipAuxiliary
+from vflpriv.core.data import VerticalData
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Wire
+from vflpriv.training.engine import Engine
 
 SERVER = Adversary.parse("server")
 

@@ -10,14 +10,14 @@ import torch
 from scipy.integrate import quad
 
 from tests.support import make_system
-from vflpriv.audits._holm import holm_adjusted
-from vflpriv.audits._noise_tests import _limit, anderson_darling, correlation, like_pairs, scale
 from vflpriv.audits.noise import NoiseAudit, examine
-from vflpriv.systems import System
-from vflpriv.training._noise import NoiseSource
-from vflpriv.training._payload import Payload
-from vflpriv.training.dpzv import Dpzv
-from vflpriv.training.split import Split
+from vflpriv.audits.statistics.noise_tests import _limit, anderson_darling, correlation, like_pairs, scale
+from vflpriv.audits.verdict import holm_adjusted
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Payload
+from vflpriv.training.engines.dpzv import Dpzv
+from vflpriv.training.engines.split import Split
+from vflpriv.training.mechanisms.noise import NoiseSource
 
 
 def broken(variant: str, base: type, **attributes) -> System:

@@ -11,24 +11,23 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
-from vflpriv import datasets
 from vflpriv.audits import one_run
-from vflpriv.audits._one_run_bound import epsilon_one_run
-from vflpriv.audits._one_run_fdp import mu_one_run, p_value_one_run_gdp
-from vflpriv.audits._trials import TrialStore
 from vflpriv.audits.one_run import OneRunAudit, coin_scores, guess, plant
-from vflpriv.config import load_config
+from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_value_one_run_gdp
+from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.registry import find
+from vflpriv.config.models import load_config
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.data import catalogue as datasets
 from vflpriv.errors import InputError
-from vflpriv.registry import find
-from vflpriv.render_html import render_html
-from vflpriv.render_markdown import render_markdown
-from vflpriv.report_rows import build_report
-from vflpriv.run import audit_system
-from vflpriv.run_systems import build_system, load_data
-from vflpriv.systems import System
-from vflpriv.units import Unit
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.render.html.report import render_html
+from vflpriv.render.markdown import render_markdown
+from vflpriv.report.build import build_report
+from vflpriv.run.audit import audit_system
+from vflpriv.run.systems import build_system, load_data
 
 ALL = Adversary.parse("devices(all)")
 

@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from scipy.special import expit, ndtr, ndtri
 
 from tests.audits.mechanisms import allowed, gaussian, laplace, response
-from vflpriv.audits._one_run_bound import Guesses, epsilon_one_run, p_value_one_run
-from vflpriv.audits._one_run_fdp import mu_one_run, p_value_one_run_gdp, refutes_gdp
 from vflpriv.audits.one_run import guess
-from vflpriv.canaries import Canaries
-from vflpriv.tradeoff import epsilon_of
+from vflpriv.audits.statistics.one_run import (
+    Guesses,
+    epsilon_one_run,
+    mu_one_run,
+    p_value_one_run,
+    p_value_one_run_gdp,
+    refutes_gdp,
+)
+from vflpriv.core.canaries import Canaries
+from vflpriv.core.tradeoff import epsilon_of
 
 PUBLIC = {1000: (0.39, 0.43, 0.31), 10_000: (0.56, 0.56, 0.43)}
 

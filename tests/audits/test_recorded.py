@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from vflpriv.attempts import LabelGuess
-from vflpriv.audits._one_run_bound import epsilon_one_run, p_value_one_run
-from vflpriv.audits.coin_guesses import guess_coins
-from vflpriv.audits.recorded_noise import noise_p_value
-from vflpriv.planting import draw_canaries, plant
-from vflpriv.releases import Exact, Gaussian, Laplace
-from vflpriv.views import Adversary
+from vflpriv.audits.noise import noise_p_value
+from vflpriv.audits.one_run import guess_coins
+from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
+from vflpriv.core.attack import LabelGuess
+from vflpriv.core.canaries import draw_canaries, plant
+from vflpriv.core.releases import Exact, Gaussian, Laplace
+from vflpriv.core.views import Adversary
 
 DEVICE, OTHER = Adversary.parse("device(0)"), Adversary.parse("device(1)")
 LABELS = torch.arange(400) % 5

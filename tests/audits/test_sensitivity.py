@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vflpriv.audits.sensitivity import SensitivityAudit
-from vflpriv.training._clips import ClientClip, EmbeddingClip
-from vflpriv.training._emptied import Emptied
-from vflpriv.training._mechanisms import Mechanism, ScalarMean, VectorMean
-from vflpriv.units import Unit
+from vflpriv.core.units import Unit
+from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 SOUND: dict[str, Mechanism] = {
     "scalar": ScalarMean(noise_std=1.0, clip=10.0, batch_size=64),

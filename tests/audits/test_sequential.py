@@ -9,10 +9,9 @@ import pytest
 from scipy.special import ndtr
 
 from tests.audits.mechanisms import allowed
-from vflpriv.audits._bounds import Errors
-from vflpriv.audits._gdp import p_value_gdp
-from vflpriv.audits._holm import holm
-from vflpriv.audits._sequential import Looks, look_times
+from vflpriv.audits.statistics.bounds import Errors, p_value_gdp
+from vflpriv.audits.statistics.sequential import Looks, look_times
+from vflpriv.audits.verdict import holm
 
 TIMES = look_times(400)
 REPETITIONS = 1000

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support import ENGINES, make_system
 from vflpriv.audits.server_state import StateAudit
-from vflpriv.training.dpzv import Dpzv
-from vflpriv.units import Unit
+from vflpriv.core.units import Unit
+from vflpriv.training.engines.dpzv import Dpzv
 
 
 @pytest.mark.parametrize("update", ["sgd", "zo"])

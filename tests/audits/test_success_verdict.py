@@ -14,21 +14,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.attempts import LabelGuess
-from vflpriv.audits._bounds import interval
-from vflpriv.audits.attack_success import Success, label_success
-from vflpriv.audits.success_verdict import allowed_rate, judge_success, success_p_value
-from vflpriv.claims import SuccessClaim
-from vflpriv.config import load_config
-from vflpriv.render_html import render_html
-from vflpriv.render_markdown import render_markdown
-from vflpriv.render_terminal import print_report
-from vflpriv.report import Report
-from vflpriv.report_rows import build_report
-from vflpriv.run import Attempt, Audited
-from vflpriv.units import Unit
-from vflpriv.verdicts import Word
-from vflpriv.views import Adversary
+from vflpriv.audits.scoring.labels import Success, label_success
+from vflpriv.audits.statistics.bounds import interval
+from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
+from vflpriv.config.models import load_config
+from vflpriv.core.attack import LabelGuess
+from vflpriv.core.claims import SuccessClaim, Word
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.render.html.report import render_html
+from vflpriv.render.markdown import render_markdown
+from vflpriv.render.terminal import print_report
+from vflpriv.report.audit import Report
+from vflpriv.report.build import build_report
+from vflpriv.run.results import Attempt, Audited
 
 ALPHA = 0.05
 

@@ -12,15 +12,15 @@ from scipy import stats
 
 from tests.support import make_system
 from vflpriv.audits import two_world
-from vflpriv.audits._canaries import most_exposed, plan
-from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
-from vflpriv.audits._trials import TrialStore, side_by_side
+from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits.two_world import TwoWorldAudit
-from vflpriv.canaries import CanaryKind
-from vflpriv.ledger import Reading
-from vflpriv.systems import System
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.audits.worlds.canaries import most_exposed, plan
+from vflpriv.audits.worlds.store import TrialStore, side_by_side
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.ledger import Reading
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 DEVICE, ALL = Adversary.parse("device"), Adversary.parse("devices(all)")
 

@@ -8,20 +8,17 @@ import torch
 from scipy import stats
 
 from tests.support import make_system
-from vflpriv.audits._bounds import Errors, epsilon_rectangle
-from vflpriv.audits._gdp import mu_error_rate
-from vflpriv.audits._learned import discriminant
-from vflpriv.audits._thresholds import p_value_rectangle
+from vflpriv.audits.scoring.worlds import discriminant
+from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, p_value_rectangle
 from vflpriv.audits.two_world import TwoWorldAudit
-from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.claims import Claim
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.claims import Claim
+from vflpriv.core.ledger import Reading
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 from vflpriv.errors import VflprivError
-from vflpriv.ledger import Reading
-from vflpriv.training._clips import ClientClip, EmbeddingClip
-from vflpriv.training._emptied import Emptied
-from vflpriv.training._outlet import extremes
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.training.mechanisms.release import extremes
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 SERVER, DEVICE = Adversary.parse("server"), Adversary.parse("device")
 CLIENT = {"clip": 1.0, "noise_std": 4.0}

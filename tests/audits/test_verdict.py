@@ -7,16 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from vflpriv.audits._bounds import Errors, epsilon_error_rate, p_value_dp
-from vflpriv.audits._gdp import mu_error_rate, p_value_gdp
-from vflpriv.audits._holm import holm
-from vflpriv.audits.verdict import ClaimTest, judge
-from vflpriv.budgets import Budget
-from vflpriv.claims import Claim
-from vflpriv.tradeoff import epsilon_of
-from vflpriv.units import Unit
-from vflpriv.verdicts import Verdict, Word
-from vflpriv.views import Adversary
+from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, mu_error_rate, p_value_dp, p_value_gdp
+from vflpriv.audits.verdict import ClaimTest, holm, judge
+from vflpriv.core.budgets import Budget
+from vflpriv.core.claims import Claim, Verdict, Word
+from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 DELTA = 1e-3
 

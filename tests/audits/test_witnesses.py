@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from tests.support import ENGINES, make_system
-from vflpriv.audits.sensitivity import SensitivityAudit
-from vflpriv.audits.witnesses import replay_witness, save_witnesses
-from vflpriv.cli import main
+from vflpriv.audits.sensitivity import SensitivityAudit, replay_witness, save_witnesses
+from vflpriv.cli.main import main
 from vflpriv.errors import InputError
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.report.attack_report import attack_report
 from tests.report.examples import build, dpzv, joint, split
 from tests.report.rows import one_run
-from vflpriv.render_attacks import attacks_html
-from vflpriv.render_html import render_html
-from vflpriv.report import CheckRow, Staleness, SuccessClaimRow
-from vflpriv.report_attacks import ColumnRow, FeatureCell
-from vflpriv.verdicts import Word
+from vflpriv.core.claims import Word
+from vflpriv.render.attacks import attacks_html
+from vflpriv.render.html.report import render_html
+from vflpriv.report.attacks import ColumnRow, FeatureCell
+from vflpriv.report.audit import CheckRow, Staleness, SuccessClaimRow
 
 __all__ = ["attacks_page", "report_page"]
 

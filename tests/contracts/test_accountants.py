@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.gdp import GdpAccountant
-from vflpriv.ledger import Event, Sampling
-from vflpriv.registry import available
-from vflpriv.releases import Exact, Gaussian, Laplace, RandomizedResponse
-from vflpriv.units import Unit
+from vflpriv.common.registry import available
+from vflpriv.core.ledger import Event, Sampling
+from vflpriv.core.releases import Exact, Gaussian, Laplace, RandomizedResponse
+from vflpriv.core.units import Unit
 
 ACCOUNTANTS = available("accountant")
 pytestmark = pytest.mark.parametrize("name", sorted(ACCOUNTANTS))

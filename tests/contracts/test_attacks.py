@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system
-from vflpriv.attempts import Auxiliary
-from vflpriv.audits.attack_success import draw_auxiliary
-from vflpriv.data import VerticalData
-from vflpriv.registry import available
-from vflpriv.training._base import Engine
-from vflpriv.views import Adversary, Belongings, View
-from vflpriv.wire import Message, Transcript, Wire
+from vflpriv.audits.scoring.labels import draw_auxiliary
+from vflpriv.common.registry import available
+from vflpriv.core.attack import Auxiliary
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary, Belongings, View
+from vflpriv.core.wire import Message, Transcript, Wire
+from vflpriv.training.engine import Engine
 
 ATTACKS = list(available("attack").values())
 LIGHT = [attack for attack in ATTACKS if attack.target == "labels" and not attack.heavy]

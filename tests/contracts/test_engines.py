@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.registry import available
-from vflpriv.releases import Exact
-from vflpriv.units import Unit
-from vflpriv.wire import Transcript, Wire
+from vflpriv.common.registry import available
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.releases import Exact
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import Transcript, Wire
 
 VARIANTS = list(ENGINES)
 

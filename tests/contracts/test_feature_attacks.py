@@ -7,13 +7,13 @@ import torch
 
 from tests.contracts.test_attacks import reachable
 from tests.support import make_system, toy_data
-from vflpriv.audits.feature_trials import FeatureTrials, known_model
-from vflpriv.data import VerticalData
-from vflpriv.feature_attempts import AttributeGuess, FeatureAuxiliary
-from vflpriv.registry import available
-from vflpriv.training._base import Engine
-from vflpriv.views import Adversary, View
-from vflpriv.wire import Transcript, Wire
+from vflpriv.audits.scoring.features import FeatureTrials, known_model
+from vflpriv.common.registry import available
+from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.engine import Engine
 
 LIGHT = [a for a in available("attack").values() if a.target in ("features", "attribute") and "grn" not in a.name]
 KNOWS = {

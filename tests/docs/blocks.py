@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from tests.docs.reduced import DATA, FLAGS, ONLY_CHECKED, check
-from vflpriv.config import load_config
-from vflpriv.config_ledger import load_ledger
-from vflpriv.run_systems import build_system, load_data
+from vflpriv.config.models import load_config
+from vflpriv.recording.ledger_file import load_ledger
+from vflpriv.run.systems import build_system, load_data
 
 __all__ = ["Block", "Page", "blocks", "commands"]
 

@@ -11,8 +11,8 @@ import pytest
 from tests.docs.blocks import ROOT
 from tools.docs_markdown import PAPERS
 from tools.docs_pages import filled, navigation, pages
-from vflpriv.config import AuditConfig
-from vflpriv.registry import KINDS, available
+from vflpriv.common.registry import KINDS, available
+from vflpriv.config.models import AuditConfig
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vflpriv.render_pictures import sheet
-from vflpriv.report_attacks import AttackReport, Cell, FeatureCell, TrainedRow
-from vflpriv.report_limits import Limit
-from vflpriv.units import Unit
+from vflpriv.core.units import Unit
+from vflpriv.render.plots.pictures import sheet
+from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
 
 __all__ = ["attack_report", "cell", "member"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.report.examples import HOSTILE, build, dpzv, dpzv_device_claim, whole
 from tests.report.rows import attack, budget, measured, one_run, releases, spending, views
-from vflpriv.report import Report
+from vflpriv.report.audit import Report
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,9 @@ from tests.report.rows import (
     utility,
     views,
 )
-from vflpriv.report import ClaimRow, Report, SamplingRow, SensitivityRow, SystemRow, Traffic
-from vflpriv.report_attacks import ColumnRow, FeatureCell
-from vflpriv.verdicts import Word
+from vflpriv.core.claims import Word
+from vflpriv.report.attacks import ColumnRow, FeatureCell
+from vflpriv.report.audit import ClaimRow, Report, SamplingRow, SensitivityRow, SystemRow, Traffic
 
 
 def dpzv_device_claim() -> ClaimRow:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from vflpriv.report import (
+from vflpriv.core.claims import Word
+from vflpriv.core.tradeoff import curve, epsilon_of, mu_of
+from vflpriv.report.audit import (
     AttackRow,
     BudgetRow,
     ClaimRow,
@@ -18,8 +20,6 @@ from vflpriv.report import (
     Utility,
     ViewBudget,
 )
-from vflpriv.tradeoff import curve, epsilon_of, mu_of
-from vflpriv.verdicts import Word
 
 DELTA = 1e-3
 CLAIMED = mu_of(1.0, DELTA)

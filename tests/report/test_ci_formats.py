@@ -13,12 +13,12 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from vflpriv.render_junit import render_junit
-from vflpriv.render_sarif import line_of, render_sarif
-from vflpriv.render_summary import render_summary
-from vflpriv.report import CheckRow, Report
-from vflpriv.report_compare import Comparison, Tolerance, compare
-from vflpriv.verdicts import Word
+from vflpriv.core.claims import Word
+from vflpriv.render.junit import render_junit
+from vflpriv.render.sarif import line_of, render_sarif
+from vflpriv.render.summary import render_summary
+from vflpriv.report.audit import CheckRow, Report
+from vflpriv.report.compare import Comparison, Tolerance, compare
 
 CONFIG = '[[system]]\nkey = "other"\n\n[[system]]\nkey = "dpzv"\n[system.engine]\nname = "dpzv"\n'
 # What SARIF 2.1.0 requires of the parts we write; the whole OASIS schema is checked by the slow test.

@@ -10,12 +10,11 @@ import pytest
 from rich.console import Console
 
 from tests.report.attack_report import attack_report, member
+from vflpriv.core.claims import Word
 from vflpriv.errors import InputError
-from vflpriv.render_compare import compare_markdown, print_comparison
-from vflpriv.report import Report, SystemRow
-from vflpriv.report_compare import Comparison, Tolerance, compare
-from vflpriv.report_compare_attacks import compare_attacks
-from vflpriv.verdicts import Word
+from vflpriv.render.compare import compare_markdown, print_comparison
+from vflpriv.report.audit import Report, SystemRow
+from vflpriv.report.compare import Comparison, Tolerance, compare, compare_attacks
 
 
 def changed(report: Report, place: int, **update: Any) -> Report:

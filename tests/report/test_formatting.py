@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv import formatting
-from vflpriv.formatting import clean, clean_lines, epsilon, flat, interval, mu, p_value, percent, ratio, shorten, size
+from vflpriv.common import formatting
+from vflpriv.common.formatting import (
+    clean,
+    clean_lines,
+    epsilon,
+    flat,
+    interval,
+    mu,
+    p_value,
+    percent,
+    ratio,
+    shorten,
+    size,
+)
 
 
 @pytest.mark.parametrize("show", [epsilon, mu, formatting.exact])

@@ -21,19 +21,19 @@ from rich.console import Console
 from tests.report.attack_report import attack_report
 from tests.report.renaming import HOSTILE, names, renamed
 from tests.report.test_html import Page
-from vflpriv.render_attacks import attacks_html, attacks_markdown, print_attacks
-from vflpriv.render_compare import compare_markdown, print_comparison
-from vflpriv.render_html import environment, render_html
-from vflpriv.render_junit import render_junit
-from vflpriv.render_markdown import render_markdown
-from vflpriv.render_notebook import as_html, as_markdown, picture
-from vflpriv.render_sarif import render_sarif
-from vflpriv.render_summary import render_summary
-from vflpriv.render_terminal import print_report
-from vflpriv.render_writer import say
-from vflpriv.report import CheckRow, Report
-from vflpriv.report_compare import Comparison, Tolerance, compare
-from vflpriv.verdicts import Word
+from vflpriv.core.claims import Word
+from vflpriv.render.attacks import attacks_html, attacks_markdown, print_attacks
+from vflpriv.render.compare import compare_markdown, print_comparison
+from vflpriv.render.console import say
+from vflpriv.render.html.report import environment, render_html
+from vflpriv.render.junit import render_junit
+from vflpriv.render.markdown import render_markdown
+from vflpriv.render.notebook import as_html, as_markdown, picture
+from vflpriv.render.sarif import render_sarif
+from vflpriv.render.summary import render_summary
+from vflpriv.render.terminal import print_report
+from vflpriv.report.audit import CheckRow, Report
+from vflpriv.report.compare import Comparison, Tolerance, compare
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 # The names are short as they are: no time is spent on the smallest that fails.

@@ -12,9 +12,9 @@ import pytest
 
 import vflpriv
 from tests.browser.pages import attacks_page
-from vflpriv.render_html import render_html
-from vflpriv.render_svg import COLOURS
-from vflpriv.report import Report, Staleness
+from vflpriv.render.html.report import render_html
+from vflpriv.render.plots.svg import COLOURS
+from vflpriv.report.audit import Report, Staleness
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 XMLNS = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")

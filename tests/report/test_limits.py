@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.report.attack_report import attack_report
-from vflpriv.audits.attack_success import Score, leakage, mean_error, mean_interval, p_above
-from vflpriv.report_attacks import AttackReport, Cell
-from vflpriv.report_limits import CORRECTIONS, Breach, Correction, Limit, breach_lines, judged
+from vflpriv.audits.scoring.labels import Score, leakage, mean_error, mean_interval, p_above
+from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, Limit, breach_lines, judged
 
 SEEDS, CELLS, BOUND = 5, 40, 0.05
 LIMIT = [Limit("leakage", BOUND)]

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.render_markdown import LIMIT, escape, render_markdown
-from vflpriv.report import Report
+from vflpriv.render.markdown import LIMIT, escape, render_markdown
+from vflpriv.report.audit import Report
 
 
 def cells(row: str) -> int:

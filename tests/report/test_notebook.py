@@ -6,7 +6,7 @@ import html
 from html.parser import HTMLParser
 
 from tests.report.conftest import HOSTILE, attack, build, dpzv
-from vflpriv.report import Report
+from vflpriv.report.audit import Report
 
 
 class Page(HTMLParser):

@@ -10,12 +10,12 @@ import pytest
 
 from tests.report.rows import attack, one_run, spending
 from tests.report.test_plots import words
-from vflpriv.plots import tradeoff_plot
-from vflpriv.render_html import render_html
-from vflpriv.render_matrix import attack_matrix, refused
-from vflpriv.render_plots_budget import _bars, records_plot, rounds_plot
-from vflpriv.render_plots_overview import traffic_plot, utility_plot
-from vflpriv.report import ClaimRow, Report
+from vflpriv.render.html.report import render_html
+from vflpriv.render.matrix import attack_matrix, refused
+from vflpriv.render.plots.budgets import _bars, records_plot, rounds_plot
+from vflpriv.render.plots.overview import traffic_plot, utility_plot
+from vflpriv.render.plots.tradeoff import tradeoff_plot
+from vflpriv.report.audit import ClaimRow, Report
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from vflpriv.plots import tradeoff_svg
-from vflpriv.render_plots_budget import participation_plot
-from vflpriv.report import ClaimRow, Report
+from vflpriv.render.plots.budgets import participation_plot
+from vflpriv.render.plots.tradeoff import tradeoff_svg
+from vflpriv.report.audit import ClaimRow, Report
 
 SVG = "{http://www.w3.org/2000/svg}"
 

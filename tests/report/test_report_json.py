@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from vflpriv.core.claims import Word
 from vflpriv.errors import InputError
-from vflpriv.render_shared import banner, best_attack, headline, worst_word
-from vflpriv.report import Report, read_report, write_atomically
-from vflpriv.verdicts import Word
+from vflpriv.render.shared import banner, best_attack, headline, worst_word
+from vflpriv.report.audit import Report, read_report, write_atomically
 
 
 def test_round_trip_in_the_same_bytes(report: Report, hostile: Report, tmp_path: Path) -> None:

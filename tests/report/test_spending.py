@@ -12,13 +12,12 @@ import pytest
 
 from tests.support import make_system
 from vflpriv.accountants.auto import AutoAccountant
-from vflpriv.claims import Claim
-from vflpriv.ledger import Reading
-from vflpriv.report_budgets import account, budget_row, budget_rows
-from vflpriv.report_claims import BudgetRow
-from vflpriv.report_releases import noise_source, release_rows, sampling_row
-from vflpriv.report_spending import record_bins, spendings, view_budgets
-from vflpriv.systems import System
+from vflpriv.core.claims import Claim
+from vflpriv.core.ledger import Reading
+from vflpriv.core.systems import System
+from vflpriv.report.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
+from vflpriv.report.build import noise_source, release_rows, sampling_row
+from vflpriv.report.rows import BudgetRow
 
 AUTO = AutoAccountant()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.report.rows import one_run
-from vflpriv.render_html import render_html
-from vflpriv.render_statement import statement
-from vflpriv.report import Report
+from vflpriv.render.html.report import render_html
+from vflpriv.render.statement import statement
+from vflpriv.report.audit import Report
 
 FIELDS = (
     "Unit and adjacency",

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from vflpriv.render_terminal import print_report
-from vflpriv.report import Report
+from vflpriv.render.terminal import print_report
+from vflpriv.report.audit import Report
 
 SMALL = """
 Claims

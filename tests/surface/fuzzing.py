@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tests.surface.tiny import TINY
-from vflpriv.cli import main
-from vflpriv.config import AuditConfig, Config, DataConfig
-from vflpriv.registry import find
+from vflpriv.cli.main import main
+from vflpriv.common.registry import find
+from vflpriv.config.models import AuditConfig, Config, DataConfig
 
 __all__ = ["call", "configs", "is_tiny", "mutated", "odd_fields", "scrambled", "to_toml"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.surface.test_cli import run
-from vflpriv.render_curves import curves_png
-from vflpriv.report_account import Curves
-from vflpriv.tradeoff import epsilon_of
-from vflpriv.units import Unit
+from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.units import Unit
+from vflpriv.render.plots.curves import curves_png
+from vflpriv.report.account import Curves
 
 CONFIG = """
 [data]

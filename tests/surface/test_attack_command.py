@@ -11,10 +11,10 @@ import pytest
 
 from tests.report.attack_report import attack_report
 from tests.surface.test_cli import run
-from vflpriv.audits.attack_trials import AttackTrials
-from vflpriv.config import load_config
-from vflpriv.registry import available
-from vflpriv.report_attacks import AttackReport, read_attacks
+from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.common.registry import available
+from vflpriv.config.models import load_config
+from vflpriv.report.attacks import AttackReport, read_attacks
 
 SMALL = """
 [data]
@@ -172,7 +172,7 @@ def test_the_embedded_matrix_has_every_engine():
     from importlib.resources import files
     from pathlib import Path
 
-    config = load_config(Path(str(files("vflpriv").joinpath("attack.toml"))))
+    config = load_config(Path(str(files("vflpriv.config").joinpath("attack.toml"))))
     assert {s.engine["name"] for s in config.system} == set(available("engine"))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tests.surface.test_cli import run
-from vflpriv.report import read_report
+from vflpriv.report.audit import read_report
 
 SMALL = """
 [data]

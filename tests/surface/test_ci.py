@@ -11,9 +11,9 @@ import pytest
 
 from tests.surface.test_cli import run
 from tests.surface.tiny import TINY
-from vflpriv.cli import main
-from vflpriv.render_markdown import LIMIT
-from vflpriv.report import read_report
+from vflpriv.cli.main import main
+from vflpriv.render.markdown import LIMIT
+from vflpriv.report.audit import read_report
 
 AUDIT = ("audit", "audit.toml", "-q", "--format", "json")
 

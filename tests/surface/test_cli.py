@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vflpriv.cli import main
-from vflpriv.report import read_report
+from vflpriv.cli.main import main
+from vflpriv.report.audit import read_report
 
 SMALL = """
 seed = 1
@@ -155,12 +155,12 @@ def test_text_where_a_number_belongs_is_a_usage_error(monkeypatch, capsys):
 
 
 def test_a_bug_is_not_hidden_and_not_taken_for_a_verdict(monkeypatch, capsys):
-    import vflpriv.command_lists
+    import vflpriv.cli.commands.lists
 
     def broken(kind: str) -> None:
         raise ZeroDivisionError(kind)
 
-    monkeypatch.setattr(vflpriv.command_lists, "print_registered", broken)
+    monkeypatch.setattr(vflpriv.cli.commands.lists, "print_registered", broken)
     code, _, error = run(monkeypatch, capsys, "engines")
     assert code == 4
     assert "ZeroDivisionError: engine" in error
@@ -201,7 +201,7 @@ def test_validate_builds_without_training(monkeypatch, capsys, config):
 def test_help_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from vflpriv.cli import main\n"
+        "from vflpriv.cli.main import main\n"
         "sys.argv = ['vflpriv', '--help']\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'torch', 'opacus', 'matplotlib', 'scipy', 'sklearn'} & set(sys.modules)\n"

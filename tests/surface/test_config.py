@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from vflpriv.canaries import CanaryKind
-from vflpriv.config import ClaimConfig, load_config, parse_settings
+from vflpriv.config.models import ClaimConfig, load_config, parse_settings
+from vflpriv.core.canaries import CanaryKind
 from vflpriv.errors import InputError
-from vflpriv.run_systems import build_system, claims_of, load_data
+from vflpriv.run.systems import build_system, claims_of, load_data
 
 GOOD = """
 seed = 3

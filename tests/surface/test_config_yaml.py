@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.surface.fuzzing import mutated, scrambled
 from tests.surface.test_cli import run
 from tests.surface.tiny import TINY
-from vflpriv.config import load_config
-from vflpriv.config_files import read_tree
-from vflpriv.config_ledger import load_ledger
+from vflpriv.config.loading import read_tree
+from vflpriv.config.models import load_config
 from vflpriv.errors import InputError
+from vflpriv.recording.ledger_file import load_ledger
 
 
 def written(tmp_path: Path, text: str, name: str = "audit.yaml") -> Path:

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.surface.fuzzing import call, configs, is_tiny, to_toml
 from tests.surface.tiny import TINY
-from vflpriv.command_schema import SCHEMAS
-from vflpriv.config import load_config
+from vflpriv.cli.commands.schema import SCHEMAS
+from vflpriv.config.models import load_config
 from vflpriv.errors import InputError
-from vflpriv.report import read_report
+from vflpriv.report.audit import read_report
 
 REPORT = jsonschema.Draft202012Validator(SCHEMAS["report"]())
 RELAXED = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
@@ -119,7 +119,7 @@ def test_too_little_memory_is_no_bug(monkeypatch) -> None:
     def greedy(kind: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("vflpriv.command_lists.print_registered", greedy)
+    monkeypatch.setattr("vflpriv.cli.commands.lists.print_registered", greedy)
     line = "vflpriv: not enough memory for this: smaller models, batches or data are needed\n"
     assert call("engines") == (2, "", line)
 

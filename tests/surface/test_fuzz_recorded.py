@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.surface.fuzzing import call
 from tests.surface.fuzzing_recorded import LEDGER, damage, ledgers, record_small
 from tests.surface.test_fuzz import REPORT, is_one_line
-from vflpriv.report import read_report
+from vflpriv.report.audit import read_report
 
 RELAXED = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.data_too_large]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.surface.test_cli import run
+from vflpriv.common.files import atomically, write_atomically
 from vflpriv.errors import OutputError
-from vflpriv.files import atomically, write_atomically
 
 # Many shards of 128 trials a world: some are finished long before the last.
 CONFIG = """

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import make_system
-from vflpriv.config import parse_settings
-from vflpriv.config_ledger import LedgerConfig, load_ledger
+from vflpriv.config.models import parse_settings
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
 from vflpriv.errors import InputError
-from vflpriv.ledger import Ledger
-from vflpriv.parties import SERVER, device
-from vflpriv.recorded_schedule import RecordedSchedule
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Message, Transcript, Wire
+from vflpriv.recording.ledger_file import LedgerConfig, load_ledger
+from vflpriv.recording.schedule import RecordedSchedule
 
 VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 

@@ -13,10 +13,10 @@ import torch
 import vflpriv
 from tests.surface.test_cli import run
 from tests.surface.tiny import TINY
-from vflpriv.config import load_config
+from vflpriv.config.models import load_config
+from vflpriv.core.claims import Word
 from vflpriv.errors import InputError
-from vflpriv.report_files import to_toml
-from vflpriv.verdicts import Word
+from vflpriv.render.files import to_toml
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import vflpriv
-from vflpriv.cli import main
-from vflpriv.report import read_report
-from vflpriv.verdicts import Word
+from vflpriv.cli.main import main
+from vflpriv.core.claims import Word
+from vflpriv.report.audit import read_report
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "split_learning"
@@ -205,7 +205,7 @@ def installed(tmp_path_factory):
 def command(installed, folder, *arguments):
     env = os.environ | {"PYTHONPATH": str(installed), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-c", "from vflpriv.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", "from vflpriv.cli.main import main; main()", *map(str, arguments)],
         cwd=folder,
         env=env,
         capture_output=True,

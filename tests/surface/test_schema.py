@@ -13,7 +13,7 @@ import pytest
 
 from tests.surface.test_cli import SMALL, run
 from tests.surface.tiny import TINY
-from vflpriv.command_schema import SCHEMAS
+from vflpriv.cli.commands.schema import SCHEMAS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from tests.support import ENGINES, make_system
 from tests.surface.test_cli import run
 from tests.surface.tiny import TINY
-from vflpriv.report import read_report
-from vflpriv.report_train import TrainReport
-from vflpriv.wire import Wire
+from vflpriv.core.wire import Wire
+from vflpriv.report.audit import read_report
+from vflpriv.report.train import TrainReport
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from vflpriv.training._admm import auxiliary_and_duals, newton_steps, pull, residuals
+from vflpriv.training.engines.admm import auxiliary_and_duals, newton_steps, pull, residuals
 
 CLASSES = 10
 
@@ -75,7 +75,7 @@ def test_fewer_steps_than_promised_would_not_do(monkeypatch):
     """The count is not idle: half of it leaves some record away from its minimum."""
     outputs, labels, duals = (t.double() if t.is_floating_point() else t for t in problem(3.0, records=500))
     exact, _ = auxiliary_and_duals(outputs, labels, duals, penalty=0.01)
-    monkeypatch.setattr("vflpriv.training._admm.newton_steps", lambda penalty: 19)
+    monkeypatch.setattr("vflpriv.training.engines.admm.newton_steps", lambda penalty: 19)
     early, _ = auxiliary_and_duals(outputs, labels, duals, penalty=0.01)
     assert float((exact - early).abs().max()) > 1e-6
     assert (newton_steps(1.0), newton_steps(0.1), newton_steps(0.01)) == (9, 11, 38)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.data import VerticalData
+from vflpriv.core.data import VerticalData
+from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
-from vflpriv.wire import Transcript, Wire
 
 VARIANTS = ["split-concat", "fedbcd", "vafl-concat", "dpzv-joint", "cascaded", "czofo", "vimadmm"]
 

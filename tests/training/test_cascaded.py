@@ -7,9 +7,9 @@ import torch
 
 from tests.support import make_system
 from tests.training.zo_reading import bottom, first, gradient_of_top, loss, run, shift
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
 
 
 @pytest.mark.parametrize("law", ["sphere", "gaussian"])

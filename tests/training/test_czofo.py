@@ -9,10 +9,10 @@ import torch
 
 from tests.support import make_system
 from tests.training.zo_reading import bottom, first, gradient_of_top, loss, mean_step, run, same_start, shift
-from vflpriv.training._zo_ledger import CzofoSettings
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.engines.zeroth_order import CzofoSettings
 
 LAWS = ["sphere", "gaussian"]
 

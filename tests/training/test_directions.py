@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from vflpriv.random import Stream
-from vflpriv.training._directions import Directions, Shifted
-from vflpriv.training._models import Mlp, size_of
+from vflpriv.common.random import Stream
+from vflpriv.training.models.directions import Directions, Shifted
+from vflpriv.training.models.networks import Mlp, size_of
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]

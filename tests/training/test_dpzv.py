@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
-from vflpriv.canaries import Canary, CanaryKind
-from vflpriv.training._dpzv_settings import DpzvSettings
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.engines.dpzv import DpzvSettings
 
 
 def run(system, replicas=(0,), canary=None):

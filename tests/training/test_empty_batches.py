@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import ENGINES, make_system
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.wire import Transcript, Wire
 
 
 @pytest.mark.parametrize("variant", ENGINES)

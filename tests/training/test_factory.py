@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.encoders import TOKENS, WIDTH, WORDS, checkpoint, numbers
+from vflpriv.common.random import Stream
+from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
-from vflpriv.random import Stream
-from vflpriv.tokens import VOCABULARY
-from vflpriv.training._blocks import BlockModel
-from vflpriv.training._dropout import dropout_masks
-from vflpriv.training._factory import BOTTOMS, TOPS, bottom, start, top
-from vflpriv.training._heads import DropoutMlp
-from vflpriv.training._models import Mlp, Model, initialise, size_of
+from vflpriv.training.models.blocks import BlockModel
+from vflpriv.training.models.dropout import dropout_masks
+from vflpriv.training.models.factory import BOTTOMS, TOPS, bottom, start, top
+from vflpriv.training.models.heads import DropoutMlp
+from vflpriv.training.models.networks import Mlp, Model, initialise, size_of
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 Case = tuple[Model, Tensor]

@@ -7,9 +7,9 @@ import math
 import torch
 
 from tests.support import make_system
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
 
 
 def run(system, replicas=(0,)):

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from tests.support import make_system
-from vflpriv.training.fedbcd import FedBcdSettings
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.engines.fedbcd import FedBcdSettings
 
 
 def run(system, replicas=(0,)):

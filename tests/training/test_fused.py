@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.support import toy_data
-from vflpriv.random import Stream
-from vflpriv.training import _fused
-from vflpriv.training._bank import Bank
-from vflpriv.training._fused import FusedMlp
-from vflpriv.training._local import local_steps
-from vflpriv.training._models import Mlp, initialise
+from vflpriv.common.random import Stream
+from vflpriv.training.models import fused as _fused
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.fused import FusedMlp
+from vflpriv.training.models.local_steps import local_steps
+from vflpriv.training.models.networks import Mlp, initialise
 
 STREAM = Stream.of(0, "init", range(6), torch.device("cpu"))
 

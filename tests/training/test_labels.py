@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.random import Stream
-from vflpriv.training._labels import Alibi, RandomizedLabels
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
+from vflpriv.common.random import Stream
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
 
 CPU = torch.device("cpu")
 

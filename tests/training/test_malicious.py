@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.conducts import Conduct
-from vflpriv.training._malicious import Amplifier
-from vflpriv.training._models import descend
-from vflpriv.wire import Wire
+from vflpriv.core.attack import Conduct
+from vflpriv.core.wire import Wire
+from vflpriv.training.malicious import Amplifier
+from vflpriv.training.models.networks import descend
 
 GREEDY = Conduct(name="malicious-optimiser", gain=1.0)
 

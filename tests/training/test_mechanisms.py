@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.support import make_system
-from vflpriv.releases import Exact, Gaussian
-from vflpriv.training._architectures import Stem
-from vflpriv.training._clips import ClientClip, EmbeddingClip
-from vflpriv.training._emptied import Emptied
-from vflpriv.training._mechanisms import NoNoise, ScalarMean, VectorMean
-from vflpriv.units import Unit
+from vflpriv.core.releases import Exact, Gaussian
+from vflpriv.core.units import Unit
+from vflpriv.training.mechanisms.base import NoNoise, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
+from vflpriv.training.models.architectures import Stem
 
 B, WIDTH = 5, 3
 CLIPS = st.sampled_from([0.1, 1.0, 10.0])

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from tests.support import make_system
-from vflpriv.random import Stream
-from vflpriv.training._models import Mlp, ModuleModel, initialise
+from vflpriv.common.random import Stream
+from vflpriv.training.models.networks import Mlp, ModuleModel, initialise
 
 CPU = torch.device("cpu")
 
@@ -53,7 +53,7 @@ def test_initial_weights_fill_the_range_that_torch_uses():
 def test_evaluating_some_records_at_a_time_changes_nothing(monkeypatch):
     engine = make_system("split-concat").train((0, 1))
     whole = engine.evaluate()
-    monkeypatch.setattr("vflpriv.training._base._TOGETHER", 7)
+    monkeypatch.setattr("vflpriv.training.engine._TOGETHER", 7)
     pieces = engine.evaluate()
     torch.testing.assert_close(pieces.loss, whole.loss)
     assert torch.equal(pieces.accuracy, whole.accuracy)

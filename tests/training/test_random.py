@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from vflpriv.random import Stream, philox, secure_normal
-from vflpriv.seeds import derive
+from vflpriv.common.random import Stream, philox, secure_normal
+from vflpriv.common.seeds import derive
 
 CPU = torch.device("cpu")
 
@@ -52,7 +52,7 @@ def test_a_later_block_is_the_tail_of_the_sequence():
 def test_a_long_draw_is_the_same_in_pieces(monkeypatch):
     stream = Stream.of(3, "directions", [0, 1], CPU)
     whole = stream.normal(1003, 1, 2)
-    monkeypatch.setattr("vflpriv.random._PIECE", 64)
+    monkeypatch.setattr("vflpriv.common.random._PIECE", 64)
     assert torch.equal(stream.normal(1003, 1, 2), whole)
 
 
@@ -85,7 +85,7 @@ def test_unknown_streams_are_refused():
 
 
 def test_noise_for_an_empty_batch_is_empty():
-    from vflpriv.training._noise import NoiseSource
+    from vflpriv.training.mechanisms.noise import NoiseSource
 
     source = NoiseSource(Stream.of(0, "noise", [0, 1], CPU), secure=False)
     assert source.tensor((0, 4), 3, 1).shape == (2, 0, 4)

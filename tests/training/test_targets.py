@@ -11,16 +11,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support import make_system
-from vflpriv import datasets
-from vflpriv.config import parse_settings
+from vflpriv.common.random import Stream
+from vflpriv.common.registry import find
+from vflpriv.config.models import parse_settings
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.data import catalogue as datasets
 from vflpriv.errors import InputError
-from vflpriv.random import Stream
-from vflpriv.registry import find
-from vflpriv.systems import System
-from vflpriv.training._admm import auxiliary_and_duals
-from vflpriv.training._labels import Alibi, LabelMechanism, RandomizedLabels
-from vflpriv.training._targets import as_target, posterior, summed_loss
-from vflpriv.wire import Transcript, Wire
+from vflpriv.training.engines.admm import auxiliary_and_duals
+from vflpriv.training.mechanisms.labels import (
+    Alibi,
+    LabelMechanism,
+    RandomizedLabels,
+    as_target,
+    posterior,
+    summed_loss,
+)
 
 SOFT = ["split-alibi", "split-concat", "fdml", "vafl-concat", "vafl-sum", "vimadmm-alibi", "vimadmm-j", "linear-admm"]
 ZEROTH_ORDER = ["dpzv-sgd", "dpzv-dp-sgd", "dpzv-joint", "cascaded", "czofo", "syn-zoo-vfl", "zoo-vfl"]

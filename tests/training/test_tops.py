@@ -11,14 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import make_system, toy_data
 from tests.training.encoders import WIDTH, WORDS, checkpoint
-from vflpriv.config import load_config
-from vflpriv.data import VerticalData
+from vflpriv.config.models import load_config
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
-from vflpriv.run_systems import build_system
-from vflpriv.systems import System
-from vflpriv.training._architectures import ResNet18Rest
-from vflpriv.training._transformer import EncoderRest
-from vflpriv.wire import Transcript, Wire
+from vflpriv.run.systems import build_system
+from vflpriv.training.models.architectures import ResNet18Rest
+from vflpriv.training.models.transformer import EncoderRest
 
 WITH_TOP = ["split-concat", "fedbcd", "vafl-concat", "vafl-tsync-some", "dpzv-joint", "zoo-vfl", "cascaded", "czofo"]
 SYNCHRONOUS = ["syn-zoo-vfl"]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.encoders import HEADS, INNER, LAYERS, TOKENS, WIDTH, WORDS, checkpoint
+from vflpriv.common.random import Stream
 from vflpriv.errors import InputError
-from vflpriv.random import Stream
-from vflpriv.training._factory import bottom, start, top
+from vflpriv.training.models.factory import bottom, start, top
 
 
 def replicas(count: int) -> Stream:

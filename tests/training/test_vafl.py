@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
-from vflpriv.ledger import Reading
-from vflpriv.registry import find
-from vflpriv.schedules import Activation, Batching, Schedule
-from vflpriv.training._delays import senders, stale_positions
-from vflpriv.training._vafl_ledger import VaflSettings
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.common.registry import find
+from vflpriv.core.ledger import Reading
+from vflpriv.core.schedules import Activation, Batching, Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.delays import senders, stale_positions
+from vflpriv.training.engines.vafl import VaflSettings
 
 SERVER = Adversary.parse("server")
 

@@ -9,11 +9,10 @@ import torch
 
 from tests.support import make_system, toy_data
 from tests.training.test_admm import by_scipy
-from vflpriv.data import VerticalData
-from vflpriv.parties import device
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.data import VerticalData
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire, device
 
 MIB = 2**20
 PUBLISHED = {"penalty": 1.0, "momentum": 0.9, "local_steps": 3}

@@ -7,10 +7,10 @@ import torch
 
 from tests.support import make_system
 from tests.training.zo_reading import bottom, first, loss, mean_step, run, same_start, shift
-from vflpriv.training._zo_ledger import ZooSettings
-from vflpriv.units import Unit
-from vflpriv.views import Adversary
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.training.engines.zeroth_order import ZooSettings
 
 LAWS = ["sphere", "gaussian"]
 

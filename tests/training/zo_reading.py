@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vflpriv.wire import Transcript, Wire
+from vflpriv.core.wire import Transcript, Wire
 
 __all__ = ["bottom", "first", "gradient_of_top", "loss", "mean_step", "run", "same_start", "shift"]
 

@@ -1,0 +1,263 @@
+"""Scores: what each view says of the world that a training lived in. Positive says world 0.
+
+Every scorer takes replicas whose even numbers live in world 0 and odd ones in world 1, trains them, and gives one score
+(or, to be learned from, one row of features) a replica and adversary. A bound does not rest on the form of a score.
+Log-likelihood ratios of Gaussian releases come with their strengths: what their variance is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflpriv.audits.worlds.probes import Tap
+from vflpriv.common.random import Stream
+from vflpriv.common.seeds import derive
+from vflpriv.core.canaries import Canary
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Gaussian
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Message, Wire
+from vflpriv.training.mechanisms.noise import NoiseSource
+
+__all__ = [
+    "SCORERS",
+    "LikelihoodRatio",
+    "Request",
+    "discriminant",
+    "for_replicas",
+    "noise_stds",
+    "squares",
+    "strength_key",
+]
+
+
+def noise_stds(ledger: Ledger) -> dict[str, float]:
+    """The std of each kind of message with Gaussian noise."""
+    return {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
+
+
+def squares(gap: Tensor) -> Tensor:
+    """(R,) summed squares of (R, …)."""
+    return gap.square().reshape(len(gap), -1).sum(1)
+
+
+class LikelihoodRatio:
+    """Adds up, message by message, the log-likelihood ratio of world 0 to world 1 for an adversary who knows the rest.
+
+    A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
+    state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form. With
+    `rate` nobody knows whether the record was in the batch: both worlds are then mixtures with the mean (a + b)/2 of a
+    round without it. What carries no noise needs no statistics: it is in the ledger as unprotected.
+
+    `totals` are the ratios (R,), `strengths` the summed squared distances between the worlds' means in units of the
+    noise: the ratio's variance where the batches are known.
+    """
+
+    def __init__(self, ledger: Ledger, eyes: Sequence[Adversary], devices: int, rate: float | None = None) -> None:
+        self._stds, self._devices, self._rate = noise_stds(ledger), devices, rate
+        self._eyes = {str(a): a for a in eyes}
+        self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
+        self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
+
+    def record(self, message: Message) -> None:
+        """Take one message into account."""
+        if message.kind not in self._stds:
+            return
+        std = self._stds[message.kind]
+        for name, either in message.worlds.items():
+            value = message.tensors[name]
+            gain = self._log(value, either, 0, std) - self._log(value, either, 1, std)
+            apart = squares(either[:, 0] - either[:, 1]) / std**2
+            for key, adversary in self._eyes.items():
+                if adversary.sees(message, self._devices):
+                    self.totals[key] = self.totals[key].to(gain.device) + gain
+                    self.strengths[key] = self.strengths[key].to(gain.device) + apart
+
+    def _log(self, value: Tensor, either: Tensor, world: int, std: float) -> Tensor:
+        """(R,) log-density in one world, up to a constant."""
+        inside = squares(value - either[:, world]) / (-2 * std**2)
+        if self._rate is None:
+            return inside
+        outside = squares(value - either.mean(1)) / (-2 * std**2)
+        return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))
+
+
+# A score learned on trials of its own: shrunken linear discriminant analysis of a view's features.
+
+Floats = NDArray[np.float64]
+_SHRINKAGE = 0.05
+
+
+def discriminant(inside: Floats, outside: Floats) -> tuple[Floats, float]:
+    """Weights w and offset b of the score w·x + b, positive for rows like `inside`, (n, features) each.
+
+    The pooled covariance is mixed with its diagonal, so that it can be inverted with few trials. Columns that never
+    vary are left out of account.
+    """
+    both = np.concatenate((inside, outside))
+    centre, spread = both.mean(0), both.std(0)
+    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-300), 0.0)
+    a, b = (inside - centre) * scale, (outside - centre) * scale
+    gap, middle = a.mean(0) - b.mean(0), (a.mean(0) + b.mean(0)) / 2
+    residuals = np.concatenate((a - a.mean(0), b - b.mean(0)))
+    covariance = residuals.T @ residuals / len(residuals)
+    diagonal = np.diag(np.maximum(np.diag(covariance), 1e-9))
+    weights = np.linalg.solve((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal, gap)
+    return weights * scale, float(-weights @ middle - (weights * scale) @ centre)
+
+
+# Scores: what each view says of the world that a training lived in. Positive says world 0.
+
+_WIDEST = 256
+
+
+def strength_key(name: str) -> str:
+    """Beside an adversary's scores, where the summed squared distances between the worlds are kept."""
+    return f"{name} strength"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Request:
+    """Score these replicas of a system with this canary through these views; `step` is told of each round done."""
+
+    system: System
+    ledger: Ledger
+    canary: Canary
+    eyes: Sequence[Adversary]
+    replicas: range
+    step: Callable[[int], None] | None = None
+
+    def rounds(self) -> range:
+        return range(self.system.schedule.rounds)
+
+    def done(self) -> None:
+        if self.step is not None:
+            self.step(1)
+
+    def signs(self, device: torch.device) -> Tensor:
+        """(R,) plus one in world 0."""
+        return torch.tensor([1.0 - 2.0 * (r % 2) for r in self.replicas], device=device)
+
+
+def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
+    """The canary in replicas that live in these worlds."""
+    blocks = {m: b.expand(len(worlds), *b.shape[1:]) for m, b in canary.blocks.items()}
+    return replace(canary, world=torch.tensor(worlds, dtype=torch.int64), blocks=blocks)
+
+
+def worlds_scores(request: Request) -> dict[str, Tensor]:
+    """The likelihood ratio from the means that messages carry in a run with a canary."""
+    system, canary = request.system, request.canary
+    found = LikelihoodRatio(request.ledger, request.eyes, system.data.devices, canary.rate)
+    engine = system.train(request.replicas, canary=for_replicas(canary, [r % 2 for r in request.replicas]))
+    engine.run(Wire(found), advance=request.step)
+    both = dict(found.totals)
+    if canary.rate is None:
+        both |= {strength_key(key): strength for key, strength in found.strengths.items()}
+    return {key: value.expand(len(request.replicas)) for key, value in both.items()}
+
+
+def twin_scores(request: Request) -> dict[str, Tensor]:
+    """The likelihood ratio of all releases, whatever state they read: each trial has a twin in the other world.
+
+    The twin lets out what the trial lets out, so that its means are those that an adversary who knows everything but
+    the noise computes for the other world, given all it saw before.
+    """
+    system, count = request.system, len(request.replicas)
+    worlds = [w for r in request.replicas for w in (r % 2, 1 - r % 2)]
+    engine = system.train([r for r in request.replicas for _ in (0, 1)], canary=for_replicas(request.canary, worlds))
+    tap, device, devices = Tap(engine, twins=True), system.torch_device, system.data.devices
+    totals = {str(a): torch.zeros(count, device=device) for a in request.eyes}
+    strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
+    for round_ in request.rounds():
+        for one in tap.round(round_):
+            value, own, other = one.released[0::2], one.noiseless[0::2], one.noiseless[1::2]
+            gain = (squares(value - other) - squares(value - own)) / (2 * one.std**2)
+            apart = squares(own - other) / one.std**2
+            for adversary in request.eyes:
+                if one.message is None or adversary.sees(one.message, devices):
+                    totals[str(adversary)] += gain
+                    strengths[strength_key(str(adversary))] += apart
+        request.done()
+    return {key: total * request.signs(device) for key, total in totals.items()} | strengths
+
+
+def shadow_scores(request: Request) -> dict[str, Tensor]:
+    """For whoever holds the trained server model: is it nearer to one trained in world 0, or in world 1?
+
+    The adversary trains both by itself, with noise of its own and everything else the same.
+    """
+    system, count = request.system, len(request.replicas)
+    worlds = [w for r in request.replicas for w in (r % 2, 0, 1)]
+    engine = system.train([r for r in request.replicas for _ in range(3)], canary=for_replicas(request.canary, worlds))
+    own = [3 * r + k for r in request.replicas for k in range(3)]
+    stream = Stream.of(derive(system.seed, "canary"), "noise", own, system.torch_device)
+    engine.noise = NoiseSource(stream, secure=False)
+    for round_ in request.rounds():
+        engine.round(round_, Wire())
+        request.done()
+    total = torch.zeros(count, device=system.torch_device)
+    for value in engine.top_parameters.values():
+        real, first, second = value.flatten(1).unflatten(0, (count, 3)).unbind(1)
+        total += squares(real - second) - squares(real - first)
+    return {str(a): total for a in request.eyes}
+
+
+class _Rows:
+    """What one view shows of the canary: the mean over rounds of its rows, for every kind of message and device."""
+
+    def __init__(self, canary: Canary, adversary: Adversary, devices: int) -> None:
+        self._canary, self._adversary, self._devices = canary, adversary, devices
+        self.sums: dict[tuple[str, str, int], tuple[int, Tensor]] = {}
+
+    def record(self, message: Message) -> None:
+        if message.records is None or not self._adversary.sees(message, self._devices):
+            return
+        mine = (message.records == self._canary.record).nonzero().flatten()
+        if self._canary.unit.per_record and not len(mine):
+            return
+        for name, tensor in message.tensors.items():
+            row = self._row(tensor, len(message.records), mine)
+            if row is not None and row.shape[1] <= _WIDEST:
+                key = (message.kind, name, message.device.index)
+                count, total = self.sums.get(key, (0, torch.zeros_like(row)))
+                self.sums[key] = (count + 1, total + row)
+
+    def _row(self, tensor: Tensor, batch: int, mine: Tensor) -> Tensor | None:
+        if tensor.dim() == 1:
+            return tensor.unsqueeze(1)
+        axis = next((a for a in (1, 2) if tensor.dim() > a and tensor.shape[a] == batch), None)
+        if axis is None:
+            return None
+        rows = tensor.index_select(axis, mine) if self._canary.unit.per_record else tensor
+        return rows.mean(axis).flatten(1)
+
+    def features(self, replicas: int) -> Tensor:
+        parts = [total / count for _, (count, total) in sorted(self.sums.items())]
+        return torch.cat(parts, dim=1) if parts else torch.zeros(replicas, 1)
+
+
+def view_features(request: Request) -> dict[str, Tensor]:
+    """(R, F) rows from which a score is learned on trials of their own."""
+    system, canary = request.system, request.canary
+    rows = {str(a): _Rows(canary, a, system.data.devices) for a in request.eyes}
+    engine = system.train(request.replicas, canary=for_replicas(canary, [r % 2 for r in request.replicas]))
+    engine.run(Wire(*rows.values()), advance=request.step)
+    return {key: row.features(len(request.replicas)) for key, row in rows.items()}
+
+
+SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
+    "likelihood ratio": worlds_scores,
+    "secret batches": worlds_scores,
+    "twins": twin_scores,
+    "shadow models": shadow_scores,
+    "learned": view_features,
+}

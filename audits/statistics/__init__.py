@@ -1,0 +1,1 @@
+"""Bounds and tests, from counts and scores to ε, μ and p-values."""

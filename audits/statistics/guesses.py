@@ -1,0 +1,107 @@
+"""A lower bound on epsilon of any mechanism from the surest guesses among independent trials.
+
+Away from the tails a test's errors say little of epsilon: e^eps bounds a ratio of rates, which is largest where both
+are small. So only the trials with the strongest evidence are guessed about, in both tails, and all others are left out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtrc, betaincinv, expit, logit
+
+from vflpriv.audits.statistics.bounds import Floats, check_alpha, check_delta
+from vflpriv.audits.statistics.pilot import Pilot, pilot_size
+from vflpriv.common.seeds import host_generator
+
+__all__ = ["epsilon_guesses"]
+
+
+# A lower bound on epsilon of any mechanism from the surest guesses among independent trials.
+
+_BINS = 128
+_PIECE = 1 << 13
+_SPARE = 3.0
+_DELTA_SHARE = 0.05
+
+
+def epsilon_guesses(
+    inside: Floats, outside: Floats, delta: float, confidence: float, *, seed: int, calibrated: bool = False
+) -> float:
+    """Epsilon at `delta`, at least, with probability `confidence`; `calibrated` scores are log-likelihood ratios.
+
+    Guarantee: if every trial is (eps, delta)-DP and trials are independent, this exceeds eps with probability at most
+    alpha = 1 - confidence, whatever the scores are. Proof.
+
+    1. Trials of both worlds are put in the order of m fair coins, by which alone a trial's world is decided; a run of
+       coins that asks for more trials of one world than there are gives 0. This changes no outcome's probability but
+       those of that event, in which nothing is claimed.
+    2. An (eps, delta)-DP pair is post-processing of: with probability delta the coin itself, otherwise the coin told
+       truthfully with probability q = e^eps / (1 + e^eps) (Kairouz, Oh, Viswanath 2015). Let F of the m trials have
+       been told the coin itself: F ~ Bin(m, delta), and P[F > f] <= alpha / 20 for the f that is used.
+    3. Given all outputs, and which trials were told, the other coins are independent, each equal to any guess with
+       probability at most q. Which trials are guessed about, and how many, r, is a function of scores alone and of
+       trials set aside. So the number right is at most f + Bin(r - f, q), but for probability alpha / 20.
+    4. The Clopper-Pearson lower bound of q from v - f right of r - f guesses, at 19 alpha / 20, is logit-transformed.
+    """
+    check_delta(delta)
+    alpha = 1 - confidence
+    check_alpha(alpha)
+    inside, outside = (np.asarray(s, dtype=np.float64) for s in (inside, outside))
+    count = min(len(inside), len(outside))
+    aside = 0 if calibrated else pilot_size(count)
+    if count < 2 or not (calibrated or aside):
+        return 0.0
+    pilot = Pilot.of_ratios() if calibrated else Pilot.of(inside[:aside], outside[:aside])
+    trials = math.floor(2 * (count - aside) - _SPARE * math.sqrt(2 * (count - aside)))
+    if trials < 1:
+        return 0.0
+    heads = int(host_generator(seed, "search", count).binomial(trials, 0.5))
+    if max(heads, trials - heads) > count - aside:
+        return 0.0
+    told, level = _told(trials, delta, alpha)
+    tested = inside[aside : aside + heads], outside[aside : aside + trials - heads]
+    made, right = _surest(*tested, pilot, told, level)
+    if right <= told:
+        return 0.0
+    return max(0.0, float(logit(betaincinv(right - told, made - right + 1, level))))
+
+
+def _told(trials: int, delta: float, alpha: float) -> tuple[int, float]:
+    """How many coins may have been told outright, and the level that is left."""
+    if delta == 0:
+        return 0, alpha
+    most = np.arange(min(trials, 64 + math.ceil(2 * trials * delta)) + 1)
+    few = np.asarray(bdtrc(most, trials, delta)) <= _DELTA_SHARE * alpha
+    return int(most[int(np.argmax(few))]), (1 - _DELTA_SHARE) * alpha
+
+
+def _surest(inside: Floats, outside: Floats, pilot: Pilot, told: int, level: float) -> tuple[int, int]:
+    """Guesses made and right. How many are made follows from the strengths of the evidence, not from the worlds."""
+    ends = np.array([end for s in (inside, outside) if len(s) for end in (s.min(), s.max())])
+    top = float(np.abs(pilot.evidence(ends)).max())
+    if not 0 < top < math.inf:
+        return 0, 0
+    plus, minus = (_histogram(s, pilot, top) for s in (inside, outside))
+    right = plus[_BINS:] + minus[_BINS - 1 :: -1]
+    made = right + plus[_BINS - 1 :: -1] + minus[_BINS:]
+    middle = (np.arange(_BINS) + 0.5) * (top / _BINS)
+    made_above, right_above = (np.cumsum(x[::-1]) for x in (made, right))
+    hoped = np.maximum(np.cumsum((made * expit(middle))[::-1]) - told, 1e-3)
+    promise = betaincinv(hoped, np.maximum(made_above - told - hoped, 0) + 1, level)
+    best = int(np.argmax(np.where(made_above > told, promise, 0.0)))
+    return int(made_above[best]), int(right_above[best])
+
+
+def _histogram(scores: Floats, pilot: Pilot, top: float) -> NDArray[np.int64]:
+    """Counts of the evidence in 2 x _BINS equal bins of [-top, top]."""
+    stretch = _BINS / top
+    counts = np.zeros(2 * _BINS, dtype=np.int64)
+    for start in range(0, len(scores), _PIECE):  # pieces stay in the cache
+        place = scores[start : start + _PIECE] * (pilot.slope * stretch)
+        place += _BINS - pilot.centre * pilot.slope * stretch
+        np.clip(place, 0, 2 * _BINS - 0.5, out=place)
+        counts += np.bincount(place.astype(np.int64), minlength=2 * _BINS)
+    return counts

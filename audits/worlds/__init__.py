@@ -1,0 +1,1 @@
+"""Trainings in neighbouring worlds: canaries, trials, probes, and the store of finished trials."""

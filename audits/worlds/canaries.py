@@ -1,0 +1,171 @@
+"""Which record or device becomes the canary, and how its features are crafted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflpriv.audits.worlds.probes import Tap
+from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.common.seeds import derive, host_generator
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.ledger import Exposure
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+
+__all__ = ["REACH", "craft", "most_exposed", "plan"]
+
+_CANDIDATES = 48
+_SEEDS = 8
+_GENERATIONS = 4
+REACH = 10.0
+
+
+def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
+    """The record that all these adversaries together see most often, each count relative to its largest."""
+    counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
+    shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
+    return int(np.argmax(np.sum(shares, axis=0)))
+
+
+def plan(
+    system: System,
+    kind: CanaryKind,
+    record: int,
+    store: TrialStore,
+    *,
+    unit: Unit = Unit.LABEL,
+    rate: float | None = None,
+    reach: float = REACH,
+) -> Canary:
+    """The canary in one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
+
+    `reach` says how many times the data's range a crafted canary's features may lie out.
+    """
+    label = int(system.data.labels[record])
+    shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
+    changed = unit in (Unit.LABEL, Unit.RECORD)
+    labels = (label, (label + shift) % system.data.classes if changed else label)
+    device = _busiest(system.schedule, record if unit.per_record else None)
+    bare = Canary(
+        kind=kind,
+        record=record,
+        world=torch.zeros(1, dtype=torch.int64),
+        labels=labels,
+        unit=unit,
+        devices=() if unit in (Unit.LABEL, Unit.RECORD) else (device,),
+        rate=rate,
+    )
+    if bare.at_clip:
+        return bare
+    if not unit.per_record:
+        # A device without data, or with data of the other sign; crafted, the scale that moves most.
+        sizes = (1.0, -1.0, reach, -reach) if kind is CanaryKind.CRAFTED else (1.0,)
+        others = (0.0,) if unit is Unit.CLIENT_ZERO else (*(-s for s in sizes), *(1 / s for s in sizes[1:]))
+        tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
+        return tried[0] if len(tried) == 1 else max(tried, key=lambda one: _moved(system, one))
+    if kind is CanaryKind.NATURAL:
+        return bare if unit is Unit.LABEL else replace(bare, pairs={device: _stranger(system, record, device)})
+    key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}/{reach}"
+    stored = store.load(key)
+    if stored is None:
+        stored = {str(m): block for m, block in craft(system, bare, reach).items()}
+        store.save(key, stored)
+    found = {int(m): block for m, block in stored.items()}
+    return replace(bare, blocks=found) if unit is Unit.LABEL else replace(bare, pairs=found)
+
+
+def _busiest(schedule: Schedule, record: int | None) -> int:
+    """The device that takes part most often, in the rounds of this record if one is given."""
+    if record is None:
+        return int(np.argmax(schedule.active.sum(axis=0)))
+    return int(np.argmax([schedule.counts(rounds)[record] for rounds in schedule.active.T]))
+
+
+def _stranger(system: System, record: int, device: int) -> Tensor:
+    """(1, 2, *shape): the record's block, and that of the record of another class that is farthest from it."""
+    block, labels = system.data.blocks[device], system.data.labels
+    distance = (block - block[record]).to(torch.float32).flatten(1).square().sum(1)
+    far = int(torch.where(labels != labels[record], distance, -1.0).argmax())
+    return torch.stack((block[record], block[far])).unsqueeze(0)
+
+
+def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, Tensor]:
+    """Features for which the canary moves the releases most, within `reach` times the range of each device's data.
+
+    For a label they are the record's in both worlds, at every device; for features one block a world, at one device.
+    Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search
+    selects and mutates: each replica of a short training carries another candidate, under the same few seeds.
+    """
+    generator = torch.Generator().manual_seed(derive(system.seed, "canary", canary.record, 1) % (1 << 63))
+    bounds, candidates = {}, {}
+    for m in canary.devices or range(system.data.devices):
+        block = system.data.blocks[m]
+        bound = reach * block.abs().amax(0)
+        bounds[m] = bound if canary.unit is Unit.LABEL else torch.stack((bound, bound))
+        candidates[m] = _corners(bounds[m], generator)
+        first = block[canary.record]
+        candidates[m][0] = first if canary.unit is Unit.LABEL else torch.stack((first, -first))
+    for generation in range(_GENERATIONS):
+        best = _strength(system, canary, candidates).argsort(descending=True)[: _CANDIDATES // 8]
+        if generation + 1 == _GENERATIONS:
+            return {m: block[best[0]].unsqueeze(0) for m, block in candidates.items()}
+        for m, bound in bounds.items():
+            parents = candidates[m][best].repeat(8, *(1 for _ in bound.shape))
+            fresh = _corners(bound, generator)
+            mutate = torch.rand(parents.shape, generator=generator) < 0.15
+            mutate[: len(best)] = False
+            candidates[m] = torch.where(mutate, fresh, parents)
+    raise AssertionError("unreachable: the last generation returns")
+
+
+def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
+    """Random corners of the box of this half-width, one feature in three left at zero."""
+    return bound * torch.randint(-1, 2, (_CANDIDATES, *bound.shape), generator=generator)
+
+
+def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) -> Tensor:
+    """(candidates,) summed squared distance between the worlds' releases in units of the noise, over the first rounds.
+
+    Each replica has a twin in the other world that lets out the same, so that what state carries over counts too.
+    """
+    replicas = [r for _ in range(_CANDIDATES) for r in range(_SEEDS) for _ in (0, 1)]
+    each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
+    worlds = torch.tensor([0, 1]).repeat(_CANDIDATES * _SEEDS)
+    label = canary.unit is Unit.LABEL
+    carried = replace(canary, world=worlds, blocks=each if label else {}, pairs={} if label else each)
+    tap = Tap(system.train(replicas, canary=carried), twins=True)
+    total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
+    with one_thread():
+        for round_ in range(_first_pass(system, canary.record)):
+            for one in tap.round(round_):
+                gap = one.noiseless[0::2] - one.noiseless[1::2]
+                total += gap.square().reshape(len(total), -1).sum(1) / one.std**2
+    return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
+
+
+def _moved(system: System, canary: Canary) -> float:
+    """As `_strength`, of one canary that is the same in all replicas."""
+    worlds = torch.tensor([0, 1]).repeat(_SEEDS)
+    tap = Tap(
+        system.train([r for r in range(_SEEDS) for _ in (0, 1)], canary=replace(canary, world=worlds)), twins=True
+    )
+    with one_thread():
+        left = [one for round_ in range(system.schedule.rounds) for one in tap.round(round_)]
+    return sum(float((one.noiseless[0::2] - one.noiseless[1::2]).square().sum()) / one.std**2 for one in left)
+
+
+def _first_pass(system: System, record: int) -> int:
+    """The number of rounds until the record was in each device's batch once, or all of them."""
+    missing = set(range(system.data.devices))
+    for round_ in range(system.schedule.rounds):
+        if record in system.schedule.batch(round_):
+            missing -= set(system.schedule.members(round_))
+        if not missing:
+            return round_ + 1
+    return system.schedule.rounds

@@ -1,0 +1,127 @@
+"""The trials of two worlds through one view, and the bounds that they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflpriv.audits.statistics.bounds import (
+    Errors,
+    Floats,
+    epsilon_error_rate,
+    mu_error_rate,
+    mu_known_sigma,
+    mu_rectangle,
+    p_value_dp,
+    p_value_gdp,
+    p_value_rectangle,
+    standardised,
+)
+from vflpriv.audits.statistics.guesses import epsilon_guesses
+from vflpriv.audits.statistics.sequential import Looks
+from vflpriv.core.canaries import Canary
+from vflpriv.core.claims import Claim
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+
+__all__ = ["Trials"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trials:
+    """The scores of both worlds through one view. Above the threshold says world 0; it was fixed in advance.
+
+    `looks` are the numbers of trials a world at which it might have been stopped; empty if their number was fixed.
+    `strengths` are the summed squared distances between the worlds, in units of the noise, of all trials; empty where
+    scores are not log-likelihood ratios of Gaussian releases. `method` says how a trial was scored.
+    """
+
+    adversary: Adversary
+    canary: Canary
+    scores: tuple[Floats, Floats]
+    strengths: Floats
+    looks: tuple[int, ...] = ()
+    method: str = "likelihood ratio"
+    threshold: float = 0.0
+
+    @property
+    def unit(self) -> Unit:
+        """What the canary changes."""
+        return self.canary.unit
+
+    @property
+    def learned(self) -> bool:
+        """Whether the score was learned, because what leaves is not Gaussian: then claims are tested in epsilon."""
+        return self.method == "learned"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a score is N(±μ²/2, μ²) in a sound engine: the worlds are as far apart in every trial."""
+        return standardised(np.concatenate(self.scores), self.strengths) is not None
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the threshold lies far out, so that the two error rates are nothing alike."""
+        return self.threshold != 0.0
+
+    @property
+    def errors(self) -> Errors:
+        inside, outside = self.scores
+        return Errors(
+            false_positives=int((outside > self.threshold).sum()),
+            negatives=len(outside),
+            false_negatives=int((inside <= self.threshold).sum()),
+            positives=len(inside),
+        )
+
+    @property
+    def sequential(self) -> Looks | None:
+        """The same errors, pair by pair, where the trials might have been stopped early."""
+        if not self.looks:
+            return None
+        inside, outside = self.scores
+        return Looks((inside <= self.threshold).astype(np.int64) + (outside > self.threshold), self.looks)
+
+    def p_value(self, claim: Claim) -> float:
+        """Of a claim, whether or not the trials might have been stopped."""
+        looks = self.sequential
+        if self.learned:
+            pair = claim.epsilon, claim.delta
+            return p_value_dp(self.errors, *pair) if looks is None else looks.p_value_dp(*pair)
+        if looks is not None:
+            return looks.p_value_gdp(claim.mu)
+        return (p_value_rectangle if self.one_sided else p_value_gdp)(self.errors, claim.mu)
+
+    def mu_lower(self, confidence: float) -> float:
+        """The lower bound on mu that goes with it, by the bound that suits the threshold."""
+        if self.sequential is not None:
+            return self.sequential.mu_lower(confidence)
+        return (mu_rectangle if self.one_sided else mu_error_rate)(self.errors, confidence).mu or 0.0
+
+    def epsilon_of_errors(self, delta: float, confidence: float) -> float:
+        """The lower bound on epsilon that goes with the p-value of a claim that is tested in epsilon."""
+        if self.sequential is not None:
+            return self.sequential.epsilon_lower(delta, confidence)
+        return epsilon_error_rate(self.errors, delta, confidence).epsilon or 0.0
+
+    def epsilon_lower(self, delta: float, confidence: float, *, seed: int) -> float:
+        """A lower bound on epsilon at `delta` of any mechanism."""
+        if self.sequential is not None:
+            return self.sequential.epsilon_lower(delta, confidence)
+        calibrated = len(self.strengths) > 0 or self.canary.rate is not None
+        return epsilon_guesses(*self.scores, delta, confidence, seed=seed, calibrated=calibrated)
+
+    def mu_known_sigma(self, confidence: float) -> float | None:
+        """A lower bound on mu if the noise is what it is said to be; None where the worlds' distance varies."""
+        scores = None if self.looks else standardised(np.concatenate(self.scores), self.strengths)
+        count = len(self.scores[0])
+        return None if scores is None else mu_known_sigma(scores[:count], scores[count:], confidence)
+
+    def curve(self, points: int = 41) -> list[tuple[float, float]]:
+        """Observed (false-positive, false-negative) rates over thresholds: for the eye, no bound is taken from it."""
+        inside, outside = (np.sort(s) for s in self.scores)
+        thresholds = np.quantile(np.concatenate(self.scores), np.linspace(0, 1, points))
+        fpr = 1 - np.searchsorted(outside, thresholds, side="right") / len(outside)
+        fnr = np.searchsorted(inside, thresholds, side="right") / len(inside)
+        return [(float(a), float(b)) for a, b in zip(fpr, fnr, strict=True)]

@@ -1,0 +1,325 @@
+"""The one round loop: who is active, which batch, uplink, server, downlink, update; all through the wire."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflpriv.common.random import Stream
+from vflpriv.core.attack import Conduct
+from vflpriv.core.canaries import Canaries, Canary
+from vflpriv.core.claims import Claim, SuccessClaim
+from vflpriv.core.data import VerticalData
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Activation, Schedule
+from vflpriv.core.views import Belongings
+from vflpriv.core.wire import SERVER, Payload, Wire, device
+from vflpriv.errors import InputError
+from vflpriv.training.malicious import Amplifier
+from vflpriv.training.mechanisms.base import Mechanism
+from vflpriv.training.mechanisms.labels import posterior, protected
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.blocks import start
+from vflpriv.training.models.networks import Mlp, Model
+from vflpriv.training.models.selection import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.settings import EngineSettings
+
+__all__ = ["Declarations", "Engine", "Evaluation", "pick_device"]
+
+
+# What an engine declares of itself before anything is trained: settings, ledger, claims, mechanisms, schedule.
+
+
+class Declarations(ABC):
+    """Read off the class by whoever accounts, calibrates or plans; no engine is made for it."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    settings_type: ClassVar[type[EngineSettings]]
+    asynchronous: ClassVar[bool]
+    label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
+    bottoms: ClassVar[tuple[str, ...] | None] = None
+    """The bottom models it can train; all if None."""
+    many_canaries: ClassVar[bool] = False
+    """Whether it says how each of many canaries moves what it releases."""
+
+    @staticmethod
+    @abstractmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        """What a run with these settings lets out, as if labels were used as they are."""
+
+    @classmethod
+    def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
+        """All releases of a run, label protection included."""
+        releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
+        if mechanism is not None:
+            releases = protected(releases, mechanism, schedule.rounds)
+        return Ledger(schedule=schedule, releases=releases, label_holders=cls.label_holders)
+
+    @staticmethod
+    @abstractmethod
+    def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
+        """What the engine's paper promises for these settings."""
+
+    @staticmethod
+    def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
+        """What its paper promises of attacks, without an ε."""
+        return ()
+
+    @staticmethod
+    @abstractmethod
+    def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Mechanism]:
+        """The mechanisms of a run by the kind of message they protect."""
+
+    @staticmethod
+    def published_noise(settings: Any, schedule: Schedule) -> float:
+        """The noise std that the engine's paper prescribes for its claim."""
+        raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
+
+    @classmethod
+    def check(cls, settings: Any, data: VerticalData) -> None:
+        """Whether these settings' models fit this data; if not, an error that names the setting."""
+        check_models(settings, data, cls.bottoms)
+
+    @classmethod
+    def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
+        """Batches and active devices of all rounds."""
+        return Schedule.draw(
+            batching=settings.schedule,
+            activation=settings.activation if cls.asynchronous else Activation.ALL,
+            rates=settings.rates if cls.asynchronous else None,
+            together=getattr(settings, "together", None) or devices,
+            records=records,
+            batch_size=settings.batch_size,
+            rounds=settings.rounds,
+            devices=devices,
+            seed=seed,
+        )
+
+    @classmethod
+    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
+        """Roughly the memory of one replica, by which an audit decides how many advance together."""
+        widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
+        evidence = 0 if settings.targets == "likeliest" else 4 * data.records * data.classes
+        return 32 * (widest * widest + int(settings.batch_size) * widest) + evidence
+
+
+# The one round loop: who is active, which batch, uplink, server, downlink, update; all through the wire.
+
+_TOGETHER = 1024
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Test accuracy and training loss, (R,) each."""
+
+    accuracy: Tensor
+    loss: Tensor
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device a setting means; `auto` takes the accelerator that is there."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise InputError("device", name, "auto, cpu, cuda or mps") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+class Engine(Declarations):
+    """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
+
+    bank: Bank
+    """The devices' models; `setup` makes it."""
+
+    def __init__(
+        self,
+        data: VerticalData,
+        settings: Any,
+        *,
+        schedule: Schedule,
+        seed: int,
+        replicas: Sequence[int] = (0,),
+        torch_device: torch.device | None = None,
+        canary: Canary | Canaries | None = None,
+        conducts: Mapping[int, Conduct] | None = None,
+    ) -> None:
+        self.torch_device = torch_device or torch.device("cpu")
+        self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
+        self.settings, self.schedule, self.canary = settings, schedule, canary
+        self.seed, self.replicas = seed, tuple(replicas)
+        check_choice(settings, data, self.bottoms)
+        self.embedding = embedding_width(settings, data)
+        if (mechanism := settings.label_mechanism) is not None:
+            every = torch.arange(self.data.records, device=self.torch_device)
+            labels = self.data.labels_of(every).expand(len(self.replicas), -1)
+            observed = mechanism.observe(labels, self.data.classes, self.stream("labels"))
+            evidence = None if settings.targets == "likeliest" else mechanism.evidence(observed)
+            self.data = self.data.with_labels(observed.argmax(-1), evidence)
+        self._order = torch.from_numpy(schedule.order).to(self.torch_device)
+        self.conducts = dict(conducts or {})
+        self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
+        self.setup()
+
+    # What a variant does -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def setup(self) -> None:
+        """Make models and state."""
+
+    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
+        """What device m sends."""
+        raise TypeError(f"Expected {type(self).__name__} to define uplink() or uplinks().")
+
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        """What the active devices send; engines that compute them all at once override this one."""
+        return {m: self.uplink(round_, m, records) for m in members}
+
+    def questions(self, round_: int) -> Mapping[int, Tensor]:
+        """The devices that the server asks for more before it answers, and the records it asks for."""
+        return {}
+
+    def answer(self, round_: int, m: int, records: Tensor) -> Payload:
+        """What device m sends when it is asked."""
+        raise TypeError(f"Expected {type(self).__name__} to define answer() beside questions().")
+
+    def receive(self, m: int, records: Tensor, answer: Mapping[str, Tensor]) -> None:
+        """What the server does with an answer."""
+        raise TypeError(f"Expected {type(self).__name__} to define receive() beside questions().")
+
+    @abstractmethod
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        """What the server answers to each active device, its own update included."""
+
+    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
+        """Device m's update."""
+        raise TypeError(f"Expected {type(self).__name__} to define update() or updates().")
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """The active devices' updates; engines that compute them all at once override this one."""
+        for m, reply in replies.items():
+            self.update(round_, m, records, reply)
+
+    @abstractmethod
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """(replicas, B, classes) logits of the first replicas with the current models."""
+
+    # What all share ------------------------------------------------------------------------------------------------
+
+    def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
+        """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
+        return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
+
+    def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
+        """What losses of these records are taken against: labels (R, B), or the posterior (R, B, C) of noised ones.
+
+        The logits (R, B, C) of the current model are asked for where its prediction is the posterior's prior.
+        """
+        if self.data.replica_evidence is None:
+            return self.data.labels_of(records).expand(len(self.replicas), -1)
+        evidence = self.data.replica_evidence.index_select(1, records)
+        return posterior(evidence, logits() if self.settings.targets == "iterative" else None)
+
+    def stream(self, name: str) -> Stream:
+        """One of the run's named random streams, a sequence of its own for each replica."""
+        return Stream.of(self.seed, name, self.replicas, self.torch_device)
+
+    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
+        """All rounds."""
+        for round_ in range(self.schedule.rounds):
+            self.round(round_, wire)
+            if advance is not None:
+                advance(1)
+
+    def round(self, round_: int, wire: Wire) -> None:
+        """One round of all replicas."""
+        start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
+        records = self._order[start : start + size]
+        members = self.schedule.members(round_)
+        sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
+        uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
+        for m, asked in self.questions(round_).items():
+            Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), asked)
+            self.receive(m, asked, self.answer(round_, m, asked).send(wire, round_, device(m), SERVER, asked))
+        answers = self.serve(round_, records, uplinks)
+        replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
+        cheating = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
+        for m, amplifier in cheating.items():
+            amplifier.before(self.bank.parameters[m])
+        self.updates(round_, records, replies)
+        for m, amplifier in cheating.items():
+            amplifier.after(self.bank.parameters[m])
+
+    def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
+        """What device m really sends."""
+        conduct = self.conducts.get(m)
+        if conduct is None or conduct.forge is None:
+            return payload
+        return Payload(payload.kind, conduct.forge(round_, records, payload.tensors), payload.worlds)
+
+    def belongings(self, m: int) -> Belongings:
+        """What device m holds of its own by now, copied: nothing else of the run hangs on it."""
+        model = self.bank.models[m]
+        return Belongings(
+            features=self.data.blocks[m].flatten(1).clone(),
+            apply=model.apply,
+            initial=start(model, self.stream("init"), m),
+            trained={name: value.clone() for name, value in self.bank.parameters[m].items()},
+            conduct=self.conducts[m].name if m in self.conducts else "honest",
+        )
+
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        """What the server has trained, (R, …) each; nothing where it has no model."""
+        found: Mapping[str, Tensor] = getattr(self, "top_parameters", {})
+        return found
+
+    def trained(self, replica: int = 0) -> dict[str, Tensor]:
+        """All parameters of one replica, by party and name."""
+        own = enumerate(self.bank.parameters)
+        devices = {f"device.{m}.{name}": value[replica] for m, named in own for name, value in named.items()}
+        return devices | {f"server.{name}": value[replica] for name, value in self.server_parameters().items()}
+
+    def canary_position(self, round_: int) -> int | None:
+        """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
+        if not isinstance(self.canary, Canary):
+            return None
+        place = (self.schedule.batch(round_) == self.canary.record).nonzero()[0]
+        return int(place[0]) if len(place) else None
+
+    def canary_positions(self, round_: int) -> tuple[Tensor, Tensor] | None:
+        """Where canaries stand in this round's batch, and their numbers, if there are many and some are in it."""
+        if not isinstance(self.canary, Canaries):
+            return None
+        batch = self.schedule.batch(round_)
+        _, places, numbers = np.intersect1d(batch, self.canary.records, assume_unique=True, return_indices=True)
+        if not len(places):
+            return None
+        device = self.torch_device
+        return torch.from_numpy(places).to(device), torch.from_numpy(numbers).to(device)
+
+    @torch.no_grad()
+    def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
+        """Test accuracy, and mean loss over the first training records, of the first replicas."""
+        count = min(replicas, len(self.replicas))
+        labels = self.data.labels[:records].expand(count, -1)
+        logits = self._predicted([block[:records] for block in self.data.blocks], count)
+        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+        guesses = self._predicted(self.data.test_blocks, count).argmax(-1)
+        accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
+        return Evaluation(accuracy, loss)
+
+    def _predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """`predict`, some records at a time: the maps of a convolutional network over all of them would fill memory."""
+        starts = range(0, max(1, len(blocks[0])), _TOGETHER)
+        return torch.cat([self.predict([b[i : i + _TOGETHER] for b in blocks], replicas) for i in starts], dim=1)

@@ -1,0 +1,1 @@
+"""Training engines, one file each: settings, update rule, ledger, claims."""

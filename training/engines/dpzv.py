@@ -1,0 +1,291 @@
+"""DPZV: zeroth-order training whose downlink is one clipped, noised scalar (dpzv-journal.txt, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.core.canaries import Canaries, Canary
+from vflpriv.core.claims import Claim
+from vflpriv.core.releases import Release, StateLeak
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.tradeoff import mu_of
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Payload, Shift
+from vflpriv.training.engines.zeroth_order import ZoEngine, ZoSettings
+from vflpriv.training.engines.zeroth_order_server import SERVER_UPDATES, Losses, server_mechanism
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
+from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.models.directions import Direction, Directions, Shifted
+from vflpriv.training.settings import AsyncSettings
+
+__all__ = ["Dpzv", "DpzvSettings", "claims", "mechanisms", "published_noise", "releases"]
+
+
+class DpzvSettings(AsyncSettings, ZoSettings):
+    """Settings of DPZV; C = 10 and λ = 1e-3 are the paper's."""
+
+    smoothing: float = Field(1e-3, gt=0, description="λ, the step of the finite difference")
+    clip: float = Field(10.0, gt=0, description="C, the bound of each record's finite difference")
+    clip_rule: Literal["two-sided", "paper"] = Field(
+        "two-sided", description="clamp to [-C, C], or the published min(δ, C), which bounds nothing"
+    )
+    server_update: Literal["sgd", "zo", "joint", "dp-sgd", "dp-zo"] = Field(
+        "sgd", description="how the server learns: sgd and zo as published, the others with a guarantee"
+    )
+    noise: Literal["paper", "calibrated", "given"] = Field(
+        "paper", description="noise std by Theorem VI.5, by calibration for `protect`, or as given in noise_std"
+    )
+    noise_std: float | None = Field(None, ge=0, description="std of the scalar's noise")
+    epsilon: float = Field(1.0, gt=0, description="target ε of `noise`")
+    delta: float = Field(1e-3, gt=0, lt=1, description="δ at which ε is read")
+    protect: str = Field("device", description="the view that calibrated noise is for")
+    server_clip: float = Field(1.0, gt=0, description="clip of the server's own update, for dp-sgd and dp-zo")
+    server_noise_std: float = Field(0.0, ge=0, description="noise std of the server's own update")
+    lean: bool = Field(False, description="regenerate directions parameter by parameter instead of holding them")
+    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DpzvSettings:
+        if self.noise == "given" and self.noise_std is None:
+            raise ValueError("noise_std must be given when noise = 'given'")
+        if self.server_update in ("dp-sgd", "dp-zo") and self.server_noise_std == 0:
+            raise ValueError(f"server_noise_std must be > 0 for server_update = '{self.server_update}'")
+        return self
+
+    @field_validator("protect")
+    @classmethod
+    def _view(cls, value: str) -> str:
+        return str(Adversary.parse(value))
+
+
+# What DPZV lets out, and what its papers promise about it.
+
+_EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
+_FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+_UNSOUND = ("sgd", "zo")
+
+
+def mechanisms(settings: DpzvSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
+    """The scalar's mechanism, and the server's own where it has one."""
+    own = server_mechanism(settings, schedule.batch_size)
+    return {"zo-scalar": _scalar(settings, schedule)} | ({} if own is None else {"server-update": own})
+
+
+def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
+    if settings.noise_std is None:
+        raise ValueError(f"Expected a number for noise_std, found None with noise={settings.noise!r}.")
+    return ScalarMean(
+        noise_std=settings.noise_std,
+        clip=settings.clip,
+        batch_size=schedule.batch_size,
+        two_sided=settings.clip_rule == "two-sided",
+    )
+
+
+def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
+    """Scalars down, embeddings up, and what becomes of the server's model."""
+    every = np.ones(schedule.rounds, dtype=np.bool_)
+    scalar = _scalar(settings, schedule)
+    sound = settings.server_update not in _UNSOUND
+    leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
+    down = scalar.describe(
+        kind="zo-scalar",
+        what="clipped mean loss difference, server to device",
+        rounds=every,
+        seen_by=_EVERYONE,
+        carried=sound,
+        leak=None if sound else leak,
+    )
+    up = NoNoise(depends_on=_FEATURE_UNITS).describe(
+        kind="embedding-pair",
+        what="embeddings, device to server",
+        rounds=every,
+        seen_by=frozenset({"server", "eavesdropper", "outsider"}),
+    )
+    return (down, up, *_server_releases(settings, schedule))
+
+
+def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
+    if settings.server_update in _UNSOUND:
+        last = np.arange(schedule.rounds) == schedule.rounds - 1
+        what = "the trained w0, moved by exact labels"
+        model = NoNoise(depends_on=frozenset(Unit))
+        return (model.describe(kind="server-model", what=what, rounds=last, seen_by=frozenset({"model"})),)
+    own = server_mechanism(settings, schedule.batch_size)
+    if own is None:
+        return ()
+    what = "the server's own noised step, which every later message reads"
+    every = np.ones(schedule.rounds, dtype=np.bool_)
+    return (own.describe(kind="server-update", what=what, rounds=every, seen_by=_EVERYONE, reaches_all=True),)
+
+
+def published_noise(settings: DpzvSettings, schedule: Schedule) -> float:
+    """σ = 2C√T/(Dμ), dpzv-journal Theorem VI.5."""
+    mu = mu_of(settings.epsilon, settings.delta)
+    return 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * mu)
+
+
+def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
+    """What Theorem VI.5 and Appendix F.2 say of this noise, or what calibrated noise is for."""
+    if settings.noise == "calibrated":
+        return (_calibrated(settings),)
+    if not settings.noise_std:
+        return ()
+    mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
+    source, where = "dpzv-journal", "Theorem VI.5"
+    statement = "σ = 2C√T/(Dμ) makes the whole training μ-GDP, against one or a few curious devices"
+    theorem = [
+        Claim.of_mu(
+            mu, settings.delta, key=key, source=source, where=where, statement=statement, unit=Unit.RECORD, view=view
+        )
+        for key, view in (("dpzv-device", "device"), ("dpzv-devices", "devices(all)"))
+    ]
+    model = Claim.of_mu(
+        mu,
+        settings.delta,
+        key="dpzv-model",
+        source="dpzv-conference",
+        where="Appendix F.2",
+        statement="the final model parameters satisfy the same (ε, δ)",
+        unit=Unit.RECORD,
+        view="model",
+    )
+    return (*theorem, model)
+
+
+def _calibrated(settings: DpzvSettings) -> Claim:
+    return Claim.of_epsilon(
+        settings.epsilon,
+        settings.delta,
+        key="calibrated",
+        source="this configuration",
+        where="noise = calibrated",
+        statement=f"the noise is calibrated so that {settings.protect} learns at most (ε, δ) of a record",
+        unit=Unit.RECORD,
+        view=settings.protect,
+    )
+
+
+# DPZV: zeroth-order training whose downlink is one clipped, noised scalar (dpzv-journal.txt, Algorithm 1).
+
+
+@register("engine")
+class Dpzv(ZoEngine):
+    """Asynchronous two-point zeroth-order VFL with scalar noise; the server's table of the others' embeddings is stale.
+
+    The finite difference divides by λ as the paper's eq. (7) does, not by 2λ as its estimator (3); the factor two is
+    part of C and of the devices' rate. The two embeddings of a pair refresh the table by their mean.
+    """
+
+    name = "dpzv"
+    summary = "zeroth-order, asynchronous; one clipped and noised scalar on the downlink"
+    source = "dpzv-journal.txt Alg. 1"
+    settings_type = DpzvSettings
+    asynchronous = True
+    many_canaries = True
+    settings: DpzvSettings
+
+    mechanisms = staticmethod(mechanisms)
+    releases = staticmethod(releases)
+    claims = staticmethod(claims)
+    published_noise = staticmethod(published_noise)
+
+    def setup(self) -> None:
+        super().setup()
+        s, models = self.settings, [*self.bank.models, self.top]
+        self.directions = Directions(self.stream("directions"), models, self.schedule.turns, lean=s.lean)
+        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
+        mechanisms = self.mechanisms(s, self.schedule)
+        mechanism = mechanisms["zo-scalar"]
+        assert isinstance(mechanism, ScalarMean)
+        self.mechanism = mechanism
+        self.server_mechanism = mechanisms.get("server-update")
+        self.server_update = SERVER_UPDATES[s.server_update]
+        self._direction: Direction | None = None
+
+    @torch.no_grad()
+    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
+        assert self.directions is not None
+        self._direction = self.directions.at(round_, m)
+        features, model = self.inputs(m, records), self.bank.models[m]
+        pair = {
+            sign: model.apply(Shifted(self.bottom_parameters[m], self._direction, step), features)
+            for sign, step in (("plus", self.settings.smoothing), ("minus", -self.settings.smoothing))
+        }
+        return Payload("embedding-pair", pair)
+
+    @torch.no_grad()
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        ((m, pair),) = uplinks.items()
+        rows = self.refresh(m, records, (pair["plus"] + pair["minus"]) / 2)
+        step, columns = self.server_step(round_, records, rows), self.columns(m)
+        plus, minus = self.server_update.weights(step)
+        losses = (
+            step.losses(plus, step.replaced(columns, pair["plus"])),
+            step.losses(minus, step.replaced(columns, pair["minus"])),
+        )
+        differences = (losses[0].of(step.labels) - losses[1].of(step.labels)) / self.settings.smoothing  # eq. (7)
+        worlds = self._meet_canary(round_, differences, losses)
+        shifts = self._meet_canaries(round_, differences, losses)
+        noiseless = self.mechanism.noiseless(differences) + self._in_secret(round_)
+        delta = self.mechanism.release(noiseless, self.noise.scalar(round_))  # eq. (8)
+        self.server_update.apply(step, delta)
+        return {m: Payload("zo-scalar", {"delta": delta}, worlds, shifts)}
+
+    def _meet_canary(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Tensor]:
+        """Put the canary's contribution in its place, and return the noiseless scalar in either world, (R, 2)."""
+        place = self.canary_position(round_)
+        if not isinstance(self.canary, Canary):
+            return {}
+        clip = self.mechanism.clip
+        if self.canary.rate is not None:
+            if place is not None:
+                differences[:, place] = 0.0  # coins decide, not the schedule
+            edge = torch.tensor([[clip, -clip]], device=differences.device) / self.mechanism.batch_size
+            return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + edge}
+        if place is None:
+            return {}
+        labels = self.canary.labels
+        if self.canary.at_clip:
+            differences[:, place] = clip * self.canary.sign().to(differences.device)
+            either = torch.tensor([[clip, -clip]], device=differences.device)
+        else:
+            either = (losses[0].at(place, labels) - losses[1].at(place, labels)) / self.settings.smoothing
+        contributions = self.mechanism.contributions
+        change = contributions(either) - contributions(differences[:, place, None])
+        return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + change / self.mechanism.batch_size}
+
+    def _in_secret(self, round_: int) -> Tensor | float:
+        """What a canary adds whose batches nobody knows: (R,), each replica with a coin of its own."""
+        if not isinstance(self.canary, Canary) or self.canary.rate is None:
+            return 0.0
+        coin = self.stream("canary").uniform(1, round_)[:, 0] <= self.canary.rate
+        return coin * self.canary.sign().to(coin.device) * (self.mechanism.clip / self.mechanism.batch_size)
+
+    def _meet_canaries(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Shift]:
+        """How each canary of the batch moves the noiseless scalar: half its distance between the worlds, either way."""
+        found = self.canary_positions(round_)
+        if not isinstance(self.canary, Canaries) or found is None:
+            return {}
+        places, numbers = found
+        labels = self.canary.labels.to(differences.device).index_select(0, numbers)
+        either = (losses[0].at_places(places, labels) - losses[1].at_places(places, labels)) / self.settings.smoothing
+        either, size = self.mechanism.contributions(either), self.mechanism.batch_size
+        own = self.mechanism.contributions(differences.index_select(1, places))
+        centre = self.mechanism.noiseless(differences) + (either.mean(-1) - own).sum(1) / size
+        return {"delta": Shift(canaries=numbers, centre=centre, halves=(either[..., 0] - either[..., 1]) / (2 * size))}
+
+    @torch.no_grad()
+    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
+        assert self._direction is not None
+        self.move(round_, m, self._direction, reply["delta"])  # eq. (9)

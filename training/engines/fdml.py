@@ -1,0 +1,113 @@
+"""FDML: devices send logits, get their sum back, and own the labels (vimadmm.txt §VI-2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.core.releases import Release, StateLeak
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import Payload
+from vflpriv.training.engines.split import Split, SplitSettings
+from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.mechanisms.labels import as_target
+from vflpriv.training.mechanisms.uplink import (
+    DEVICES,
+    FEATURE_UNITS,
+    ONLOOKERS,
+    UplinkSettings,
+    uplink_mechanisms,
+    uplink_releases,
+)
+
+__all__ = ["Fdml", "FdmlSettings", "releases"]
+
+
+class FdmlSettings(SplitSettings):
+    """Settings of FDML; `embedding` and `top_hidden` are not used, since devices send logits and there is no top."""
+
+    aggregation: Literal["sum"] = Field("sum", description="summed logits, always")
+
+
+def releases(settings: UplinkSettings, schedule: Schedule) -> tuple[Release, ...]:
+    """Logits up, their sum down, and the trained models.
+
+    Devices own the labels, so that no release before a device's eyes is one of labels. Onlookers see logits of models
+    that exact labels moved. The sum tells every device of the others' features; with noised logits it is
+    post-processing of them.
+    """
+    down = NoNoise(depends_on=frozenset() if settings.noise_std else FEATURE_UNITS).describe(
+        kind="summed-logits",
+        what="the devices' summed logits, server to device",
+        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        seen_by=DEVICES,
+    )
+    model = NoNoise(depends_on=frozenset(Unit)).describe(
+        kind="models",
+        what="the trained models, moved by exact labels",
+        rounds=np.arange(schedule.rounds) == schedule.rounds - 1,
+        seen_by=frozenset({"model"}),
+    )
+    up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
+    return (*up, _labels(settings, schedule), down, model)
+
+
+def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
+    """What logits tell onlookers of labels: nothing before a label's first round, then all that the clip allows."""
+    mechanism = uplink_mechanisms(settings, schedule)["embeddings"]
+    noised = settings.noise_std > 0
+    bound = math.sqrt(schedule.devices) * mechanism.sensitivity[Unit.CLIENT] if noised else math.inf
+    return Release(
+        kind="logits",
+        what="logits of models that exact labels moved",
+        noise=mechanism.noise,
+        sensitivity={Unit.LABEL: bound},
+        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        seen_by=ONLOOKERS,
+        leak=StateLeak(carrier="the devices' models", sensitivity={Unit.LABEL: bound}) if noised else None,
+    )
+
+
+# FDML: devices send logits, get their sum back, and own the labels (vimadmm.txt §VI-2).
+
+
+@register("engine")
+class Fdml(Split):
+    """Synchronous and without a server model. Every device computes the gradient of the loss from the sum by itself.
+
+    With cross-entropy it is softmax(sum) - onehot(y), the same for all devices. Labels that a label mechanism noised
+    are what the devices are given.
+    """
+
+    name = "fdml"
+    summary = "logits up, their sum down; the devices own the labels, there is no server model"
+    source = "vimadmm.txt §VI-2 (Hu et al. 2019)"
+    settings_type = FdmlSettings
+    label_holders = frozenset({"device", "devices"})
+    settings: FdmlSettings
+
+    releases = staticmethod(releases)
+
+    @torch.no_grad()
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        total = torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)]).sum(0)
+        return {m: Payload("summed-logits", {"logits": total}) for m in uplinks}
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        # All devices are sent the same sum and know the same labels: the gradient is computed once for all of them.
+        gradient = self._gradient(records, next(iter(replies.values()))["logits"])
+        self._step([gradient.repeat(len(group), 1, 1) for group in self.bank.groups])
+
+    @torch.no_grad()
+    def _gradient(self, records: Tensor, logits: Tensor) -> Tensor:
+        """Of the batch's mean loss by a device's own logits."""
+        target = as_target(self.labels_of(records, lambda: logits), logits)
+        return torch.softmax(logits, dim=-1).sub_(target).div_(self.schedule.batch_size)

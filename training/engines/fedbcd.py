@@ -1,0 +1,65 @@
+"""FedBCD: split learning whose devices take several steps with one, soon stale, gradient (vimadmm.txt §II, §VI)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.training.engines.split import GradientSettings, Split
+from vflpriv.training.models.local_steps import local_steps
+
+__all__ = ["FedBcd", "FedBcdSettings"]
+
+
+class FedBcdSettings(GradientSettings):
+    """Settings of FedBCD."""
+
+    local_steps: int = Field(
+        5, ge=1, le=100_000, description="τ, steps of a device with the same gradient of its outputs"
+    )
+
+
+@register("engine")
+class FedBcd(Split):
+    """Split learning, and τ - 1 more steps of every device a round.
+
+    Before each of them a device computes its outputs anew with the model it has by then, and goes back through them
+    with the gradient that it was sent for the first ones. Nothing else is sent: with τ = 1 this is split learning, and
+    what is let out in a round does not depend on τ.
+    """
+
+    name = "fedbcd"
+    summary = "split learning with several local steps on the same, stale gradient"
+    source = "vimadmm.txt §II, §VI (Liu et al. 2022)"
+    settings_type = FedBcdSettings
+    settings: FedBcdSettings
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        s, stale = self.settings, self.bank.join([replies[m]["gradient"] for m in sorted(replies)])
+        self._step(stale)
+        for group, inputs, stacked, velocity, gradient in zip(
+            self.bank.groups, self._inputs, self.bank.stacked, self.bank.velocity(s.momentum), stale, strict=True
+        ):
+            local_steps(
+                self.bank.models[group[0]],
+                stacked,
+                velocity,
+                inputs,
+                partial(self._slope, gradient),
+                steps=s.local_steps - 1,
+                rate=s.device_rate,
+                momentum=s.momentum,
+                weight_decay=s.weight_decay,
+            )
+
+    def _slope(self, stale: Tensor, rows: slice, step: int, outputs: Tensor) -> Tensor:
+        """The stale gradient, back through the clip."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            clipped = self.mechanism.noiseless(leaf)
+        return stale[rows] if clipped is leaf else torch.autograd.grad(clipped, leaf, stale[rows])[0]

@@ -1,0 +1,59 @@
+"""Linear ADMM sharing: logistic regression with ADMM steps at the devices (Hu et al. 2019; vimadmm.txt §VI-A1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings
+from vflpriv.training.mechanisms.uplink import Emptied
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.heads import Linear
+
+__all__ = ["LinearAdmm", "LinearAdmmSettings"]
+
+
+class LinearAdmmSettings(AdmmSettings):
+    """Settings of linear ADMM; without SGD there are no rates, momentum or local steps to heed."""
+
+    relaxation: float = Field(1.0, gt=0, le=1, description="how far a device moves towards its objective's minimum")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.ZEROS  # x W has no bias
+
+
+@register("engine")
+class LinearAdmm(AdmmEngine):
+    """x W up; z and λ at the server, which has no model; λ and s down.
+
+    A device's step is the exact minimum of β/2 ‖W‖² + (1/b) Σ λᵀxW + ρ/(2b) Σ ‖s - xW‖², a ridge regression. All
+    devices solve theirs against the others' old outputs, so that together they may overshoot: `relaxation` below 1
+    damps that.
+    """
+
+    name = "linear-admm"
+    summary = "ADMM for logistic regression; duals that show the labels on the downlink"
+    source = "Hu et al. 2019; vimadmm.txt §VI-A1"
+    settings_type = LinearAdmmSettings
+    settings: LinearAdmmSettings
+    bottoms = ("mlp", "linear")
+
+    def build(self) -> Bank:
+        models = [Linear(block[0].numel(), self.data.classes) for block in self.data.blocks]
+        return Bank(models, self.stream("init"))
+
+    @torch.no_grad()
+    def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
+        s, weight = self.settings, self.bank.stacked[group]["weight0"]
+        inputs = inputs if inputs.dim() == 3 else inputs.expand(len(weight), *inputs.shape)
+        transposed = inputs.transpose(1, 2) / self.schedule.batch_size
+        gram = s.penalty * torch.bmm(transposed, inputs)
+        gram.diagonal(dim1=1, dim2=2).add_(s.weight_decay)
+        target = torch.bmm(transposed, s.penalty * reply["residuals"] - reply["duals"])
+        best = torch.linalg.solve_ex(gram, target).result
+        weight.lerp_(best, s.relaxation)

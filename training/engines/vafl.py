@@ -1,0 +1,282 @@
+"""VAFL: vertical asynchronous federated learning (vafl.txt, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.core.claims import Claim
+from vflpriv.core.data import VerticalData
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Activation, Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import Payload
+from vflpriv.training.delays import Refreshes, senders
+from vflpriv.training.engine import Engine
+from vflpriv.training.engines.split import gradient_releases
+from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.mechanisms.downlink import DownlinkSettings, guarded
+from vflpriv.training.mechanisms.labels import summed_loss
+from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.release import let_out
+from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.blocks import start
+from vflpriv.training.models.fused import FusedMlp
+from vflpriv.training.models.networks import Parameters, descend, first_replicas
+from vflpriv.training.models.neurons import NoisyMlp
+from vflpriv.training.models.selection import output_width, server_model
+from vflpriv.training.settings import AsyncSettings, TopSettings
+
+__all__ = ["TsyncSettings", "Vafl", "VaflBase", "VaflEngine", "VaflSettings", "claims", "releases"]
+
+
+class VaflBase(UplinkSettings, DownlinkSettings, TopSettings):
+    """What both kinds of VAFL can be told. Its random neurons are `hidden_noise` and `protection = "embedding"`."""
+
+    aggregation: Literal["concat", "sum", "weighted"] = Field(
+        "concat",
+        description="concatenated embeddings, summed logits without a server model, or a learned linear combination",
+    )
+    combination_rate: float | None = Field(
+        None, gt=0, description="learning rate of the combination's weights; the server's if not given"
+    )
+    regulariser: float = Field(0.0, ge=0, description="ℓ2 regulariser of the devices; 0.001 in the logistic runs")
+    hidden_noise: float = Field(0.0, ge=0, description="c_l, std of the uniform noise at hidden layers, eq. (11b)")
+    max_delay: int | None = Field(
+        None, ge=1, description="D, rounds after which a stored embedding is asked for anew; unbounded if not given"
+    )
+
+    @model_validator(mode="after")
+    def _neurons(self) -> Self:
+        if self.hidden_noise and self.bottom != "mlp":
+            raise ValueError("hidden_noise needs bottom = 'mlp': only its hidden layers are given noise")
+        return self
+
+
+class VaflSettings(VaflBase, AsyncSettings):
+    """Settings of asynchronous VAFL."""
+
+
+class TsyncSettings(VaflBase):
+    """Settings of t-synchronous VAFL."""
+
+    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
+    together: int | None = Field(None, ge=1, description="t, devices in a round; all of them if not given")
+
+    @property
+    def activation(self) -> Activation:
+        """The first t clocks to ring."""
+        return Activation.SEVERAL
+
+
+def releases(settings: VaflBase, schedule: Schedule) -> tuple[Release, ...]:
+    """Embeddings (or logits) up, active or asked; exact gradients down; and the trained models.
+
+    A refreshed batch counts with all its records, although only those that are too old are asked for.
+    """
+    logits = settings.aggregation == "sum"
+    sent = senders(schedule, settings.max_delay)
+    found = gradient_releases(settings, schedule, up="logits" if logits else "embeddings", logits=logits, sent=sent)
+    if settings.max_delay is None:
+        return found
+    request = NoNoise(depends_on=frozenset()).describe(
+        kind="refresh-request",
+        what="the ids of records whose embeddings are too old; they follow from the schedule alone",
+        rounds=np.asarray((sent & ~schedule.active).any(axis=1)),
+        seen_by=frozenset({"device", "devices", "eavesdropper", "outsider"}),
+    )
+    return (*found, request)
+
+
+def claims(settings: VaflBase, schedule: Schedule) -> tuple[Claim, ...]:
+    """Theorem 6 where embeddings are clipped and noised row by row, vimadmm.txt Theorem 2 where by the batch."""
+    if settings.protection != "embedding" or not settings.noise_std:
+        return client_claims(settings, schedule)
+    queries = int(schedule.active.sum(axis=0).max(initial=0))
+    diameter = 2 * settings.clip
+    # vafl.txt eq. (15), c = O(N_m √K / (μN)), with the diameter S of the embeddings as its constant.
+    mu = diameter * schedule.batch_size * math.sqrt(queries) / (settings.noise_std * schedule.records)
+    return (
+        Claim.of_mu(
+            mu,
+            settings.delta,
+            key="vafl-features",
+            source="vafl",
+            where="Theorem 6",
+            statement="last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device",
+            unit=Unit.FEATURES,
+            view="server",
+        ),
+    )
+
+
+# VAFL, asynchronous or t-synchronous: the server keeps every device's last embeddings (vafl.txt, Algorithms 1, 2).
+
+
+class VaflEngine(Engine):
+    """Devices send (noised) embeddings, are sent the gradient of these, and go down it by the chain rule.
+
+    Both gradients are taken at the server's model θ0 of the round, as eqs (2a) and (2b) have it. The embeddings of
+    devices that are not active are those they sent last, zero before their first; with `max_delay` too old ones are
+    asked for anew. All devices of a round work on the same batch, so that its mean gradient is the mean over them.
+    """
+
+    settings: VaflBase
+
+    mechanisms = staticmethod(uplink_mechanisms)
+    releases = staticmethod(releases)
+    claims = staticmethod(claims)
+
+    @classmethod
+    def state_bytes(cls, settings: VaflBase, data: VerticalData) -> int:
+        return super().state_bytes(settings, data) + 4 * data.records * data.devices * output_width(settings, data)
+
+    def setup(self) -> None:
+        s, devices = self.settings, self.data.devices
+        self.sums = s.aggregation == "sum"
+        self.width = output_width(s, self.data)
+        noisy = partial(NoisyMlp, noise=s.hidden_noise)
+        self.bank = Bank(self.device_models(self.width, activate=not self.sums, mlp=noisy), self.stream("init"))
+        self._make_top(devices)
+        self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
+        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
+        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
+        self._neurons = self.stream("noise")
+        self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
+        # Where all devices send in every round nothing is ever stale, and no table is needed.
+        self.stale = not bool(self.schedule.active.all())
+        # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
+        shape = (self.data.records if self.stale else 0, len(self.replicas), devices * self.width)
+        self.table = torch.zeros(shape, device=self.torch_device)
+        self._velocity: dict[str, Tensor] = {}
+        self._part = self.bank
+        self._outputs: list[Tensor] = []
+        self._leaves: list[dict[str, Tensor]] = []
+
+    def _make_top(self, devices: int) -> None:
+        self.top = server_model(self.settings, self.data, mlp=FusedMlp)
+        self.top_parameters = {} if self.sums else start(self.top, self.stream("init"), devices)
+        if self.settings.aggregation == "weighted":
+            shape = (len(self.replicas), devices)
+            self.top_parameters["combination"] = torch.full(shape, 1 / devices, device=self.torch_device)
+
+    # Devices -------------------------------------------------------------------------------------------------------
+
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        self._part = self.bank.part(members)
+        self._leaves = self._part.leaves()
+        self._outputs = self._embed(self._part, round_, records, self._leaves)
+        outputs = self._part.split([output.detach() for output in self._outputs])
+        return {m: self._released(round_, m, records, output) for m, output in zip(members, outputs, strict=True)}
+
+    def _embed(self, part: Bank, round_: int, records: Tensor, parameters: Sequence[Parameters]) -> list[Tensor]:
+        """Clipped embeddings of each group, with fresh noise at hidden layers."""
+        if self.settings.hidden_noise:
+            groups = zip(parameters, part.groups, strict=True)
+            parameters = [{**own, **self._drawn(part, group, round_, len(records))} for own, group in groups]
+        return [self.mechanism.noiseless(out) for out in part.outputs(part.inputs(self.data, records), parameters)]
+
+    def _drawn(self, part: Bank, group: Sequence[int], round_: int, records: int) -> Parameters:
+        model = part.models[group[0]]
+        assert isinstance(model, NoisyMlp)
+        return model.neurons(self._neurons, records, round_, [part.members[k] for k in group])
+
+    def _released(self, round_: int, m: int, records: Tensor, output: Tensor) -> Payload:
+        return let_out(self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": output})
+
+    def questions(self, round_: int) -> Mapping[int, Tensor]:
+        return self._refreshes.at(round_)
+
+    @torch.no_grad()
+    def answer(self, round_: int, m: int, records: Tensor) -> Payload:
+        part = self.bank.part([m])
+        (output,) = self._embed(part, round_, records, part.stacked)
+        return self._released(round_, m, records, output)
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        s, part = self.settings, self._part
+        gradients = part.join([replies[m]["gradient"] for m in part.members])
+        steps = part.backward(self._outputs, self._leaves, gradients)
+        decay = s.regulariser + s.weight_decay
+        part.descend(steps, rate=s.device_rate, momentum=s.momentum, weight_decay=decay)  # eq. (4a)
+
+    # Server --------------------------------------------------------------------------------------------------------
+
+    def receive(self, m: int, records: Tensor, answer: Mapping[str, Tensor]) -> None:
+        columns = slice(m * self.width, (m + 1) * self.width)
+        self.table[:, :, columns].index_copy_(0, records, answer["embedding"].transpose(0, 1))
+
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        held = self._held(records, uplinks).requires_grad_()
+        leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
+        logits = self._logits(leaves, held)
+        # The batch's mean loss, summed over replicas: they share nothing, so their gradients separate.
+        loss = summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size
+        by_held, *rest = torch.autograd.grad(loss, [held, *leaves.values()])
+        self._step(dict(zip(leaves, rest, strict=True)))
+        kind = "logit-gradient" if self.sums else "embedding-gradient"
+        # Of its own memory where most is not sent, so that a recorded message does not keep the rest.
+        own = {m: by_held[:, m].contiguous() if self.stale else by_held[:, m] for m in uplinks}
+        sent = {m: guarded(self.settings, g, self.server_noise, round_, m) for m, g in own.items()}
+        return {m: Payload(kind, {"gradient": gradient}) for m, gradient in sent.items()}  # eq. (2b)
+
+    def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Tensor:
+        """(R, devices, B, width): what the server holds of this batch once it has noted what it was sent."""
+        if not self.stale:
+            return torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)], dim=1)
+        for m, sent in uplinks.items():
+            self.receive(m, records, sent)
+        rows = self.table.index_select(0, records)
+        # With the number of devices in words: an empty batch has no size to tell it by.
+        return rows.reshape(*rows.shape[:2], self.data.devices, self.width).permute(1, 2, 0, 3)
+
+    def _step(self, gradient: Mapping[str, Tensor]) -> None:
+        """θ0 by eq. (2a), and the weights of the combination at their own rate."""
+        s = self.settings
+        own = {name: value for name, value in self.top_parameters.items() if name != "combination"}
+        decay, momentum = s.weight_decay, s.top_momentum
+        descend(own, gradient, rate=s.server_rate, momentum=momentum, velocity=self._velocity, weight_decay=decay)
+        if "combination" in gradient:
+            weights = {"combination": self.top_parameters["combination"]}
+            rate = s.combination_rate or s.server_rate
+            descend(weights, gradient, rate=rate, momentum=0.0, velocity=self._velocity)
+
+    def _logits(self, parameters: Parameters, held: Tensor) -> Tensor:
+        if self.sums:
+            return held.sum(1)
+        if "combination" not in parameters:
+            return self.top.apply(parameters, held.transpose(1, 2).flatten(2))
+        combined = torch.bmm(parameters["combination"].unsqueeze(1), held.flatten(2))
+        return self.top.apply(parameters, combined.reshape(len(held), -1, self.width))
+
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        held = torch.stack(self.bank.predict(blocks, replicas), dim=1)
+        return self._logits(first_replicas(self.top_parameters, replicas), held)
+
+
+# VAFL: vertical asynchronous federated learning (vafl.txt, Algorithm 1).
+
+
+@register("engine")
+class Vafl(VaflEngine):
+    """One device a round, on a batch of its own; the other devices' embeddings are as old as their last visit.
+
+    Theorem 6 claims μ = S·N_m√K/(cN) for a record's features before the server (noise std c, S = 2·`clip`, K rounds of
+    the device). Each of these messages carries the record's own row, tagged with its id: nothing is averaged, and the
+    rows alone give (S/c)·√n in n rounds of that record. Labels are not covered: gradients are exact.
+    """
+
+    name = "vafl"
+    summary = "first-order, asynchronous; noised embeddings up, exact per-record gradients down"
+    source = "vafl.txt Alg. 1"
+    settings_type = VaflSettings
+    asynchronous = True

@@ -1,0 +1,142 @@
+"""VIMADMM: one head a device at the server, ADMM variables instead of gradients (vimadmm.txt, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from vflpriv.common.registry import register
+from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, leaves_of, pull, pull_through, residuals
+from vflpriv.training.mechanisms.uplink import Emptied
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.fused import FusedMlp
+from vflpriv.training.models.heads import DropoutMlp, Linear, mask_name
+from vflpriv.training.models.networks import Parameters, descend, initialise
+
+__all__ = ["Vimadmm", "VimadmmSettings"]
+
+
+class VimadmmSettings(AdmmSettings):
+    """Settings of VIMADMM."""
+
+    heads: Literal["linear", "mlp"] = Field(
+        "linear", description="bias-free linear heads, or MLPs with the hidden widths `top_hidden`"
+    )
+    dropout: float = Field(0.25, ge=0, lt=1, description="of the MLP heads' hidden units, in every gradient step")
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.by(self.bottom, logits=False)
+
+
+@register("engine")
+class Vimadmm(AdmmEngine):
+    """Embeddings up; z, λ and one SGD step of every head at the server; λ, s and its head down to each device.
+
+    With MLP heads every h W becomes g(h; W) (§III-B, d). Dropout acts where a gradient is taken, at the server (eq. 7)
+    and at the devices (eq. 9); the outputs that define z, λ and s, and predictions, are those of the whole heads.
+    """
+
+    name = "vimadmm"
+    summary = "ADMM with a head for each device; duals that show the labels on the downlink"
+    source = "vimadmm.txt Alg. 1"
+    settings_type = VimadmmSettings
+    uplink_kind = "embeddings"
+    settings: VimadmmSettings
+
+    def build(self) -> Bank:
+        s, data, init = self.settings, self.data, self.stream("init")
+        linear = s.heads == "linear"
+        widths = [self.embedding, *s.top_hidden, data.classes]
+        self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
+        each = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
+        self.heads = {name: torch.cat([one[name] for one in each]) for name in self.head.shapes}
+        self._velocity: dict[str, Tensor] = {}
+        return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
+
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        split = {name: self._split(value) for name, value in self.heads.items()}
+        return {f"head.{m}.{name}": value[m] for name, value in split.items() for m in range(self.data.devices)}
+
+    def shares(self, received: Sequence[Tensor]) -> Tensor:
+        return self._split(self.head.apply(self.heads, torch.cat(list(received))))
+
+    def learn(self, round_: int, received: Sequence[Tensor], outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
+        """One SGD step of every head on eq. (7): eq. (9)'s objective, s taken with the old heads."""
+        s, embeddings = self.settings, torch.cat(list(received))
+        with torch.enable_grad():
+            leaves = leaves_of(self.heads)
+            masks = self._masks(round_, 0, range(len(received)), embeddings.shape[1])
+            own = self.head.apply({**leaves, **masks}, embeddings)
+        pulls = pull(self._split(own.detach()), duals, residuals(outputs, z), penalty=s.penalty)
+        found = torch.autograd.grad(own, list(leaves.values()), pulls.flatten(0, 1) / self.schedule.batch_size)
+        descend(
+            self.heads,
+            dict(zip(leaves, found, strict=True)),
+            rate=s.server_rate,
+            momentum=s.top_momentum,
+            velocity=self._velocity,
+            weight_decay=s.weight_decay,
+        )
+        return self._split(self.head.apply(self.heads, embeddings))
+
+    def _split(self, stacked: Tensor) -> Tensor:
+        """(M, R, …) of (M · R, …)."""
+        return stacked.reshape(self.data.devices, len(self.replicas), *stacked.shape[1:])
+
+    def heads_of(self, m: int) -> dict[str, Tensor]:
+        return {f"head.{name}": self._split(value)[m].clone() for name, value in self.heads.items()}
+
+    def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
+        """τ steps on eq. (9)."""
+        if self.settings.heads == "mlp":
+            self._descend_under_mlps(round_, group, inputs, reply)
+            return
+        head, (constant, scale) = reply["head.weight0"], self.constant(reply)
+
+        def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
+            pulled = pull_through(embedding, head[rows], constant[rows], scale)
+            return torch.bmm(head[rows], pulled).transpose(1, 2)
+
+        self.descend_group(group, inputs, slope)
+
+    def _descend_under_mlps(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
+        s, members = self.settings, self.bank.groups[group]
+        head = {name: reply[f"head.{name}"] for name in self.head.shapes}
+
+        def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
+            masks = self._masks(round_, 1 + step, members, inputs.shape[-2])
+            with torch.enable_grad():
+                leaf = embedding.detach().requires_grad_()
+                own = self.head.apply({**head, **masks}, leaf)
+            pulled = pull(own.detach(), reply["duals"], reply["residuals"], penalty=s.penalty)
+            return torch.autograd.grad(own, leaf, pulled / self.schedule.batch_size)[0]
+
+        # All at once: a step's masks are drawn for all devices.
+        self.descend_group(group, inputs, slope, together=True)
+
+    def _masks(self, round_: int, step: int, members: Sequence[int], batch: int) -> Parameters:
+        """Dropout masks (devices · R, B, width) of the MLP heads' hidden layers: 0, or 1/(1 - rate)."""
+        rate, hidden = self.settings.dropout, self.settings.top_hidden
+        if self.settings.heads == "linear" or not hidden or not rate:
+            return {}
+        numbers = torch.tensor(list(members), device=self.torch_device)
+        drawn = self.stream("dropout").uniform(batch * sum(hidden), round_, step, numbers)
+        uniform = drawn.transpose(0, 1).flatten(0, 1)
+        kept = (uniform > rate).to(torch.float32).mul_(1 / (1 - rate)).unflatten(1, (batch, sum(hidden)))
+        return {mask_name(i): part for i, part in enumerate(kept.split(list(hidden), dim=-1))}
+
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        embeddings = self.bank.predict(blocks, replicas)
+        heads = {name: self._split(value)[:, :replicas].flatten(0, 1) for name, value in self.heads.items()}
+        outputs = self.head.apply(heads, torch.cat(embeddings))
+        return outputs.reshape(-1, replicas, *outputs.shape[1:]).sum(0)
+
+    def importance(self) -> Tensor:
+        """(R, M): the norm of each device's head; a device with features that tell nothing gets a low one (§VI-C)."""
+        weights = [self._split(value).flatten(2) for name, value in self.heads.items() if name.startswith("weight")]
+        return torch.cat(weights, dim=2).square().sum(2).sqrt().transpose(0, 1)

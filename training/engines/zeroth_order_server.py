@@ -1,0 +1,251 @@
+"""How a zeroth-order engine's server learns: as published (sgd, zo, zo-one-sided), or with a guarantee (the others)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
+from vflpriv.training.models.networks import Model, Parameters, descend
+
+__all__ = [
+    "SERVER_UPDATES",
+    "Losses",
+    "ServerSettings",
+    "ServerStep",
+    "ServerUpdate",
+    "StepSettings",
+    "server_mechanism",
+]
+
+
+class StepSettings(Protocol):
+    """The settings a server update reads."""
+
+    @property
+    def smoothing(self) -> float: ...
+    @property
+    def top_momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+class ServerSettings(StepSettings, Protocol):
+    """The settings of a server update that may add noise of its own."""
+
+    @property
+    def server_update(self) -> str: ...
+    @property
+    def server_clip(self) -> float: ...
+    @property
+    def server_noise_std(self) -> float: ...
+
+
+def server_mechanism(settings: ServerSettings, batch_size: int) -> Mechanism | None:
+    """The mechanism of the server's own noised step, where it has one."""
+    std, clip = settings.server_noise_std, settings.server_clip
+    if settings.server_update == "dp-zo":
+        return ScalarMean(noise_std=std, clip=clip, batch_size=batch_size)
+    if settings.server_update == "dp-sgd":
+        return VectorMean(noise_std=std, clip=clip, batch_size=batch_size)
+    return None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Log-probabilities (R, B, classes) of one evaluation, from which any label's loss is read."""
+
+    log_probabilities: Tensor
+
+    def of(self, labels: Tensor) -> Tensor:
+        """(R, B) cross-entropy of each record under its label, or against its posterior (R, B, C)."""
+        if labels.is_floating_point():
+            return -(self.log_probabilities * labels).sum(-1)
+        return -self.log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+    def at(self, place: int, labels: tuple[int, int]) -> Tensor:
+        """(R, 2) cross-entropy of the record at one place under each of two labels."""
+        return -self.log_probabilities[:, place][:, list(labels)]
+
+    def at_places(self, places: Tensor, labels: Tensor) -> Tensor:
+        """(R, k, 2) cross-entropy of the records at k places under each of two labels, (k, 2)."""
+        found = self.log_probabilities.index_select(1, places)
+        return -found.gather(-1, labels.expand(len(found), -1, -1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServerStep:
+    """All the server has in hand in one round."""
+
+    settings: StepSettings
+    rate: float
+    model: Model
+    parameters: dict[str, Tensor]
+    velocity: dict[str, Tensor]
+    rows: Tensor
+    """(R, B, all embeddings): fresh for the active devices, stale for the others."""
+    labels: Tensor
+    """(R, B), or the posterior of noised ones (R, B, C): the same in all evaluations of the round."""
+    batch_size: int
+    round: int
+    party: int
+    directions: Directions | None = None
+    noise: NoiseSource | None = None
+    mechanism: Mechanism | None = None
+    """What clips and noises the server's own step, where something does."""
+
+    @cached_property
+    def direction(self) -> Direction:
+        assert self.directions is not None
+        return self.directions.at(self.round, self.party)
+
+    @property
+    def pair(self) -> tuple[Parameters, Parameters]:
+        """w0 + λu0 and w0 - λu0."""
+        step = self.settings.smoothing
+        return Shifted(self.parameters, self.direction, step), Shifted(self.parameters, self.direction, -step)
+
+    def replaced(self, columns: slice, embedding: Tensor) -> Tensor:
+        """The rows with one device's columns replaced."""
+        return torch.cat((self.rows[..., : columns.start], embedding, self.rows[..., columns.stop :]), dim=-1)
+
+    def losses(self, parameters: Parameters, rows: Tensor) -> Losses:
+        return Losses(torch.log_softmax(self.model.apply(parameters, rows), dim=-1))
+
+    @cached_property
+    def plain(self) -> Tensor:
+        """(R, B) losses at w0 of the rows as they are."""
+        return self.losses(self.parameters, self.rows).of(self.labels)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """(R,) sum over the batch, divided by the nominal B."""
+        return values.sum(1) / self.batch_size
+
+    def own_differences(self) -> Tensor:
+        """(R, B) the server's own finite differences, divided by 2λ as in dpzv-journal eq. (3)."""
+        plus, minus = (self.losses(p, self.rows).of(self.labels) for p in self.pair)
+        return (plus - minus) / (2 * self.settings.smoothing)
+
+    def noised(self, values: Tensor, normals: Callable[[NoiseSource], Tensor]) -> Tensor:
+        """What the server's own mechanism makes of one value a record."""
+        assert self.mechanism is not None
+        assert self.noise is not None
+        return self.mechanism.release(self.mechanism.noiseless(values), normals(self.noise))
+
+    def along(self, scalar: Tensor) -> None:
+        move_along(
+            self.parameters,
+            self.direction,
+            scalar,
+            rate=self.rate,
+            momentum=self.settings.top_momentum,
+            velocity=self.velocity,
+        )
+
+    def against(self, gradient: Mapping[str, Tensor]) -> None:
+        descend(
+            self.parameters,
+            gradient,
+            rate=self.rate,
+            momentum=self.settings.top_momentum,
+            velocity=self.velocity,
+            weight_decay=self.settings.weight_decay,
+        )
+
+
+class ServerUpdate:
+    """A rule: which w0 the device's two evaluations use, and how w0 moves afterwards; `delta` is what was released."""
+
+    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
+        return step.parameters, step.parameters
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        raise TypeError(f"Expected {type(self).__name__} to define apply().")
+
+
+class Sgd(ServerUpdate):
+    """Plain first-order step on the labels (published, option ii): w0 then carries them into every later release."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in step.parameters.items()}
+            loss = step.losses(leaves, step.rows).of(step.labels).sum() / step.batch_size
+            gradient = torch.autograd.grad(loss, list(leaves.values()))
+        step.against(dict(zip(leaves, gradient, strict=True)))
+
+
+class Zo(ServerUpdate):
+    """Plain zeroth-order step on the labels (published, option i): the same leak."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        step.along(step.mean(step.own_differences()))
+
+
+class ZoOneSided(ServerUpdate):
+    """w0 -= η φ(d)/μ [f(w0 + μu0) - f(w0)] u0 (vfl-cascaded eq. 2 for the server; Algorithm 2, lines 9 and 10)."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        mu = step.settings.smoothing
+        ahead = step.losses(Shifted(step.parameters, step.direction, mu), step.rows).of(step.labels)
+        step.along(step.mean(ahead - step.plain) * (step.direction.factor / mu))
+
+
+class Joint(ServerUpdate):
+    """w0 is shifted by ±λu0 in the device's own two evaluations, and moves along u0 by the released scalar.
+
+    Nothing that is ever read later has seen a label except through that scalar: post-processing, for every view.
+    """
+
+    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
+        return step.pair
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        assert delta is not None
+        step.along(delta)
+
+
+class DpZo(ServerUpdate):
+    """The zeroth-order step with a clip and noise of its own."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        step.along(step.noised(step.own_differences(), lambda noise: noise.scalar(step.round)))
+
+
+class DpSgd(ServerUpdate):
+    """The first-order step with per-record clipping and noise."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        gradients = self._per_record(step)
+        flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
+        released = step.noised(flat, lambda noise: noise.tensor((flat.shape[-1],), step.round, step.party))
+        parts = released.split([math.prod(value.shape[2:]) for value in gradients.values()], dim=-1)
+        step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
+
+    @staticmethod
+    def _per_record(step: ServerStep) -> dict[str, Tensor]:
+        """(R, B, *shape) gradients: each record gets a copy of the parameters, as if it were a replica of its own."""
+        rows, count = step.rows, step.labels.shape[1]
+        with torch.enable_grad():
+            leaves = {n: v.repeat_interleave(count, 0).requires_grad_() for n, v in step.parameters.items()}
+            logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
+            loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(0, 1), reduction="sum")
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+        return {n: g.unflatten(0, (len(rows), count)) for n, g in zip(leaves, gradients, strict=True)}
+
+
+SERVER_UPDATES: Mapping[str, ServerUpdate] = {
+    "sgd": Sgd(),
+    "zo": Zo(),
+    "zo-one-sided": ZoOneSided(),
+    "joint": Joint(),
+    "dp-sgd": DpSgd(),
+    "dp-zo": DpZo(),
+}

@@ -1,0 +1,1 @@
+"""Mechanisms: they clip, add noise, and describe the release."""

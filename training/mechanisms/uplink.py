@@ -1,0 +1,272 @@
+"""The protection of what devices send: settings that any engine with embeddings on the uplink takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from vflpriv.core.claims import Claim
+from vflpriv.core.releases import Release, StateLeak
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise
+from vflpriv.training.settings import EngineSettings
+
+__all__ = [
+    "DEVICES",
+    "FEATURE_UNITS",
+    "ONLOOKERS",
+    "ClientClip",
+    "EmbeddingClip",
+    "Emptied",
+    "UplinkSettings",
+    "client_claims",
+    "uplink_mechanisms",
+    "uplink_releases",
+]
+
+_RAW = ("transformer-embedding",)
+_WITHOUT_BIAS = ("resnet18-stem",)
+
+
+class Emptied(StrEnum):
+    """The outputs h(0) of a device's model for zeros; with biases they are not zeros themselves.
+
+    Clipped into a ball of radius C, they and what the device sends otherwise are at most `factor`·C apart: C where
+    h(0) = 0; √2·C where all outputs are non-negative, since two such points are at an angle of at most 90°; and 2C,
+    opposite sides of the ball, where nothing is known.
+    """
+
+    ZEROS = "zeros"
+    NON_NEGATIVE = "non-negative"
+    ANYTHING = "anything"
+
+    @classmethod
+    def by(cls, bottom: str, *, logits: bool) -> Emptied:
+        """Of a kind of model that sends logits, or activations: those have a ReLU behind the last layer.
+
+        ResNet's first convolution has neither ReLU nor bias; an encoder's embedding layer has no ReLU.
+        """
+        if logits or bottom in _RAW:
+            return cls.ANYTHING
+        return cls.ZEROS if bottom in _WITHOUT_BIAS else cls.NON_NEGATIVE
+
+    @property
+    def factor(self) -> float:
+        return {Emptied.ZEROS: 1.0, Emptied.NON_NEGATIVE: math.sqrt(2), Emptied.ANYTHING: 2.0}[self]
+
+    def outputs(self, values: Tensor) -> Tensor:
+        """Outputs of a device with data, made from any values."""
+        return values.abs() if self is Emptied.NON_NEGATIVE else values
+
+    def blank(self, values: Tensor) -> Tensor:
+        """Outputs of a device without data, made from any values."""
+        return torch.zeros_like(values) if self is Emptied.ZEROS else self.outputs(values)
+
+
+# Mechanisms of the uplink: what a device sends of a batch, scaled into a ball, with noise on every entry.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientClip(Mechanism):
+    """A device's batch matrix, scaled into the Frobenius ball of radius C (vimadmm.txt §V).
+
+    Any two points of the ball are at most 2C apart (`client`). Scaling into a ball is the projection onto it, so one
+    replaced row moves it by at most 2C; a removed row leaves an angle of at most 90° between the two matrices, hence
+    √2·C (`add-remove`). A device with zeros for data sends what its model makes of zeros (`client-zero`, see
+    `Emptied`). Lemma 6 of the paper takes that to be zeros and declares C, which holds for models without biases.
+    """
+
+    clip: float
+    emptied: Emptied = Emptied.ANYTHING
+
+    def blank(self, other: Tensor) -> Tensor:
+        return Emptied(self.emptied).blank(other)
+
+    def admissible(self, unit: Unit, values: Tensor) -> Tensor:
+        return Emptied(self.emptied).outputs(values) if unit is Unit.CLIENT_ZERO else values
+
+    def noiseless(self, values: Tensor) -> Tensor:
+        norm = values.square().sum((-2, -1)).sqrt().clamp(min=1e-30)
+        return values * (self.clip / norm).clamp(max=1.0)[..., None, None]
+
+    @property
+    def sensitivity(self) -> Mapping[Unit, float]:
+        return {
+            Unit.RECORD: 2 * self.clip,
+            Unit.FEATURES: 2 * self.clip,
+            Unit.ADD_REMOVE: math.sqrt(2) * self.clip,
+            Unit.CLIENT_ZERO: Emptied(self.emptied).factor * self.clip,
+            Unit.CLIENT: 2 * self.clip,
+        }
+
+    @property
+    def declared(self) -> Mapping[Unit, float]:
+        return {**self.sensitivity, Unit.CLIENT_ZERO: self.clip}  # Lemma 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingClip(Mechanism):
+    """Each record's own embedding, scaled into the L2 ball of radius C; nothing is averaged.
+
+    Replacing a record moves its row by at most 2C, removing it by at most C; a device moves all B rows at once: √B
+    times as much. With zeros for data it sends what its model makes of zeros (`client-zero`, see `Emptied`).
+    """
+
+    clip: float
+    batch_size: int
+    emptied: Emptied = Emptied.ANYTHING
+
+    def blank(self, other: Tensor) -> Tensor:
+        return Emptied(self.emptied).blank(other)
+
+    def admissible(self, unit: Unit, values: Tensor) -> Tensor:
+        return Emptied(self.emptied).outputs(values) if unit is Unit.CLIENT_ZERO else values
+
+    def noiseless(self, values: Tensor) -> Tensor:
+        norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
+        return values * (self.clip / norm).clamp(max=1.0)
+
+    @property
+    def sensitivity(self) -> Mapping[Unit, float]:
+        whole = self.clip * math.sqrt(self.batch_size)
+        return {
+            Unit.RECORD: 2 * self.clip,
+            Unit.FEATURES: 2 * self.clip,
+            Unit.ADD_REMOVE: self.clip,
+            Unit.CLIENT_ZERO: Emptied(self.emptied).factor * whole,
+            Unit.CLIENT: 2 * whole,
+        }
+
+
+# The protection of what devices send: settings that any engine with embeddings on the uplink takes.
+
+FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+
+
+class UplinkSettings(EngineSettings):
+    """Clip and noise of the uplink."""
+
+    protection: Literal["none", "client", "embedding"] = Field(
+        "none", description="of the uplink: Frobenius clip of the batch matrix, L2 clip of each row, or none"
+    )
+    clip: float = Field(1.0, gt=0, description="C, the radius of the clip")
+    noise_std: float = Field(0.0, ge=0, description="std of the noise on every entry of the uplink")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
+    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
+
+    @property
+    def emptied(self) -> Emptied:
+        """What a device sends when its block is all zeros."""
+        return Emptied.by(self.bottom, logits=getattr(self, "aggregation", "concat") == "sum")
+
+    @model_validator(mode="after")
+    def _clipped(self) -> Self:
+        if self.protection == "none" and self.noise_std > 0:
+            raise ValueError("noise_std needs protection = 'client' or 'embedding': without a clip it protects nothing")
+        return self
+
+
+def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
+    """The uplink's mechanism, by the name `embeddings`."""
+    std, clip, emptied = settings.noise_std, settings.clip, settings.emptied
+    if settings.protection == "client":
+        return {"embeddings": ClientClip(noise_std=std, clip=clip, emptied=emptied)}
+    if settings.protection == "embedding":
+        size = max(schedule.batch_size, int(schedule.size.max(initial=0)))  # a Poisson batch can be larger than B
+        return {"embeddings": EmbeddingClip(noise_std=std, clip=clip, batch_size=size, emptied=emptied)}
+    return {"embeddings": NoNoise(depends_on=FEATURE_UNITS)}
+
+
+def client_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:
+    """vimadmm.txt Theorem 2, where the uplink carries its noise."""
+    if settings.protection != "client" or settings.noise_std == 0:
+        return ()
+    return (
+        Claim.of_epsilon(
+            _theorem_2(settings.noise_std / settings.clip, schedule.rounds, settings.delta),
+            settings.delta,
+            key="vimadmm-client",
+            source="vimadmm",
+            where="Theorem 2",
+            statement="Frobenius clip C and noise N(0, σ²C²) on every uplink give client-level (ε, δ) by RDP",
+            unit=Unit.CLIENT_ZERO,
+            view="server",
+        ),
+    )
+
+
+def _theorem_2(sigma: float, rounds: int, delta: float) -> float:
+    """min over α of Tα/(2σ²) + log((α-1)/α) - (log δ + log α)/(α-1)."""
+
+    def epsilon(log_order: float) -> float:
+        alpha = 1 + math.exp(log_order)
+        conversion = math.log((alpha - 1) / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1)
+        return rounds * alpha / (2 * sigma**2) + conversion
+
+    return max(0.0, float(minimize_scalar(epsilon, bounds=(-8.0, 12.0), method="bounded").fun))
+
+
+# What devices let out on the uplink: which rounds count for which unit, and what their own models carry along.
+
+ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
+DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
+_JOINT = (Unit.RECORD, Unit.ADD_REMOVE)
+_WHOLE = (Unit.CLIENT_ZERO, Unit.CLIENT)
+
+
+def uplink_releases(
+    settings: UplinkSettings, schedule: Schedule, *, kind: str, sent: NDArray[np.bool_]
+) -> tuple[Release, ...]:
+    """The ledger's entries for uplinks of which `sent`, (rounds, devices), says who sends when.
+
+    Without noise they are exact in everything. With it:
+    - a whole record has a row in the message of every device that sends: √(senders) times one device's sensitivity;
+    - one device's row of a record, and one device, meet that device's rounds alone: the worst device's;
+    - a device's model was moved by its raw features, and later messages of that device read it, whichever records they
+      carry: after a record's first round every one may differ by all that the clip allows (`StateLeak`).
+    Everyone sees noised uplinks: directly, or through the gradients that are computed from them.
+    """
+    mechanism, what = uplink_mechanisms(settings, schedule)["embeddings"], f"{kind}, device to server"
+    anyone = np.asarray(sent.any(axis=1))
+    if not settings.noise_std:
+        return (mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=ONLOOKERS),)
+    senders = math.sqrt(int(sent.sum(axis=1).max()))
+    by_record = int(np.argmax([schedule.counts(rounds).max() for rounds in sent.T]))
+    by_round = int(np.argmax(sent.sum(axis=0)))
+    parts = (
+        (_JOINT, anyone, senders, f"{what}; a record's rows of all devices"),
+        ((Unit.FEATURES,), sent[:, by_record], 1.0, f"{what}; a record's row at device {by_record}"),
+        (_WHOLE, sent[:, by_round], 1.0, f"{what}; all that device {by_round} sends"),
+    )
+    seen_by = ONLOOKERS | DEVICES
+    whole = mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=seen_by, reaches_all=True)
+    return tuple(
+        replace(
+            whole,
+            what=words,
+            rounds=rounds,
+            sensitivity={unit: scale * mechanism.sensitivity[unit] for unit in units},
+            leak=_carried(mechanism, units, scale),
+        )
+        for units, rounds, scale, words in parts
+    )
+
+
+def _carried(mechanism: Mechanism, units: tuple[Unit, ...], scale: float) -> StateLeak | None:
+    """What the device's own model adds, for units that belong to one record; a device's whole block is all there is."""
+    if not units[0].per_record:
+        return None
+    # Any two clipped batches are at most as far apart as those of two different blocks.
+    bound = scale * mechanism.sensitivity[Unit.CLIENT]
+    return StateLeak(carrier="a device's own model", sensitivity=dict.fromkeys(units, bound))

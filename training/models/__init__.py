@@ -1,0 +1,1 @@
+"""Models with a replica axis, and how settings choose among them."""

@@ -1,0 +1,205 @@
+"""A transformer encoder with the weights of a local folder, as BERT, MiniLM and DistilBERT checkpoints store them.
+
+Read with safetensors, never unpickled. Positions count from 0 within a device's own tokens, and there are no [CLS] and
+[SEP] tokens: a text is the mean of its tokens' states. A padded token (id 0) is a row of zeros, which tells the
+server's part what to pass over; noise on the embeddings hides that too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from vflpriv.errors import InputError
+from vflpriv.training.models.architectures import head
+
+__all__ = ["Encoder", "EncoderRest", "EncoderShape", "TokenEmbeddings", "read_shape", "read_weights"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderShape:
+    """The sizes in a checkpoint's config.json."""
+
+    vocabulary: int
+    positions: int
+    kinds: int
+    width: int
+    inner: int
+    heads: int
+    layers: int
+    epsilon: float
+
+
+class _Embeddings(nn.Module):
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.words = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions = nn.Embedding(shape.positions, shape.width)
+        if shape.kinds:
+            self.kinds = nn.Embedding(shape.kinds, shape.width)
+        self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        if hasattr(self, "kinds"):
+            states = states + self.kinds.weight[0]
+        return cast("Tensor", self.norm(states)) * (ids != 0).unsqueeze(-1)
+
+
+class _Layer(nn.Module):
+    """Attention and a two-layer network, each added to its input and normalised (Devlin et al. 2018)."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        width, self.heads = shape.width, shape.heads
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.out, self.norm1 = nn.Linear(width, width), nn.LayerNorm(width, eps=shape.epsilon)
+        self.wide, self.narrow = nn.Linear(width, shape.inner), nn.Linear(shape.inner, width)
+        self.norm2 = nn.LayerNorm(width, eps=shape.epsilon)
+
+    def forward(self, states: Tensor, present: Tensor) -> Tensor:
+        def by_head(tensor: Tensor) -> Tensor:
+            return tensor.reshape(*tensor.shape[:2], self.heads, -1).transpose(1, 2)
+
+        query, key, value = by_head(self.query(states)), by_head(self.key(states)), by_head(self.value(states))
+        scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+        # Not minus infinity: a text of padding alone would become NaN.
+        scores = scores.masked_fill(~present[:, None, None, :], torch.finfo(scores.dtype).min)
+        mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
+        states = self.norm1(states + self.out(mixed))
+        return cast("Tensor", self.norm2(states + self.narrow(nn.functional.gelu(self.wide(states)))))
+
+
+def _mean(states: Tensor, present: Tensor) -> Tensor:
+    weights = present.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+class TokenEmbeddings(nn.Module):
+    """The embedding layer alone, one row a token, flat: the client's part in vfl-cascaded.txt §VI-A."""
+
+    def __init__(self, shape: EncoderShape) -> None:
+        super().__init__()
+        self.embeddings = _Embeddings(shape)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return cast("Tensor", self.embeddings(ids)).flatten(1)
+
+
+class Encoder(nn.Module):
+    """The embedding layer and the first `layers` layers, the mean over tokens, and a linear layer of our own."""
+
+    def __init__(self, shape: EncoderShape, layers: int, embedding: int, *, activate: bool) -> None:
+        super().__init__()
+        self.embeddings = _Embeddings(shape)
+        self.layers = nn.ModuleList([_Layer(shape) for _ in range(layers)])
+        self.head = head(shape.width, embedding, activate=activate)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states, present = self.embeddings(ids), ids != 0
+        for layer in self.layers:
+            states = layer(states, present)
+        return cast("Tensor", self.head(_mean(states, present)))
+
+
+class EncoderRest(nn.Module):
+    """What follows the embedding layer, for the server: all layers, the mean over tokens, a linear layer."""
+
+    def __init__(self, shape: EncoderShape, classes: int) -> None:
+        super().__init__()
+        self.width = shape.width
+        self.layers = nn.ModuleList([_Layer(shape) for _ in range(shape.layers)])
+        self.head = head(shape.width, classes, activate=False)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        states = embeddings.unflatten(1, (-1, self.width))
+        present = (states != 0).any(-1)
+        for layer in self.layers:
+            states = layer(states, present)
+        return cast("Tensor", self.head(_mean(states, present)))
+
+
+_NAMES = (
+    (r"^(bert|distilbert|roberta)\.", ""),
+    (r"^(encoder|transformer)\.layer\.", "layers."),
+    (r"^embeddings\.word_embeddings\.", "embeddings.words."),
+    (r"^embeddings\.position_embeddings\.", "embeddings.positions."),
+    (r"^embeddings\.token_type_embeddings\.", "embeddings.kinds."),
+    (r"^embeddings\.LayerNorm\.", "embeddings.norm."),
+    (r"\.attention\.(?:self\.query|q_lin)\.", ".query."),
+    (r"\.attention\.(?:self\.key|k_lin)\.", ".key."),
+    (r"\.attention\.(?:self\.value|v_lin)\.", ".value."),
+    (r"\.attention\.(?:output\.dense|out_lin)\.", ".out."),
+    (r"\.(?:attention\.output\.LayerNorm|sa_layer_norm)\.", ".norm1."),
+    (r"\.(?:intermediate\.dense|ffn\.lin1)\.", ".wide."),
+    (r"\.(?:output\.dense|ffn\.lin2)\.", ".narrow."),
+    (r"\.(?:output\.LayerNorm|output_layer_norm)\.", ".norm2."),
+    (r"\.gamma$", ".weight"),
+    (r"\.beta$", ".bias"),
+)
+_KEYS = {  # ours: BERT's and DistilBERT's
+    "vocabulary": ("vocab_size", "vocab_size"),
+    "positions": ("max_position_embeddings", "max_position_embeddings"),
+    "width": ("hidden_size", "dim"),
+    "inner": ("intermediate_size", "hidden_dim"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "layers": ("num_hidden_layers", "n_layers"),
+}
+
+
+def _ours(name: str) -> str:
+    """A checkpoint's name for a parameter in our words.
+
+    >>> _ours("bert.encoder.layer.0.attention.self.query.weight"), _ours("distilbert.embeddings.LayerNorm.bias")
+    ('layers.0.query.weight', 'embeddings.norm.bias')
+    """
+    for pattern, replacement in _NAMES:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def read_shape(folder: Path) -> EncoderShape:
+    """The sizes of the encoder in this folder, from its config.json."""
+    path = folder / "config.json"
+    try:
+        config: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError("model.folder", str(path), f"a JSON file that can be read ({error})") from error
+    distil = isinstance(config, dict) and config.get("model_type") == "distilbert"
+    if not isinstance(config, dict) or config.get("model_type") not in ("bert", "distilbert"):
+        raise InputError("model.folder", str(path), "model_type bert (MiniLM's too) or distilbert")
+    sizes: dict[str, Any] = {ours: config.get(names[distil]) for ours, names in _KEYS.items()}
+    sizes["kinds"] = 0 if distil else config.get("type_vocab_size", 2)
+    for ours, value in sizes.items():
+        if type(value) is not int or value < (ours not in ("kinds", "layers")):
+            raise InputError("model.folder", str(path), f"a whole number for the {ours}, found {value!r}")
+    if sizes["width"] % sizes["heads"]:
+        raise InputError("model.folder", str(path), f"a width that {sizes['heads']} heads divide")
+    if config.get("activation" if distil else "hidden_act", "gelu") != "gelu":
+        raise InputError("model.folder", str(path), "gelu between its layers")
+    return EncoderShape(**sizes, epsilon=float(config.get("layer_norm_eps", 1e-12)))
+
+
+def read_weights(folder: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """These parameters from model.safetensors, as float32; only they are read."""
+    path = folder / "model.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            stored = {_ours(name): name for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if missing := [name for name in wanted if name not in stored]:
+                raise InputError("model.folder", str(path), f"a parameter {missing[0]}, which is not in it")
+            weights = {name: file.get_tensor(stored[name]).to(torch.float32) for name in wanted}
+    except (OSError, SafetensorError) as error:
+        raise InputError("model.folder", str(path), f"a safetensors file that can be read ({error})") from error
+    for name, shape in wanted.items():
+        if tuple(weights[name].shape) != shape:
+            raise InputError("model.folder", str(path), f"{name} of shape {shape}, found {tuple(weights[name].shape)}")
+    return weights

@@ -1,0 +1,1 @@
+"""What every other room uses: file writing, number formats, random streams, the registry."""

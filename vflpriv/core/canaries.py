@@ -1,0 +1,147 @@
+"""Canaries: what differs between the two worlds of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vflpriv.common.seeds import host_generator
+from vflpriv.core.units import Unit
+from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from vflpriv.core.data import VerticalData
+
+__all__ = ["Canaries", "Canary", "CanaryKind", "draw_canaries", "plant"]
+
+
+class CanaryKind(StrEnum):
+    """Where a canary comes from, from mild to worst."""
+
+    NATURAL = "natural"
+    CRAFTED = "crafted"
+    WORST_CASE = "worst-case"
+
+    @property
+    def description(self) -> str:
+        return {
+            CanaryKind.NATURAL: "data as it is, in one world with another label, record or block in its place",
+            CanaryKind.CRAFTED: "features optimised so that the change between the worlds moves the release most",
+            CanaryKind.WORST_CASE: "a contribution that sits at the clip, with the sign of its world",
+        }[self]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Canary:
+    """One unit of privacy in two worlds. `world` is (R,) of 0 and 1: the world each replica lives in.
+
+    `record` is the record it belongs to, for a unit that belongs to one. `labels` are its label in either world.
+    `at_clip` puts its contribution at the clip instead, plus in world 0 and minus in world 1 (nothing, where the unit
+    is about absence). `blocks` replaces the record's features, (R, *shape of the device's block), in both worlds;
+    `pairs` by others in each world, (R or 1, 2, *shape); `factors` multiply a device's whole block in either world.
+    `devices` are those whose messages carry an `at_clip` contribution; all if empty. With `rate` the record is in each
+    round with that probability, by a coin of its own in each replica: batches that nobody but the server knows.
+    """
+
+    kind: CanaryKind
+    record: int
+    world: Tensor
+    labels: tuple[int, int]
+    unit: Unit = Unit.RECORD
+    blocks: Mapping[int, Tensor] = field(default_factory=dict)
+    pairs: Mapping[int, Tensor] = field(default_factory=dict)
+    factors: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    devices: tuple[int, ...] = ()
+    rate: float | None = None
+
+    @property
+    def at_clip(self) -> bool:
+        return self.kind is CanaryKind.WORST_CASE
+
+    def sign(self) -> Tensor:
+        """(R,) plus one in world 0, minus one in world 1."""
+        return 1.0 - 2.0 * self.world.float()
+
+    def concerns(self, m: int) -> bool:
+        """Whether device m's messages carry its contribution."""
+        return not self.devices or m in self.devices
+
+    def into(self, data: VerticalData) -> VerticalData:
+        """The data with this canary in it: every replica sees its own world."""
+        device = data.labels.device
+        world = self.world.to(device)
+        if self.at_clip:
+            return data.override([self.record], labels=None, blocks=self._given(device))
+        first, second = self.labels
+        labels = None if first == second else first + world.unsqueeze(1) * (second - first)
+        either = {m: _own(pair.to(device), world).unsqueeze(1) for m, pair in self.pairs.items()}
+        factors = {m: f[0] + world.float() * (f[1] - f[0]) for m, f in self.factors.items()}
+        return data.override([self.record], labels=labels, blocks={**self._given(device), **either}, factors=factors)
+
+    def _given(self, device: torch.device) -> dict[int, Tensor]:
+        return {m: b.to(device).unsqueeze(1) for m, b in self.blocks.items()}
+
+
+def _own(pair: Tensor, world: Tensor) -> Tensor:
+    """(R, *shape): of (R or 1, 2, *shape) each replica's value in its own world."""
+    every = world.reshape(-1, *(1 for _ in pair.shape[2:]))
+    return pair[:, 0] + every * (pair[:, 1] - pair[:, 0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Canaries:
+    """Many records in one run, each in a world of its own: `worlds` is (R, m) of 0 and 1, from fair coins.
+
+    `labels` (m, 2) are each record's label in either world. No record is there twice: a privacy unit holds one coin.
+    """
+
+    records: tuple[int, ...]
+    labels: Tensor
+    worlds: Tensor
+
+    def __post_init__(self) -> None:
+        if len(set(self.records)) != len(self.records):
+            raise ValueError("Expected every canary in a record of its own: one coin a privacy unit.")
+
+    def into(self, data: VerticalData) -> VerticalData:
+        """The data with these canaries in it."""
+        device = data.labels.device
+        labels, worlds = self.labels.to(device), self.worlds.to(device)
+        return data.override(self.records, labels=labels[:, 0] + worlds * (labels[:, 1] - labels[:, 0]))
+
+
+# Canaries in labels: a few records whose label is decided by a fair coin, so that one training is an experiment.
+
+
+def draw_canaries(labels: Tensor, classes: int, *, canaries: int, seed: int, field: str = "canaries") -> Canaries:
+    """Records drawn at random, each with its own label in world 0, another one in world 1, and a fair coin."""
+    if not 1 <= canaries <= len(labels):
+        raise InputError(field, canaries, f"at most {len(labels)}, the records there are")
+    generator = host_generator(seed, "canary", canaries, 2)
+    records = generator.choice(len(labels), canaries, replace=False)
+    own = labels.cpu()[torch.from_numpy(records)].long()
+    other = (own + torch.from_numpy(generator.integers(1, classes, canaries))) % classes
+    worlds = torch.from_numpy(generator.integers(0, 2, (1, canaries)))
+    return Canaries(records=tuple(map(int, records)), labels=torch.stack([own, other], dim=1), worlds=worlds)
+
+
+def plant(labels: Tensor, *, classes: int, canaries: int, seed: int) -> tuple[Tensor, Canaries]:
+    """Labels to train on, and the canaries in them; hand the latter to the recorder with `wire.labels`.
+
+    Each canary's label is its own or another one, by a fair coin: how many coins an adversary guesses bounds ε from
+    below. Whoever knows the seed knows the coins.
+
+    >>> planted, canaries = plant(torch.zeros(10, dtype=torch.int64), classes=3, canaries=4, seed=0)
+    >>> len(canaries.records), int((planted != 0).sum()) == int(canaries.worlds.sum())
+    (4, True)
+    """
+    drawn = draw_canaries(labels, classes, canaries=canaries, seed=seed)
+    planted = labels.clone()
+    chosen = drawn.labels.gather(1, drawn.worlds[0].unsqueeze(1)).squeeze(1)
+    planted[list(drawn.records)] = chosen.to(planted)
+    return planted, drawn

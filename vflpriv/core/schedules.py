@@ -1,0 +1,221 @@
+"""Who is active and which records are in the batch, for every round, drawn before training and blind to the data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.common.seeds import host_generator
+from vflpriv.errors import InputError
+
+__all__ = ["Activation", "Batching", "Schedule"]
+
+Ints = NDArray[np.int64]
+
+
+class Batching(StrEnum):
+    """How a round's records are chosen."""
+
+    SHUFFLE = "shuffle"
+    POISSON = "poisson"
+    FIXED = "fixed"
+    FULL = "full"
+
+    @property
+    def description(self) -> str:
+        return {
+            Batching.SHUFFLE: "epochs in a fresh random order",
+            Batching.POISSON: "each record with probability B/D, independently",
+            Batching.FIXED: "B distinct records, drawn anew each round",
+            Batching.FULL: "every record in every round",
+        }[self]
+
+
+class Activation(StrEnum):
+    """Which devices take part in a round."""
+
+    CLOCKS = "clocks"
+    """Independent Poisson clocks: the next one to ring, alone."""
+    ROUND_ROBIN = "round-robin"
+    """In turn, alone."""
+    SEVERAL = "several"
+    """The first few clocks to ring, together (t-synchronous)."""
+    ALL = "all"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Schedule:
+    """The batches and active devices of all rounds. Round t's records are order[start[t] : start[t] + size[t]]."""
+
+    batching: Batching
+    records: int
+    batch_size: int
+    devices: int
+    active: NDArray[np.bool_]
+    """(rounds, devices): who takes part."""
+    order: Ints
+    start: Ints
+    size: Ints
+
+    @classmethod
+    def draw(
+        cls,
+        *,
+        batching: Batching,
+        activation: Activation,
+        records: int,
+        batch_size: int,
+        rounds: int,
+        devices: int,
+        seed: int,
+        rates: Sequence[float] | None = None,
+        together: int = 1,
+    ) -> Schedule:
+        """Draw a schedule from the `activation` and `batches` streams of `seed`."""
+        if batching is not Batching.FULL and batch_size > records:
+            raise InputError("batch_size", batch_size, f"at most the {records} records there are")
+        active = _activate(activation, rounds, devices, rates, together, seed)
+        # Devices that are active alone pass over the data each on their own; together they share a batch.
+        alone = activation in (Activation.CLOCKS, Activation.ROUND_ROBIN)
+        turns = active.argmax(1) if alone else np.full(rounds, -1)
+        draw = _DRAW[batching]
+        order, start, size = draw(turns, records, batch_size, devices, host_generator(seed, "batches"))
+        batch = records if batching is Batching.FULL else batch_size
+        return cls(
+            batching=batching,
+            records=records,
+            batch_size=batch,
+            devices=devices,
+            active=active,
+            order=order,
+            start=start,
+            size=size,
+        )
+
+    @property
+    def rounds(self) -> int:
+        return len(self.active)
+
+    @property
+    def rate(self) -> float:
+        """The share of the records in a round."""
+        return self.batch_size / self.records
+
+    def batch(self, round_: int) -> Ints:
+        """The record ids of one round."""
+        return self.order[self.start[round_] : self.start[round_] + self.size[round_]]
+
+    def members(self, round_: int) -> tuple[int, ...]:
+        """The devices that take part in one round."""
+        return tuple(int(m) for m in np.flatnonzero(self.active[round_]))
+
+    @property
+    def turns(self) -> list[int] | None:
+        """The one device of each round, or None if several take part in a round."""
+        return [int(m) for m in self.active.argmax(1)] if (self.active.sum(1) == 1).all() else None
+
+    def visible(self, devices: Sequence[int]) -> NDArray[np.bool_]:
+        """The rounds in which at least one of these devices takes part."""
+        return np.asarray(self.active[:, list(devices)].any(axis=1))
+
+    def counts(self, rounds: NDArray[np.bool_]) -> Ints:
+        """How often each record is in the batch, over the rounds marked true."""
+        chosen = np.flatnonzero(rounds)
+        if self.batching is Batching.FULL:
+            return np.full(self.records, len(chosen), dtype=np.int64)
+        ids = [self.batch(int(t)) for t in chosen]
+        return np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+
+    def staleness(self) -> Counter[int]:
+        """How many rounds old the embeddings are that a round reads of devices that are not active in it.
+
+        Counts every record of every round against every other device; -1 stands for never sent.
+        """
+        last = np.full((self.records, self.devices), -1, dtype=np.int64)
+        ages: Counter[int] = Counter()
+        for t in range(self.rounds):
+            ids, members = self.batch(t), self.active[t]
+            seen = last[np.ix_(ids, ~members)]
+            values, numbers = np.unique(np.where(seen < 0, -1, t - seen), return_counts=True)
+            ages.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+            last[np.ix_(ids, members)] = t
+        return ages
+
+    def first_rounds(self) -> Ints:
+        """The first round each record takes part in, whoever is active; `rounds` for one that never does."""
+        first = np.full(self.records, self.rounds, dtype=np.int64)
+        if self.batching is Batching.FULL:
+            return np.zeros(self.records, dtype=np.int64) if self.rounds else first
+        rounds = np.repeat(np.arange(self.rounds), self.size)
+        ids = np.concatenate([self.batch(t) for t in range(self.rounds)]) if self.rounds else np.empty(0, np.int64)
+        np.minimum.at(first, ids, rounds)
+        return first
+
+
+def _activate(
+    activation: Activation, rounds: int, devices: int, rates: Sequence[float] | None, together: int, seed: int
+) -> NDArray[np.bool_]:
+    if activation is Activation.ALL:
+        return np.ones((rounds, devices), dtype=np.bool_)
+    if activation is Activation.ROUND_ROBIN:
+        return np.asarray(np.arange(devices) == (np.arange(rounds) % devices)[:, None])
+    if activation is Activation.SEVERAL and not 1 <= together <= devices:
+        raise InputError("together", together, f"1 to {devices} devices")
+    weights = np.ones(devices) if rates is None else np.asarray(rates, dtype=np.float64)
+    if len(weights) != devices or not np.all(weights > 0):
+        raise InputError("rates", list(weights), f"{devices} positive numbers, one for each device")
+    # Independent Poisson clocks: the next to ring is device m with probability rate_m / sum of rates.
+    waits = host_generator(seed, "activation").exponential(size=(rounds, devices)) / weights
+    count = together if activation is Activation.SEVERAL else 1
+    return np.asarray(waits.argsort(axis=1).argsort(axis=1) < count)
+
+
+def _draw_shuffle(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+    """Each device passes over all records once an epoch, the last batch of an epoch being short.
+
+    In its e-th epoch every device cuts the same fresh permutation into batches, but starts at another one: devices
+    work on different records at any time, and a record's total count stays within one of the others'.
+    """
+    per_epoch = -(-records // batch)
+    turn = np.zeros(len(active), dtype=np.int64)
+    for stream in np.unique(active):
+        turn[active == stream] = np.arange(np.count_nonzero(active == stream))
+    epoch, step = np.divmod(turn, per_epoch)
+    offset = np.maximum(active, 0) * per_epoch // devices
+    position = (step + offset) % per_epoch
+    epochs = int(epoch.max(initial=-1)) + 1
+    order = np.concatenate([rng.permutation(records) for _ in range(epochs)]) if epochs else np.empty(0, np.int64)
+    return order, epoch * records + position * batch, np.minimum(batch, records - position * batch)
+
+
+def _draw_sizes(sizes: Ints, records: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+    ids = [rng.choice(records, size=int(n), replace=False, shuffle=False) for n in sizes]
+    order = np.concatenate(ids) if ids else np.empty(0, np.int64)
+    return order.astype(np.int64), np.cumsum(sizes) - sizes, sizes
+
+
+def _draw_poisson(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+    # A Poisson sample is a uniform subset of a binomial size.
+    return _draw_sizes(rng.binomial(records, batch / records, size=len(active)).astype(np.int64), records, rng)
+
+
+def _draw_fixed(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+    return _draw_sizes(np.full(len(active), batch, dtype=np.int64), records, rng)
+
+
+def _draw_full(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:
+    rounds = len(active)
+    return np.arange(records), np.zeros(rounds, dtype=np.int64), np.full(rounds, records, dtype=np.int64)
+
+
+_DRAW = {
+    Batching.SHUFFLE: _draw_shuffle,
+    Batching.POISSON: _draw_poisson,
+    Batching.FIXED: _draw_fixed,
+    Batching.FULL: _draw_full,
+}

@@ -1,0 +1,158 @@
+"""Adversaries and their views: what one onlooker sees of a run, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from vflpriv.core.wire import Message, Transcript
+from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Adversary", "Belongings", "View"]
+
+_SYNTAX = re.compile(r"^(device|devices|eavesdropper|server|model|outsider)(?:\(([\d,\s]*|all)\))?$")
+_FORMS = "device, device(M), devices(all), devices(M, …), eavesdropper, server, model or outsider"
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Who looks. `devices` is empty for parties without a number and for "any" or "all" devices.
+
+    `device` without a number is any single device, the worst one; `devices(all)` is all of them together.
+
+    >>> Adversary.parse("devices(0, 2)").devices, str(Adversary.parse("devices(all)"))
+    ((0, 2), 'devices(all)')
+    """
+
+    kind: str
+    devices: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Adversary:
+        match = _SYNTAX.match(text.strip())
+        if match is None:
+            raise InputError("view", text, _FORMS)
+        kind, inside = match[1], (match[2] or "").strip()
+        numbers = () if inside in ("", "all") else tuple(sorted({int(n) for n in inside.split(",") if n.strip()}))
+        wrong = (
+            (kind == "device" and (inside == "all" or len(numbers) > 1))
+            or (kind == "devices" and not inside)
+            or (kind not in ("device", "devices") and bool(inside))
+        )
+        if wrong:
+            raise InputError("view", text, _FORMS)
+        return cls(kind, numbers)
+
+    def __str__(self) -> str:
+        if self.devices:
+            return f"{self.kind}({', '.join(map(str, self.devices))})"
+        return "devices(all)" if self.kind == "devices" else self.kind
+
+    @property
+    def is_device(self) -> bool:
+        return self.kind in ("device", "devices")
+
+    @property
+    def knows_batches(self) -> bool:
+        """Whether it can tell which records were in a round: parties draw them or are told, and ids are on the wire."""
+        return self.is_device or self.kind in ("server", "eavesdropper")
+
+    def members(self, devices: int) -> tuple[int, ...]:
+        """The devices it consists of, out of `devices`; empty for anyone who is not a device.
+
+        `device` without a number must be resolved to one device first.
+        """
+        if not self.is_device:
+            return ()
+        if self.devices:
+            if self.devices[-1] >= devices:
+                raise InputError("view", str(self), f"device numbers below {devices}")
+            return self.devices
+        if self.kind == "device":
+            raise ValueError("Expected one device: resolve 'device' with each() first.")
+        return tuple(range(devices))
+
+    def each(self, devices: int) -> tuple[Adversary, ...]:
+        """The adversaries meant: one for each device if this is `device` without a number, else this one."""
+        if self.kind == "device" and not self.devices:
+            return tuple(Adversary("device", (m,)) for m in range(devices))
+        return (self,)
+
+    def sees(self, message: Message, devices: int) -> bool:
+        """Whether this message passes before its eyes."""
+        if self.is_device:
+            return message.device.index in self.members(devices)
+        return self.kind != "model"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Belongings:
+    """What a device holds of its own: its features, its model before and after training, and how it conducted itself.
+
+    `features` is (N, d), a row for each training record; parameters are (R, …). `apply` computes the model's outputs
+    (R, B, …) from parameters and rows (B, d).
+    """
+
+    features: Tensor
+    apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
+    initial: Mapping[str, Tensor]
+    trained: Mapping[str, Tensor]
+    conduct: str = "honest"
+
+    def replica(self, r: int) -> Belongings:
+        """One replica's."""
+        initial = {name: value[r : r + 1] for name, value in self.initial.items()}
+        trained = {name: value[r : r + 1] for name, value in self.trained.items()}
+        return replace(self, initial=initial, trained=trained)
+
+
+@dataclass(frozen=True)
+class View:
+    """An adversary's slice of the transcript plus its own belongings: the only thing attacks and audits are given."""
+
+    adversary: Adversary
+    messages: tuple[Message, ...]
+    classes: int
+    own: Mapping[int, Belongings] = field(default_factory=dict)
+    """By device, of the devices that the adversary consists of."""
+
+    @classmethod
+    def of(
+        cls,
+        transcript: Transcript,
+        adversary: Adversary,
+        *,
+        devices: int,
+        classes: int,
+        own: Mapping[int, Belongings] | None = None,
+    ) -> View:
+        """Cut the adversary's slice out of a transcript; one who does not know the batches gets no record ids."""
+        seen = (m for m in transcript.messages if adversary.sees(m, devices))
+        if not adversary.knows_batches:
+            seen = (replace(m, records=None) for m in seen)
+        members = adversary.members(devices)
+        return cls(adversary, tuple(seen), classes, {m: b for m, b in (own or {}).items() if m in members})
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of messages in it."""
+        return frozenset(m.kind for m in self.messages)
+
+    def of_kind(self, *kinds: str) -> tuple[Message, ...]:
+        """Its messages of these kinds, in order."""
+        return tuple(m for m in self.messages if m.kind in kinds)
+
+    def replica(self, r: int) -> View:
+        """What it sees of one replica."""
+        messages = tuple(m.replica(r) for m in self.messages)
+        return replace(self, messages=messages, own={m: b.replica(r) for m, b in self.own.items()})
+
+    def silent(self) -> View:
+        """What is left without the protocol: no messages, and models as they were before the first round."""
+        own = {m: replace(b, trained=b.initial, conduct="honest") for m, b in self.own.items()}
+        return replace(self, messages=(), own=own)

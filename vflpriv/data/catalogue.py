@@ -1,0 +1,254 @@
+"""Data sets by name: bundled with scikit-learn, or read from files in the data folder.
+
+A data set is one entry in `DATASETS`. Files are read in their upstream format, checked against known checksums, and
+never unpickled. torch is imported only when a data set is loaded, so that listing them is quick.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.data import folders as data_trees
+from vflpriv.data import readers as data_readers
+from vflpriv.data.files import Dataset, Raw, data_folder, locate, verified
+from vflpriv.data.parsers import parse_idx
+from vflpriv.data.partitions import grid, split
+from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
+from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from vflpriv.core.data import VerticalData
+
+__all__ = ["DATASETS", "Dataset", "Raw", "data_folder", "find", "load", "locate", "parse_idx", "verified"]
+
+_IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def find(name: str) -> Dataset:
+    """The data set with this name, or an error that lists what there is."""
+    if name not in DATASETS:
+        raise InputError("data.name", name, f"one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def load(
+    name: str,
+    *,
+    devices: int,
+    partition: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    train: int | None = None,
+    keep_shape: bool = False,
+    vocabulary: str | os.PathLike[str] | None = None,
+) -> VerticalData:
+    """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
+
+    Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
+    call always gives the same tensors. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
+    token ids, hashed or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
+    """
+    import torch
+
+    from vflpriv.core.data import VerticalData
+
+    dataset = find(name)
+    if vocabulary is not None and dataset.tokens is None:
+        raise InputError("data.vocabulary", str(vocabulary), f"none, since {name} is not text")
+    raw = dataset.read(dataset, data_folder(folder) / name)
+    _check(dataset, raw)
+    count, how = len(raw.labels), partition or dataset.partition
+    if train is not None and not 1 <= train <= count:
+        raise InputError("data.train", train, f"1 to {count} training records of {name}")
+    features, test = raw.features[:train], raw.test_features
+    words = None
+    if dataset.tokens is not None:
+        pieces = None if vocabulary is None else WordPiece.of(Path(vocabulary))
+        tokenizer, words = (hashed, VOCABULARY) if pieces is None else (pieces, len(pieces.ids))
+        features, test = (encode(texts, dataset.tokens, tokenizer) for texts in (features, test))
+    elif dataset.scale is None:
+        features, test = _standardised(features, test, raw.indicators)
+
+    def blocks(records: NDArray[Any]) -> tuple[torch.Tensor, ...]:
+        parts = split(records, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
+        if keep_shape and records.ndim == 4 and raw.views is None:
+            parts = tuple(np.ascontiguousarray(np.moveaxis(part, 3, 1)) for part in parts)  # what convolutions expect
+        tensors = tuple(torch.from_numpy(part) for part in parts)
+        return tensors if dataset.scale is None else tuple(tensor.div_(dataset.scale) for tensor in tensors)
+
+    return VerticalData(
+        name=name,
+        classes=dataset.classes,
+        blocks=blocks(features),
+        labels=torch.from_numpy(raw.labels[:train].astype(np.int64)),
+        test_blocks=blocks(test),
+        test_labels=torch.from_numpy(raw.test_labels.astype(np.int64)),
+        vocabulary=words,
+        grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
+    )
+
+
+def _check(dataset: Dataset, raw: Raw) -> None:
+    parts = (("train", raw.features, raw.labels), ("test", raw.test_features, raw.test_labels))
+    for part, features, labels in parts:
+        if len(labels) == 0 or features.size == 0:
+            raise InputError(f"data.{part}", f"{dataset.name}, empty", "at least one record")
+        if len(features) != len(labels):
+            raise InputError(f"data.{part}", len(labels), f"{len(features)} labels, one a record of {dataset.name}")
+        if labels.min() < 0 or labels.max() >= dataset.classes:
+            raise InputError(f"data.{part}", int(labels.max()), f"labels 0 to {dataset.classes - 1} in {dataset.name}")
+    if raw.features.shape[1:] != raw.test_features.shape[1:]:
+        raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
+
+
+def _standardised(
+    features: NDArray[Any], test: NDArray[Any], indicators: NDArray[np.bool_] | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    mean, deviation = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
+    deviation = np.where(deviation > 0, deviation, 1.0)  # a constant column becomes zero, not NaN
+    if indicators is not None:
+        # The 1 of a rare category would become a value in the hundreds.
+        mean, deviation = np.where(indicators, 0.0, mean), np.where(indicators, 1.0, deviation)
+    return (features - mean) / deviation, (test - mean) / deviation
+
+
+def _like_mnist(name: str, what: str, *checksums: str) -> Dataset:
+    summary = f"60000 + 10000 {what} of 28x28 pixels, 10 classes; IDX files"
+    files = dict(zip(_IDX_FILES, checksums, strict=True))
+    return Dataset(
+        name=name,
+        summary=summary,
+        classes=10,
+        partition="rows",
+        scale=255.0,
+        read=data_readers.idx_files,
+        files=files,
+    )
+
+
+_ALL = (
+    Dataset(
+        name="digits",
+        summary="1437 + 360 handwritten digits of 8x8 pixels, 10 classes; comes with scikit-learn",
+        classes=10,
+        partition="rows",
+        scale=16.0,
+        read=partial(data_readers.bundled, loader="load_digits", train=1437),
+    ),
+    Dataset(
+        name="breast-cancer",
+        summary="455 + 114 tumours, 30 measurements, 2 classes; comes with scikit-learn",
+        classes=2,
+        partition="slices",
+        scale=None,
+        read=partial(data_readers.bundled, loader="load_breast_cancer", train=455),
+    ),
+    _like_mnist(
+        "mnist",
+        "handwritten digits",
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    _like_mnist(
+        "fashion-mnist",
+        "articles of clothing",
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    Dataset(
+        name="cifar10",
+        summary="50000 + 10000 colour images of 32x32 pixels, 10 classes; PNG files",
+        classes=10,
+        partition="patches",
+        scale=255.0,
+        read=data_readers.cifar,
+        files={
+            "data_batch_1.png": "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
+            "data_batch_2.png": "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
+            "data_batch_3.png": "ca5d6af61c1791820d0fa2b0a842a73ed48978b698d74c26531d2c80373d4c10",
+            "data_batch_4.png": "b9342d4f3cc3db72a731ca8ceb196a37d61480ea2da598ed0b32b74339bd04a5",
+            "data_batch_5.png": "183d6d9af763804a99e1a6d8af723b9cfe906a61276466041dea4511ce015144",
+            "test_batch.png": "ca44572a4066ea28c710ad4dc633d2ce24469a5e869ede5cc69495b0ef4c7d09",
+            "train_lables.json": "a3a0d804911c71de4b73015af980e237de5f82da7b1482a8efaf7adcc1722f45",
+            "test_lables.json": "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6",
+        },
+    ),
+    Dataset(
+        name="imdb",
+        summary="25000 + 25000 film reviews as 256 token ids, 2 classes; JSON file, split by us",
+        classes=2,
+        partition="segments",
+        scale=None,
+        tokens=256,
+        read=partial(data_readers.imdb, train=25_000),
+        files={"reviews.json": "325ab424eb6899870dd9294c6fe5be9265f66f8a2f63bcd941c6277cc1c17ea8"},
+    ),
+    Dataset(
+        name="amazon",
+        summary="2966 + 742 product review snippets as 48 token ids, 2 classes; text file, split by us",
+        classes=2,
+        partition="segments",
+        scale=None,
+        tokens=48,
+        read=partial(data_readers.amazon, train=2966),
+        files={
+            "amazonReviewSnippets_GroundTruth.txt": "11a9807a0974a2506a2d3b4851eaf69b3d6d20688ce4923adda2312a4f6dd6c2"
+        },
+    ),
+    Dataset(
+        name="adult",
+        summary="32561 + 16281 people, 14 attributes in 108 columns, 2 classes of income; census tables",
+        classes=2,
+        partition="views",
+        scale=None,
+        read=data_readers.adult,
+        files={
+            "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        },
+    ),
+    Dataset(
+        name="mfeat",
+        summary="1600 + 400 handwritten digits in 6 views of 216, 76, 64, 6, 240 and 47 features; tables, split by us",
+        classes=10,
+        partition="views",
+        scale=None,
+        read=partial(data_readers.mfeat, train=1600),
+        files={
+            "mfeat-fac.csv": "fc9f88143a423f7cf9df6ce9a2afcdde23c1d4e3202e436e17447c09945da1ca",
+            "mfeat-fou.csv": "b517f89501eff177b4daf897d8f7e8eb6a5b0e5671f740e57cc1d768f6b969b3",
+            "mfeat-kar.csv": "685544902516d302e92f84736cec34cb7268169b1f0dbba706dbd46dc76426df",
+            "mfeat-mor.csv": "44c5c8cc7a06b3540947729c55f95dabd8bfc4eb422ccfecad625e769c2a99e8",
+            "mfeat-pix.csv": "4aabd68ecf903736cabcaa1c8e4b32e62384c827ced972e540ac2580d1bd26bd",
+            "mfeat-zer.csv": "9d89df4f793790fc318e0a598eaa06cea0fd5f22734731e1c3e53fda0c108ea9",
+        },
+    ),
+    Dataset(
+        name="nus-wide",
+        summary="60000 + 10000 photographs, 634 image features and 1000 tags in 4 views, 5 classes; put there by hand",
+        classes=5,
+        partition="views",
+        scale=1.0,
+        read=data_trees.nus_wide,
+        by_hand="NUS-WIDE's low-level features, tags and ground truth, unpacked, into that folder",
+    ),
+    Dataset(
+        name="modelnet40",
+        summary="9843 + 2468 objects, 12 grey pictures of 56x56 pixels each, 40 classes; put there by hand",
+        classes=40,
+        partition="views",
+        scale=255.0,
+        read=partial(data_trees.modelnet40, side=56),
+        by_hand="the class folders of the shaded pictures from 12 views into the data set's folder",
+    ),
+)
+DATASETS = {dataset.name: dataset for dataset in _ALL}

@@ -1,0 +1,1 @@
+"""Results in every output format, one module each."""

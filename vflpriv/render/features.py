@@ -1,0 +1,190 @@
+"""Attacks on features and membership in every format: what comes back, beside the ε accounted for its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from vflpriv.common import formatting as f
+from vflpriv.core.units import Unit
+from vflpriv.render.markdown import escape, table
+from vflpriv.render.shared import leak_level, names_of_rows
+from vflpriv.report.attacks import Cell, FeatureCell, applicable, reasons_of, worst_of
+
+__all__ = ["FeatureSection", "by_feature", "features_blocks", "features_table", "number", "shown"]
+
+_STYLES = ("dim", "green", "yellow", "red", "bold red")
+_NONE = "none"
+
+
+class FeatureRow(NamedTuple):
+    """One system under one defence: ε of each unit, and each attack through the view that gains most."""
+
+    system: str
+    defence: str
+    epsilons: tuple[float | None, ...]
+    cells: tuple[FeatureCell | None, ...]
+
+
+class FeatureSection:
+    """What a report shows of attacks on features: `vflpriv attack` and `vflpriv audit` alike."""
+
+    membership_note = (
+        "Of each pair of candidates a coin decided which was trained on. ε is that of one record replaced, for whoever "
+        "holds the model: predictions are made of it. Advantage is the share of members called members, less that of "
+        "the others."
+    )
+
+    def __init__(self, cells: Sequence[FeatureCell]) -> None:
+        self.cells = tuple(cells)
+        self.attacks = applicable(cells)
+        self.units = tuple(dict.fromkeys(c.unit for c in cells))
+        self.reasons = reasons_of(cells)
+        tried = [c for c in cells if c.success is not None]
+        self.about_features = [c for c in tried if c.unit == Unit.FEATURES]
+        self.about_membership = [c for c in tried if c.unit != Unit.FEATURES]
+        self.with_pictures = [c for c in self.about_features if c.picture]
+        self.victim = next((c.victim for c in cells if c.victim is not None), None)
+
+    @property
+    def rows(self) -> list[FeatureRow]:
+        """A row for each system and defence; ε is that of the view that sees most."""
+        epsilons: dict[tuple[str, str], dict[Unit, float]] = {}
+        for c in self.cells:
+            mine = epsilons.setdefault((c.system, c.defence), {})
+            mine[c.unit] = max(mine.get(c.unit, 0.0), c.epsilon or 0.0)
+        return [
+            FeatureRow(*key, tuple(map(e.get, self.units)), tuple(worst_of(self.cells, *key, a) for a in self.attacks))
+            for key, e in epsilons.items()
+        ]
+
+    def why(self, cell: FeatureCell) -> int:
+        """The number of the reason why a cell is empty, from 1."""
+        return 1 + list(self.reasons).index((cell.attack, cell.not_applicable or ""))
+
+    @property
+    def headline(self) -> str:
+        """The worst leak in one line."""
+        open_ = (c for c in self.cells if c.leakage is not None)
+        worst = max(open_, key=lambda c: c.leakage or 0.0, default=None)
+        if worst is None:
+            return "no attack on features applies"
+        where = f"{worst.attack} on {worst.system}" + ("" if worst.defence == _NONE else f" with {worst.defence}")
+        reached = f"{worst.measure} {number(worst.success)}, {number(worst.leakage)} beyond the adversary by itself"
+        accounted = f"accounted ε {f.epsilon(worst.epsilon)} ({worst.unit})"
+        return f"worst leak of features: {where} ({worst.adversary}), {reached}; {accounted}"
+
+    @property
+    def caption(self) -> str:
+        """What the numbers are."""
+        of = "the features" if self.victim is None else f"device {self.victim}'s features"
+        return (
+            f"R² of {of} (AUC of an attribute, and of membership) through the view that gains most; predicting the "
+            "mean has 0 (a coin ½). ε is accounted for the unit, for the view that sees most."
+        )
+
+
+def number(value: float | None) -> str:
+    """
+    >>> number(0.8941), number(-0.02), number(1e-9), number(None)
+    ('0.894', '-0.020', '1e-09', '–')
+    """
+    if value is None:
+        return f.NOTHING
+    return f"{value:.0e}" if 0 < abs(value) < 5e-4 else f"{value:.3f}"
+
+
+def shown(cell: Cell | None) -> int:
+    """How a cell is coloured."""
+    return 0 if cell is None else leak_level(cell.leakage, cell.low)
+
+
+def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[str | Text, ...]]]:
+    """Title, columns and rows for a terminal."""
+    units = (f">ε,/{unit}" for unit in section.units)
+    defended = any(c.defence != _NONE for c in section.cells)
+    columns = ["system/  defence" if defended else "system", *units, *(f">{_short(a)}" for a in section.attacks)]
+    title = "Features: R² (AUC for an attribute and membership) through the view that gains most; the mean has 0 (½)"
+    body: list[tuple[str | Text, ...]] = []
+    names = names_of_rows((row.system, row.defence) for row in section.rows)
+    for name, row in zip(names, section.rows, strict=True):
+        cells = [Text(number(c.success if c else None), style=_STYLES[shown(c)]) for c in row.cells]
+        body.append((name, *map(f.epsilon, row.epsilons), *cells))
+    return title, columns, body
+
+
+def _short(attack: str) -> str:
+    """For the head of a narrow column: / begins a new line."""
+    return attack.removeprefix("feature_").replace("membership", "member/ship").replace("_", "/")
+
+
+def features_blocks(section: FeatureSection) -> Iterator[str]:
+    """The matrix and every number behind it, as Markdown."""
+    yield "## Features"
+    yield f"**{escape(section.headline)}**"
+    yield f"{escape(section.caption)} Bold: the interval of the leakage lies above zero."
+    lines = []
+    for row in section.rows:
+        cells = ["n/a" if c is None or c.success is None else _marked(c) for c in row.cells]
+        lines.append((escape(row.system), escape(row.defence), *map(f.epsilon, row.epsilons), *cells))
+    numbers = [*(f"ε, {escape(unit)}" for unit in section.units), *map(escape, section.attacks)]
+    yield table(("System", "Defence", *numbers), "::" + "-" * len(numbers), lines)
+    if section.about_features:
+        names = ("System", "Defence", "Attack", "Seen by", "ε, features", "Measure", "Success", "Interval", "Chance")
+        more = ("No signal", "Leakage", "Interval", "MSE", "MSE of the mean", "PSNR", "SSIM")
+        last = ("Features better than their mean", "Best feature")
+        yield table((*names, *more, *last), "::::-:------------", map(_numbers, section.about_features))
+    if section.about_membership:
+        yield "### Membership"
+        yield escape(section.membership_note)
+        header = ["System", "Defence", "Attack", "Seen by", "ε, record", "AUC", "Interval", "Chance", "Advantage"]
+        header += ["Interval", "Found at 1 % errors", "Interval", "Candidates"]
+        yield table(header, "::::---------", map(_membership, section.about_membership))
+    if any(c.picture for c in section.cells):
+        yield "Originals beside reconstructions are on the HTML page."
+    if section.reasons:
+        reasons = section.reasons.items()
+        yield "\n".join(f"- {escape(a)} does not apply to {escape(', '.join(w))}: {escape(y)}" for (a, y), w in reasons)
+
+
+def _marked(cell: Cell) -> str:
+    text = number(cell.success)
+    return f"**{text}**" if shown(cell) else text
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return f.NOTHING if low is None else f"{number(low)} to {number(high)}"
+
+
+def _names(c: FeatureCell) -> tuple[str, ...]:
+    return escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary), f.epsilon(c.epsilon)
+
+
+def _numbers(c: FeatureCell) -> tuple[str, ...]:
+    success = (
+        escape(c.measure),
+        number(c.success),
+        _between(c.success_low, c.success_high),
+        number(c.chance),
+        number(c.blind),
+    )
+    leak = (number(c.leakage), _between(c.low, c.high), number(c.error), number(c.mean_error))
+    return (*_names(c), *success, *leak, number(c.psnr), number(c.ssim), *by_feature(c))
+
+
+def by_feature(c: FeatureCell) -> tuple[str, str]:
+    """How many features are told better than by their mean, and the best one's R²."""
+    k = c.best_feature
+    if k is None:
+        return f.NOTHING, f.NOTHING
+    best = c.columns[k]
+    return f"{c.features_above} of {len(c.columns)}", f"{k}: {number(best.value)} ({_between(best.low, best.high)})"
+
+
+def _membership(c: FeatureCell) -> tuple[str, ...]:
+    success = (number(c.success), _between(c.success_low, c.success_high), number(c.chance))
+    advantage = (number(c.advantage), _between(c.advantage_low, c.advantage_high))
+    found = (number(c.found), _between(c.found_low, c.found_high))
+    return (*_names(c), *success, *advantage, *found, f.count(c.guesses))

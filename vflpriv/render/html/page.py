@@ -1,0 +1,110 @@
+"""The templates of every page: their filters, their plots, and the one small script they share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from vflpriv.common import formatting
+from vflpriv.core.claims import Word
+from vflpriv.render.features import by_feature, number, shown
+from vflpriv.render.matrix import attack_matrix, refused
+from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
+from vflpriv.render.plots.overview import traffic_plot, utility_plot
+from vflpriv.render.plots.svg import Plot
+from vflpriv.render.plots.tradeoff import tradeoff_plot
+from vflpriv.render.shared import best_attack, headline, measured_mu, one_run_sentence, why_infinite
+from vflpriv.render.statement import statement
+from vflpriv.report.audit import ClaimRow, SystemRow
+
+__all__ = ["environment"]
+
+_NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "mu", "p_value", "percent", "ratio", "size")
+_SHOWN_SETTINGS = 8
+
+
+@cache
+def environment() -> Environment:
+    """Autoescape for every value; a name that is missing in the template is an error."""
+    environment = Environment(
+        loader=PackageLoader("vflpriv.render.html", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finalize,
+    )
+    script = files("vflpriv.render.html").joinpath("templates", "page.js.j2").read_text(encoding="utf-8")
+    environment.filters |= {name: getattr(formatting, name) for name in _NUMBERS}
+    environment.filters |= {"clean": formatting.clean, "slug": _slug, "icon": _icon}
+    environment.globals |= {
+        "attack_matrix": attack_matrix,
+        "best_attack": best_attack,
+        "by_feature": by_feature,
+        "facts_of": _facts,
+        "histograms": _histograms,
+        "importance": lambda system, prefix: importance_plot(system, prefix=f"{prefix}-i"),
+        "interval": formatting.interval,
+        "share": formatting.share,
+        "headline": headline,
+        "leak_number": number,
+        "leak_shown": shown,
+        "measured_mu": measured_mu,
+        "one_run_sentence": one_run_sentence,
+        "records": _records,
+        "refused": refused,
+        "rounds": lambda claim, prefix: rounds_plot(claim, prefix=f"{prefix}-t"),
+        "script": Markup(script),
+        "script_hash": _hash(script),
+        "statement": statement,
+        "tradeoff": lambda claim, prefix: tradeoff_plot(claim, prefix=prefix),
+        "traffic": traffic_plot,
+        "utility": utility_plot,
+        "why_infinite": why_infinite,
+    }
+    return environment
+
+
+def _hash(script: str) -> str:
+    """As a content security policy names the one script that may run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _finalize(item: Any) -> Any:
+    """Names come from elsewhere: control characters would make the page invalid. Markup of our own stays as it is."""
+    return formatting.clean_lines(item) if type(item) is str else item
+
+
+def _slug(word: Word | None) -> str:
+    """The CSS class of a verdict."""
+    return "none" if word is None else word.value.replace(" ", "-")
+
+
+def _icon(word: Word | None) -> str:
+    return formatting.NOTHING if word is None else formatting.ICONS[word]
+
+
+def _facts(system: SystemRow) -> dict[str, list[tuple[str, str]]]:
+    """Settings and data of a system: the first few at once, the rest one click below."""
+    settings = list(formatting.flat(system.settings))
+    first, rest = settings[:_SHOWN_SETTINGS], settings[_SHOWN_SETTINGS:]
+    return {"first": first, "rest": rest, "data": list(formatting.flat(system.data))}
+
+
+def _records(claim: ClaimRow, prefix: str) -> list[Plot | None]:
+    """A plot for each budget."""
+    return [records_plot(claim, spent, prefix=f"{prefix}-r{i}") for i, spent in enumerate(claim.spending)]
+
+
+def _histograms(system: SystemRow, prefix: str) -> list[Plot]:
+    """One histogram for each distinct one: budgets of several units share the counts of a view."""
+    distinct = {(b.adversary, tuple(sorted(b.participation_histogram.items()))): b for b in reversed(system.budgets)}
+    plots = (participation_plot(b, prefix=f"{prefix}-h{i}") for i, b in enumerate(reversed(distinct.values())))
+    return [p for p in plots if p is not None]

@@ -1,0 +1,92 @@
+"""A report as JUnit XML: a suite a system, a case a claim or attack; CI services list the failures by name."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from vflpriv.common import formatting as f
+from vflpriv.core.claims import Word
+from vflpriv.report.attacks import AttackReport
+from vflpriv.report.audit import CheckRow, ClaimRow, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report.compare import AnyReport, Comparison
+
+__all__ = ["render_junit"]
+
+_OUTCOME = {Word.VIOLATED: "failure", Word.UNSUPPORTED: "error", Word.NOT_APPLICABLE: "skipped"}
+"""An unsupported claim is an error: the test could not say whether it holds."""
+
+
+def render_junit(report: AnyReport, comparison: Comparison | None = None) -> str:
+    """Claims, declared sensitivities and checks, or attacks, as cases; a baseline's regressions are failed cases."""
+    root = ET.Element("testsuites", name="vflpriv")
+    if isinstance(report, AttackReport):
+        _attacks(root, report)
+    for system in () if isinstance(report, AttackReport) else report.systems:
+        suite = _suite(root, system.key)
+        for claim in system.all_claims:
+            _claim(suite, system, claim)
+        for row in system.sensitivity:
+            _sensitivity(suite, system, row)
+        for check in system.checks:
+            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check)
+    if comparison is not None:
+        suite = _suite(root, "baseline")
+        for change in comparison.lines:
+            case = _case(suite, "baseline", f"{change.system}: {change.name} {change.where}")
+            _outcome(case, "failure", "regression", change.sentence)
+        if not comparison.regressions:
+            _case(suite, "baseline", comparison.headline)
+    for element in (*root, root):
+        _count(element)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _suite(root: ET.Element, name: str) -> ET.Element:
+    return ET.SubElement(root, "testsuite", name=f.clean(name))
+
+
+def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=f.clean(classname), name=f.clean(name), time="0")
+
+
+def _outcome(case: ET.Element, tag: str, kind: str, message: str) -> None:
+    found = ET.SubElement(case, tag, type=kind, message=f.clean(message))
+    found.text = f.clean(message)
+
+
+def _claim(suite: ET.Element, system: SystemRow, claim: ClaimRow | SuccessClaimRow) -> None:
+    case = _case(suite, system.key, f"{claim.key}: {claim.source}, {claim.where}, seen by {claim.adversary}")
+    _judged(case, claim)
+
+
+def _judged(case: ET.Element, row: ClaimRow | SuccessClaimRow | CheckRow) -> None:
+    if row.verdict in _OUTCOME:
+        kind = row.verdict.value.replace(" ", "-")
+        _outcome(case, _OUTCOME[row.verdict], kind, f"{row.verdict}: {row.reason} ({row.reproduce})")
+
+
+def _sensitivity(suite: ET.Element, system: SystemRow, row: SensitivityRow) -> None:
+    case = _case(suite, system.key, f"sensitivity of {row.mechanism}, {row.unit} unit")
+    if not row.holds:
+        bound = f"declared {f.exact(row.declared)}, observed {f.exact(row.observed)}: {row.witness}"
+        _outcome(case, "failure", "sensitivity-broken", bound)
+
+
+def _attacks(root: ET.Element, report: AttackReport) -> None:
+    """A case for each attack, view and defence: failed where a limit is broken, skipped where it does not apply."""
+    suites = {name: _suite(root, name) for name in dict.fromkeys(row.system for row in report.trained)}
+    broken = {(b.system, b.defence, b.attack, b.adversary): b for b in reversed(report.breaches)}
+    for c in (*report.cells, *report.features):
+        case = _case(suites[c.system], c.system, f"{c.attack} seen by {c.adversary}, defence {c.defence}")
+        breach = broken.get((c.system, c.defence, c.attack, c.adversary))
+        if c.not_applicable is not None:
+            _outcome(case, "skipped", "not-applicable", c.not_applicable)
+        elif breach is not None:
+            _outcome(case, "failure", "limit-broken", breach.sentence)
+
+
+def _count(element: ET.Element) -> None:
+    element.set("tests", str(len(element.findall(".//testcase"))))
+    for tag, name in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        element.set(name, str(len(element.findall(f".//testcase/{tag}"))))

@@ -1,0 +1,1 @@
+"""Plots of the pages and of `vflpriv account --curves`."""

@@ -1,0 +1,153 @@
+"""Small plots of one system: where its budgets go over rounds and records, who takes part, which device weighs most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.common.formatting import count, delta, epsilon, exact, power
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
+
+__all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
+
+Floats = NDArray[np.float64]
+
+_WIDTH, _HEIGHT = 3.9, 2.5
+_READINGS = {"rigorous": ("rigorous", "rigorous", "-"), "paper": ("paper", "paper’s reading", (0, (6, 2)))}
+_LOG_FROM = 40.0
+"""How many times the smallest the largest value is before an axis counts by powers of ten."""
+
+
+def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
+    """What each further round costs, beside what was claimed; None where no budget is finite."""
+    if not claim.spending:
+        return None
+    spoken = []
+    with drawing(_WIDTH, _HEIGHT + 0.2 * (1 + len(claim.spending))) as (figure, axes):
+        from matplotlib.ticker import MaxNLocator
+
+        room = 0.2 * (1 + len(claim.spending)) / figure.get_figheight()
+        box = axes.get_position()
+        axes.set_position((box.x0, box.y0 + room, box.width, box.height - room))
+        for spent in claim.spending:
+            colour, name, dashes = _READINGS.get(spent.reading, _READINGS["rigorous"])
+            last = spent.epsilon_upper[-1]
+            label = f"{name}: ε ≤ {epsilon(last)} in the end"
+            axes.plot(
+                spent.rounds, _shown(spent.epsilon_upper), color=COLOURS[colour], lw=2, ls=dashes, label=label,
+                marker="o", ms=2.5,
+            )  # fmt: skip
+            spoken.append(f"{name}: ε {epsilon(spent.epsilon_upper[0])} after round {spent.rounds[0]}, {epsilon(last)} "
+                          f"after round {spent.rounds[-1]}")  # fmt: skip
+        claimed = f"claimed: ε = {epsilon(claim.epsilon)}"
+        axes.axhline(claim.epsilon, color=COLOURS["claimed"], lw=1.6, ls=(0, (2, 1.5)), label=claimed)
+        ends = [e for s in claim.spending for e in (s.epsilon_upper[-1], claim.epsilon) if 0 < e < math.inf]
+        wide = bool(ends) and max(ends) > _LOG_FROM * min(ends)
+        axes.set(xlabel="rounds", ylabel=f"ε at δ = {delta(claim.delta)}", yscale="log" if wide else "linear")
+        axes.set_xlim(left=0)
+        if wide:
+            axes.yaxis.set_major_formatter(lambda value, _: power(math.log10(value)))
+            axes.yaxis.set_minor_formatter(lambda *_: "")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
+        figure.legend(loc="lower left", frameon=False, labelspacing=0.3, handlelength=2.4)
+        words = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(spoken)}."
+        picture = svg(figure, f"ε over rounds of claim {claim.key}", words, prefix)
+    rows = [
+        (count(t), _READINGS.get(s.reading, ("", s.reading))[1], exact(low), exact(high))
+        for s in claim.spending
+        for t, low, high in zip(s.rounds, s.epsilon_lower, s.epsilon_upper, strict=True)
+    ]
+    caption = "What the run would have cost, had it stopped earlier."
+    return Plot(svg=picture, caption=caption, header=("Rounds", "Reading", "ε ≥", "ε ≤"), rows=rows)
+
+
+def _shown(values: Sequence[float]) -> list[float]:
+    """Infinities and zeros of a logarithmic axis are gaps."""
+    return [v if 0 < v < math.inf else math.nan for v in values]
+
+
+def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot | None:
+    """How many records spend how much; None where no record has an epsilon of its own."""
+    if not spent.records:
+        return None
+    bins = np.array(spent.records, dtype=np.float64)
+    worst, least, total = float(bins[-1, 1]), float(bins[0, 0]), int(bins[:, 2].sum())
+    centres, numbers, width = _bars(bins[:, :2].mean(axis=1), bins[:, 2])
+    name = _READINGS.get(spent.reading, ("", spent.reading))[1]
+    with drawing(_WIDTH, _HEIGHT) as (figure, axes):
+        from matplotlib.ticker import MaxNLocator
+
+        axes.bar(centres, numbers, width=width, color=COLOURS["natural"])
+        axes.axvline(worst, color=COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)))
+        axes.set_ylim(top=1.2 * axes.get_ylim()[1])
+        axes.annotate(
+            f"worst: {epsilon(worst)}", (worst, 1), xycoords=("data", "axes fraction"), xytext=(-4, -2),
+            textcoords="offset points", ha="right", va="top",
+        )  # fmt: skip
+        axes.set(xlabel=f"a record’s own ε at δ = {delta(spent.delta)}", ylabel="records")
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1e4 else epsilon(value))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        words = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
+        picture = svg(figure, f"ε over records of claim {claim.key}, {name}", words, prefix)
+    rows = [(exact(low), exact(high), count(int(n))) for low, high, n in spent.records]
+    caption = f"What each record spends by itself, {name}. The budget is the worst one’s."
+    return Plot(svg=picture, caption=caption, header=("ε from", "ε to", "Records"), rows=rows)
+
+
+def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
+    """Places, heights and width of bars that do not cover each other: those too close to tell apart are added up."""
+    span = float(places[-1] - places[0]) or 0.5 * float(places[-1]) or 1.0
+    width = 0.8 * float(np.diff(places).min(initial=span))
+    if width >= 0.015 * span:
+        return places, numbers, min(width, 0.15 * span)
+    heights, edges = np.histogram(places, bins=40, weights=numbers)
+    return (edges[:-1] + edges[1:]) / 2, heights, 0.8 * float(edges[1] - edges[0])
+
+
+def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
+    """How many records pass how often before the adversary's eyes; None where the budget has no counts."""
+    if not budget.participation_histogram:
+        return None
+    times = np.array(sorted(budget.participation_histogram), dtype=np.float64)
+    records = np.array([budget.participation_histogram[int(t)] for t in times], dtype=np.float64)
+    span = float(times[-1] - times[0]) + 1
+    bins = np.linspace(times[0] - 0.5, times[-1] + 0.5, int(min(span, 40)) + 1)
+    with drawing(_WIDTH, 2.0) as (figure, axes):
+        from matplotlib.ticker import MaxNLocator
+
+        shown, _, _ = axes.hist(times, bins=bins.tolist(), weights=records, color=COLOURS["claimed"], rwidth=0.86)
+        axes.set(xlabel="participations", ylabel="records")
+        axes.set_xlim(bins[0] - 0.05 * span - 0.5, bins[-1] + 0.05 * span + 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        spoken = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
+        picture = svg(figure, f"Participations seen by {budget.adversary}", spoken, prefix)
+    ends = zip(np.ceil(bins[:-1]), np.floor(bins[1:]), np.asarray(shown), strict=True)
+    rows = [(count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n]
+    caption = f"{budget.adversary}, {budget.reading}"
+    return Plot(svg=picture, caption=caption, header=("Times from", "to", "Records"), rows=rows)
+
+
+def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:
+    """A bar for each device's weight in the model."""
+    weights = np.array(system.importance)
+    with drawing(_WIDTH, 2.0) as (figure, axes):
+        from matplotlib.ticker import MaxNLocator
+
+        axes.bar(np.arange(len(weights)), weights, color=COLOURS["claimed"])
+        axes.set(xlabel="device", ylabel="head norm")
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(3))
+        least, most = int(weights.argmin()), int(weights.argmax())
+        spoken = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
+        picture = svg(figure, "Importance of each device", spoken, prefix)
+    rows = [(str(device), f"{weight:.3g}") for device, weight in enumerate(system.importance)]
+    return Plot(svg=picture, caption="Norm of each device’s head.", header=("Device", "Head norm"), rows=rows)

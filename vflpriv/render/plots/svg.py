@@ -1,0 +1,102 @@
+"""Inline SVG from matplotlib: deterministic, readable on light and dark pages, text that stays text, a title."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vflpriv.common.formatting import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "STYLE", "Plot", "drawing", "svg"]
+
+# matplotlib draws with these colours; the page may override each one through its CSS variable. Okabe-Ito hues,
+# darkened until each has a contrast of 3:1 on white.
+COLOURS = {
+    "text": "#010203",
+    "frame": "#7f7f81",
+    "claimed": "#0072b2",
+    "paper": "#b37400",
+    "rigorous": "#a85a8a",
+    "worst-case": "#d04a00",
+    "crafted": "#00855f",
+    "natural": "#5f6b76",
+}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "vflpriv",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.parse_math": False,
+    "text.color": COLOURS["text"],
+    "axes.labelcolor": COLOURS["text"],
+    "axes.edgecolor": COLOURS["frame"],
+    "axes.linewidth": 0.8,
+    "xtick.color": COLOURS["frame"],
+    "ytick.color": COLOURS["frame"],
+    "xtick.labelcolor": COLOURS["text"],
+    "ytick.labelcolor": COLOURS["text"],
+}
+_NAMESPACE, _LINKS = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """A picture, what it shows in a sentence, and the figures it was drawn from as a table."""
+
+    svg: str
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@contextmanager
+def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """A small figure in the page's style, in inches: room for labels at the left and below, no box."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height))
+        axes = figure.add_axes((0.65 / width, 0.5 / height, (width - 0.8) / width, (height - 0.65) / height))
+        axes.spines[["top", "right"]].set_visible(False)
+        yield figure, axes
+
+
+def svg(figure: Figure, title: str, description: str, prefix: str) -> str:
+    """The figure as one `<svg>` element: no prologue, no date, no fixed size, ids of its own, a title."""
+    out = io.StringIO()
+    with warnings.catch_warnings():
+        # A name in a script that the measuring font lacks; the reader's browser has a font for it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # A style sheet inside an inline SVG would rule the whole page.
+    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
+    view = re.search(r'viewBox="[^"]*"', text)
+    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, sans-serif", text)
+    for name, colour in COLOURS.items():
+        text = text.replace(colour, "currentColor" if name == "text" else f"var(--plot-{name}, {colour})")
+    text = _own_ids(text, prefix or hashlib.sha256(text.encode()).hexdigest()[:8])
+    words = f"<title>{html.escape(clean(title))}</title><desc>{html.escape(clean(description))}</desc>"
+    label = html.escape(clean(f"{title}. {description}"), quote=True)
+    start = f'<svg xmlns="{_NAMESPACE}" xmlns:xlink="{_LINKS}" {view[0] if view else ""} stroke-linejoin="round"'
+    return f'{start} role="img" aria-label="{label}">{words}{text[text.index(">") + 1 :].strip()}\n'
+
+
+def _own_ids(text: str, prefix: str) -> str:
+    """Drop ids that nothing refers to; make the others this plot's own, since a page holds several."""
+    used = set(re.findall(r"(?:url\(#|href=\"#)([\w-]+)", text))
+    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", text)
+    return re.sub(r"(url\(#|href=\"#)([\w-]+)", rf"\g<1>{prefix}-\g<2>", text)

@@ -1,0 +1,157 @@
+"""The trade-off curve of a claim: what any test must err if it were true, what is accounted, and what tests erred."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtr
+
+from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, shorten
+from vflpriv.core.tradeoff import curve
+from vflpriv.render.plots.svg import COLOURS, STYLE, Plot, svg
+from vflpriv.render.shared import headline
+from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, OneRunRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["tradeoff_plot", "tradeoff_svg"]
+
+_CANARIES = {"natural": ("natural", "o"), "crafted": ("crafted", "s"), "worst-case": ("worst-case", "D")}
+# Dense where the curve of a large mu bends.
+_RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 121)), [1.0]])
+_LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
+_CAPTION = "A test must err at least as much as the claimed curve says."
+_TWO_WORLDS = " The box is the exact interval of either error rate; thin lines are the same trials at other thresholds."
+_ONCE = " The one run refutes every Gaussian curve above the dotted one."
+
+
+def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
+    """The curve, and the least false-negative rate at some false-positive rates."""
+    columns = [("Claimed", curve(claim.mu, _LISTED))]
+    if claim.paper_reading is not None and claim.paper_reading.not_applicable is None:
+        columns.append(("Accounted, paper’s reading", _errors(claim.paper_reading, _LISTED)))
+    if claim.accounted.not_applicable is None:
+        columns.append(("Accounted, rigorous", _errors(claim.accounted, _LISTED)))
+    if claim.one_run is not None:
+        columns.append(("At most, by the one run", curve(claim.one_run.mu_lower, _LISTED)))
+    return Plot(
+        svg=tradeoff_svg(claim, prefix=prefix),
+        caption=_CAPTION + _TWO_WORLDS * bool(claim.measurements) + _ONCE * (claim.one_run is not None),
+        header=("False-positive rate", *(f"{name}: false-negative rate" for name, _ in columns)),
+        rows=[(percent(x), *(percent(y[i]) for _, y in columns)) for i, x in enumerate(_LISTED.tolist())],
+    )
+
+
+def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
+    """What any test must err under the claim, under the accounted budgets, and what the audit's tests erred.
+
+    `prefix` keeps the ids of several plots of one page apart.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        rows = 4 + (claim.paper_reading is not None) + len(claim.measurements) + (claim.one_run is not None)
+        legend = 0.2 * rows + 0.05
+        height = legend + 3.7
+        figure = Figure(figsize=(5.0, height))
+        axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
+        _promises(axes, claim)
+        for row in claim.measurements:
+            _measured(axes, row, boxed=row is headline(claim))
+        if claim.one_run is not None:
+            _once(axes, claim.one_run)
+        _frame(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="lower left", frameon=False, handlelength=2.6, labelspacing=0.35)
+        return svg(figure, f"Trade-off curve of claim {claim.key}", _spoken(claim), prefix)
+
+
+def _promises(axes: Axes, claim: ClaimRow) -> None:
+    """The claimed curve with the region that refutes it, the accounted ones, and blind guessing."""
+    promised = curve(claim.mu, _RATES)
+    label = f"claimed μ={mu(claim.mu)} (ε={epsilon(claim.epsilon)} at δ={delta(claim.delta)})"
+    red = COLOURS["worst-case"]
+    axes.plot([0, 1], [1, 0], color=COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
+    axes.plot(_RATES, promised, color=COLOURS["claimed"], lw=2.2, label=label)
+    axes.fill_between(_RATES, promised, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
+    if claim.paper_reading is not None:
+        _accounted(axes, claim.paper_reading, "paper", "paper’s reading", (0, (6, 2)))
+    _accounted(axes, claim.accounted, "rigorous", "rigorous", (0, (4, 1.5, 1, 1.5)))
+
+
+def _accounted(axes: Axes, budget: BudgetRow, colour: str, name: str, dashes: Any) -> None:
+    """A budget's curve. Where it has no mu, the two lines that (epsilon, delta) allows."""
+    if budget.not_applicable is not None:
+        return
+    label = f"accounted, {name}: ε ≤ {epsilon(budget.epsilon_upper)}"
+    if budget.mu is not None and math.isfinite(budget.mu):
+        label += f" (μ={mu(budget.mu)})"
+    errors = _errors(budget, _RATES)
+    axes.plot(_RATES, errors, color=COLOURS[colour], lw=1.8, ls=dashes, clip_on=False, label=label)
+
+
+def _errors(budget: BudgetRow, rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least false-negative rate that the budget allows at these false-positive rates."""
+    if budget.mu is not None and math.isfinite(budget.mu):
+        return np.asarray(curve(budget.mu, rates))
+    # e^700 is the largest that a float holds; the line is on the axis long before.
+    steep, room = math.exp(min(budget.epsilon_upper, 700.0)), 1 - budget.delta
+    return np.maximum(0.0, np.maximum(room - steep * rates, (room - rates) / steep))
+
+
+def _once(axes: Axes, row: OneRunRow) -> None:
+    """What many canaries in one training refute: every Gaussian curve above this one."""
+    label = f"measured, one run: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
+    axes.plot(_RATES, curve(row.mu_lower, _RATES), color=COLOURS["crafted"], lw=1.6, ls=(0, (1, 1.2)), label=label)
+
+
+def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
+    """The test fixed in advance as a point, all thresholds as a thin line; the headline one with its intervals."""
+    colour, marker = _CANARIES.get(row.canary, ("natural", "^"))
+    ink, trials = COLOURS[colour], row.trials_per_world
+    if row.curve:
+        axes.plot(*zip(*row.curve, strict=True), color=ink, lw=1.1, alpha=0.75)
+    if not trials:
+        return
+    x, y = row.false_positives / trials, row.false_negatives / trials
+    label = f"measured, {shorten(row.canary, 16)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
+    if boxed:
+        (left, right), (low, high) = (_exact_interval(k, row) for k in (row.false_positives, row.false_negatives))
+        axes.fill_between([left, right], low, high, facecolor=ink, alpha=0.28, lw=0)
+        axes.plot([left, right, right, left, left], [low, low, high, high, low], color=ink, lw=0.9)
+    axes.plot(x, y, marker, ms=6.5 if boxed else 5.5, color=ink, mew=0, label=label, ls="none", zorder=5)
+
+
+def _exact_interval(errors: int, row: MeasurementRow) -> tuple[float, float]:
+    """Clopper-Pearson, two-sided at the row's confidence."""
+    trials, tail = row.trials_per_world, (1 - row.confidence) / 2
+    low = float(betaincinv(errors, trials - errors + 1, tail)) if errors > 0 else 0.0
+    high = float(betaincinv(errors + 1, trials - errors, 1 - tail)) if errors < trials else 1.0
+    return low, high
+
+
+def _frame(axes: Axes) -> None:
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false-positive rate", ylabel="false-negative rate")
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    axes.set_xticks(ticks, [f"{t:.0%}" for t in ticks])
+    axes.set_yticks(ticks, [f"{t:.0%}" for t in ticks])
+    axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _spoken(claim: ClaimRow) -> str:
+    """What the plot shows, for those who cannot see it."""
+    text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
+    best = headline(claim)
+    once = claim.one_run
+    if once is not None:
+        text += f"; one run with {once.canaries} canaries shows μ at least {mu(once.mu_lower)}"
+    if best is None or not best.trials_per_world:
+        return f"{text}." if once is not None else f"{text}; not measured."
+    fpr, fnr = (percent(k / best.trials_per_world) for k in (best.false_positives, best.false_negatives))
+    return f"{text}; the {best.canary} canary’s test errs {fpr} of false positives and {fnr} of false negatives."

@@ -1,0 +1,196 @@
+"""The report in a terminal: aligned tables, the verdict in the last line, readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from vflpriv.common import formatting as f
+from vflpriv.core.claims import Word
+from vflpriv.core.units import Unit
+from vflpriv.render.console import Cell, Writer
+from vflpriv.render.features import FeatureSection, features_table
+from vflpriv.render.shared import banner, measured_mu, one_run_sentence, why_infinite, worst_word
+from vflpriv.report.attacks import FeatureCell
+from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
+
+__all__ = ["print_features", "print_report"]
+
+_STYLES = {
+    Word.VIOLATED: "bold red",
+    Word.UNSUPPORTED: "bold yellow",
+    Word.CONSISTENT: "bold green",
+    Word.NOT_APPLICABLE: "dim",
+}
+
+_UNITS_SHOWN = (Unit.LABEL, Unit.FEATURES)
+"""Of a system without claims; the page has them all."""
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Claims first, then the evidence of each system, then one line with the verdict."""
+    writer = Writer(console)
+    claims = [(system, claim) for system in report.systems for claim in system.claims]
+    if claims and writer.wide:
+        writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
+    elif claims:
+        writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
+    about_attacks = [(system, claim) for system in report.systems for claim in system.success_claims]
+    if about_attacks:
+        rows = (_success_claim(system, claim) for system, claim in about_attacks)
+        writer.table("Claims about attacks", _SUCCESS_CLAIMS, rows, leading=1)
+    for system in report.systems:
+        _system(writer, system)
+    print_features(report.features, writer)
+    reasons = [
+        (
+            _verdict(c.verdict),
+            f"{f.shorten(s.key, 30)}, {f.shorten(c.key, 60)}: {f.clean(c.reason)}\n$ {f.shorten(c.reproduce, 2000)}",
+        )
+        for s in report.systems
+        for c in s.all_claims
+    ]
+    writer.list(reasons)
+    word = worst_word(report)
+    icon, style = (f"{f.ICONS[word]} ", _STYLES[word]) if word else ("", "bold")
+    writer.line(Text(f"{icon}{banner(report)}", style))
+
+
+def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
+    """What attacks on features reach, why others do not apply, and the worst leak in one line."""
+    if not cells:
+        return
+    section = FeatureSection(cells)
+    if section.attacks:
+        writer.table(*features_table(section))
+    reasons = section.reasons.items()
+    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons])
+    writer.line(Text(section.headline, style="bold"))
+
+
+def _verdict(word: Word) -> Text:
+    return Text(f"{f.ICONS[word]} {word}", style=_STYLES[word])
+
+
+_CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
+_CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
+_SUCCESS_CLAIMS = "system/claim;seen by, unit/attack;>claimed/success ≤;>measured/success;?>interval;verdict"
+_MEASURED = ">trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;>p/Holm;refutes"
+
+
+def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
+    return (
+        f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
+        f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
+        f.epsilon(claim.epsilon),
+        _bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
+        _bound(claim.accounted),
+        f.mu(measured_mu(claim)),
+        f.mu(claim.mu),
+        _verdict(claim.verdict),
+    )
+
+
+def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
+    """Two lines a claim; the measured mu stands beside the claimed one."""
+    names, seen, claimed, paper, rigorous, measured, mu, verdict = _claim(system, claim)
+    if claim.verdict is Word.NOT_APPLICABLE:
+        verdict = Text(f"{f.ICONS[claim.verdict]} not\n  applicable", style=_STYLES[claim.verdict])
+    return names, seen, f"{claimed}\n{mu}", f"{paper}\n{rigorous}", f"\n{measured}", verdict
+
+
+def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...]:
+    return (
+        f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
+        f"{f.shorten(claim.adversary, 30)}, {f.clean(claim.unit)}\n{f.shorten(claim.attack, 40)}",
+        f.percent(claim.rate),
+        f.percent(claim.success),
+        f.interval(claim.low, claim.high),
+        _verdict(claim.verdict),
+    )
+
+
+def _bound(budget: BudgetRow) -> str:
+    return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
+
+
+def _system(writer: Writer, system: SystemRow) -> None:
+    title = f.shorten(system.title, 60)
+    for claim in system.claims:
+        if claim.measurements:
+            name = f"{title} – measured for {f.shorten(claim.key, 40)}"
+            writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
+        if claim.one_run is not None:
+            writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")
+    # With claims, their budgets are in the first table; all the others would bury it.
+    if system.budgets and not system.claims:
+        rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]
+        writer.table(f"{title} – accounted", "seen by;unit;reading;>ε ≤;>μ;?batches;?>participations;note", rows)
+    if system.sensitivity:
+        _sensitivity(writer, system, f"{title} – sensitivity")
+    if system.checks:
+        rows = [(f.clean(c.audit), f.clean(c.subject), _verdict(c.verdict), f.clean(c.reason)) for c in system.checks]
+        writer.table(f"{title} – premises", "audit;of;verdict;reason", rows)
+    if system.attacks:
+        _attacks(writer, system, f"{title} – attacks")
+
+
+def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
+    return (
+        f.shorten(row.canary, 20),
+        f.count(row.trials_per_world),
+        f.percent(f.share(row.false_positives, row.trials_per_world)),
+        f.percent(f.share(row.false_negatives, row.trials_per_world)),
+        f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
+        f.epsilon(row.epsilon_lower),
+        f.epsilon(row.epsilon_from_mu),
+        f.ratio(row.mu_lower, row.mu_accounted),
+        f.p_value(row.p_adjusted),
+        Text("yes", style="bold red") if row.refutes else "no",
+    )
+
+
+def _budget(row: BudgetRow) -> tuple[Cell, ...]:
+    names = (f.shorten(row.adversary, 24), f.clean(row.unit), f.shorten(row.reading, 12))
+    if row.not_applicable is not None:
+        return (*names, "n/a", f.NOTHING, f.clean(row.batches), f.NOTHING, f.shorten(row.not_applicable, 120))
+    numbers = (_bound(row), f.mu(row.mu), f.clean(row.batches), f.count(row.participations))
+    return (*names, *numbers, f.shorten(why_infinite(row), 120))
+
+
+def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
+    """Units that one search served share a line."""
+    units: dict[tuple[str, ...], list[str]] = {}
+    for row in system.sensitivity:
+        numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
+        key = (
+            f.shorten(row.mechanism, 60),
+            *numbers,
+            f.shorten(row.witness, 120),
+            "not broken" if row.holds else "broken",
+        )
+        units.setdefault(key, []).append(f.clean(row.unit))
+    rows = [
+        (name, ", ".join(names), *numbers, Text(word, style="bold red") if word == "broken" else word)
+        for (name, *numbers, word), names in units.items()
+    ]
+    writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
+
+
+def _attacks(writer: Writer, system: SystemRow, title: str) -> None:
+    """Successes in a table; one line for each reason why an attack does not apply."""
+    rows: list[tuple[Cell, ...]] = []
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in system.attacks:
+        names = (f.shorten(row.attack, 40), f.shorten(row.adversary, 24))
+        if row.not_applicable is not None:
+            reasons.setdefault((names[0], f.shorten(row.not_applicable, 200)), []).append(names[1])
+            continue
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
+        rows.append((*names, f.clean(row.target), *numbers, f.count(row.guesses)))
+    if rows:
+        writer.table(title, "attack;seen by;target;>success;>interval;>chance;>no/signal;?>guesses", rows)
+    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons.items()])

@@ -1,0 +1,1 @@
+"""Results as versioned data, and the comparison of two of them."""

@@ -1,0 +1,223 @@
+"""The report, as data: one canonical `report.json`, from which every other format is rendered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vflpriv.common.files import write_atomically
+from vflpriv.core.claims import SEVERITY, Word
+from vflpriv.report.attacks import FeatureCell
+from vflpriv.report.rows import (
+    BudgetRow,
+    ClaimRow,
+    MeasurementRow,
+    OneRunRow,
+    ReleaseRow,
+    Row,
+    SamplingRow,
+    Shown,
+    Spending,
+    SuccessClaimRow,
+    ViewBudget,
+    read_row,
+)
+
+__all__ = [
+    "SCHEMA",
+    "AttackRow",
+    "BudgetRow",
+    "CheckRow",
+    "ClaimRow",
+    "MeasurementRow",
+    "OneRunRow",
+    "ReleaseRow",
+    "Report",
+    "SamplingRow",
+    "SensitivityRow",
+    "Spending",
+    "Staleness",
+    "SuccessClaimRow",
+    "SystemRow",
+    "Traffic",
+    "Utility",
+    "ViewBudget",
+    "read_report",
+    "write_atomically",
+]
+
+SCHEMA = "vflpriv-report/1"
+
+
+class SensitivityRow(Row):
+    """A declared sensitivity against the largest difference a search over neighbours found."""
+
+    mechanism: str
+    unit: str
+    declared: float
+    observed: float
+    searched: int
+    witness: str
+    holds: bool
+    replay: str = ""
+    """The command that computes the witness again, where it was saved."""
+
+
+class CheckRow(Row):
+    """One check of a premise that guarantees rest on: the noise that left, or the state that carries records over."""
+
+    audit: str
+    subject: str
+    unit: str
+    figure: float
+    """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
+    verdict: Word
+    reason: str
+    reproduce: str
+
+
+class AttackRow(Row):
+    """One attack through one view: its success, or why it does not apply."""
+
+    attack: str
+    adversary: str
+    target: str
+    success: float | None
+    low: float | None
+    high: float | None
+    chance: float | None
+    blind: float | None = None
+    """Success of the same adversary without the protocol; None if it can only guess the commonest label."""
+    guesses: int
+    not_applicable: str | None
+
+    @property
+    def leakage(self) -> float:
+        """Success beyond what can be had without the protocol."""
+        return (self.success or 0.0) - max(self.chance or 0.0, self.blind or 0.0)
+
+
+class Utility(Row):
+    """How well the model of one training does; the interval is over the test records."""
+
+    tests: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    loss_before: float
+    loss_after: float
+
+
+class Traffic(Row):
+    """Payload bytes of one training, by direction; record ids apart."""
+
+    up: int
+    down: int
+    ids: int
+    messages: dict[str, int]
+
+
+class Staleness(Row):
+    """How many rounds old the embeddings were that rounds read of devices not active in them."""
+
+    reads: int
+    never_sent: float
+    """Share of reads that met the zero row of a record never sent."""
+    median: int
+    largest: int
+
+
+class SystemRow(Row):
+    """One audited system."""
+
+    key: str
+    title: str
+    engine: str
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    rounds: int
+    claims: tuple[ClaimRow, ...]
+    budgets: tuple[BudgetRow, ...]
+    sensitivity: tuple[SensitivityRow, ...]
+    checks: tuple[CheckRow, ...] = ()
+    attacks: tuple[AttackRow, ...]
+    utility: Utility | None
+    traffic: Traffic | None
+    staleness: Staleness | None = None
+    success_claims: tuple[SuccessClaimRow, ...] = ()
+    importance: tuple[float, ...] = ()
+    """Of each device, where the engine has a measure of it: the norm of its head."""
+    releases: tuple[ReleaseRow, ...] = ()
+    sampling: SamplingRow | None = None
+    noise_source: str = ""
+
+    features: tuple[FeatureCell, ...] = ()
+    """What attacks on features and membership reach, where they are asked for."""
+
+    @property
+    def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:
+        """Those with an ε, then those about attacks."""
+        return [*self.claims, *self.success_claims]
+
+
+class Report(Shown, Row):
+    """Everything one audit found. The same configuration and seed give the same bytes."""
+
+    schema_version: str = SCHEMA
+    tool_version: str
+    seed: int
+    confidence: float
+    systems: tuple[SystemRow, ...]
+    not_tested: tuple[str, ...]
+    config: dict[str, Any]
+    exit_code: int
+
+    @property
+    def claims(self) -> list[ClaimRow | SuccessClaimRow]:
+        """Of all systems, those about attacks included."""
+        return [claim for system in self.systems for claim in system.all_claims]
+
+    @property
+    def verdicts(self) -> list[Word]:
+        """Of all claims."""
+        return [claim.verdict for claim in self.claims]
+
+    @property
+    def verdict(self) -> Word | None:
+        """The gravest of them; None without claims."""
+        return next((word for word in SEVERITY if word in self.verdicts), None)
+
+    @property
+    def features(self) -> tuple[FeatureCell, ...]:
+        """Of all systems."""
+        return tuple(cell for system in self.systems for cell in system.features)
+
+    def count(self, word: Word) -> int:
+        """How many claims have this verdict."""
+        return self.verdicts.count(word)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        total = len(self.verdicts)
+        if total == 0:
+            return "no claim to check"
+        parts = [f"{self.count(word)} {word}" for word in Word if self.count(word)]
+        return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}"
+
+    def to_json(self) -> str:
+        """Canonical JSON: stable key order, two spaces, a final newline."""
+        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+
+    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md", "toml")) -> list[Path]:
+        """Write the report in these formats (toml is what was audited), and say where."""
+        from vflpriv.render.files import write_report
+
+        return write_report(self, Path(folder), formats)
+
+
+def read_report(path: Path) -> Report:
+    """Read `report.json` back, or say what is wrong with it in one line."""
+    return read_row(Report, path, "report.json")

@@ -1,0 +1,288 @@
+"""Rows of the report that hold a test of a claim: in two worlds, or in one run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vflpriv.core.claims import Word
+from vflpriv.errors import InputError, wanted
+
+if TYPE_CHECKING:
+    from vflpriv.render.notebook import Picture
+
+__all__ = [
+    "BudgetRow",
+    "ClaimRow",
+    "MeasurementRow",
+    "OneRunRow",
+    "ReleaseRow",
+    "Row",
+    "SamplingRow",
+    "Shown",
+    "Spending",
+    "SuccessClaimRow",
+    "ViewBudget",
+    "read_row",
+]
+
+
+class Shown:
+    """A result with displays. Notebooks call the methods with underscores by themselves."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The canonical JSON as Python values; infinities are strings, as there."""
+        from pydantic import BaseModel
+
+        assert isinstance(self, BaseModel)
+        found: dict[str, Any] = json.loads(self.model_dump_json())
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._picture().line}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from vflpriv.render.notebook import as_html
+
+        return as_html(self._picture())
+
+    def _repr_markdown_(self) -> str:
+        from vflpriv.render.notebook import as_markdown
+
+        return as_markdown(self._picture())
+
+    def _picture(self) -> Picture:
+        from vflpriv.render.notebook import picture
+
+        return picture(self)
+
+
+# Rows of the report that hold a test of a claim: in two worlds, or in one run.
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class Row(BaseModel):
+    """A frozen piece of the report; infinities are written as strings, since JSON has none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class MeasurementRow(Row):
+    """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""
+
+    canary: str
+    canary_description: str
+    adversary: str
+    unit: str
+    record: int
+    trials_per_world: int
+    false_positives: int
+    false_negatives: int
+    confidence: float
+    mu_lower: float
+    mu_estimate: float
+    mu_rectangle: float
+    """The same bound from two separate error rates, as most tools compute it."""
+    epsilon_lower: float
+    """At the claim's delta, valid for any mechanism."""
+    epsilon_from_mu: float | None
+    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
+    epsilon_from_mu_refused: str | None = None
+    """Why epsilon cannot be had from mu, where it cannot."""
+    method: str = "likelihood ratio"
+    """How a trial was scored."""
+    threshold: float = 0.0
+    """Of the score, fixed before the trials."""
+    mu_known_sigma: float | None = None
+    """From the scores' means, if the noise is what it is said to be; None where that cannot be had."""
+    epsilon_known_sigma: float | None = None
+    stopped_early: bool = False
+    """Whether the number of trials was left open; bounds and p-values then hold at any time of stopping."""
+    mu_accounted: float | None
+    p_value: float
+    p_adjusted: float
+    """Holm over all tests of the report."""
+    refutes: bool
+    curve: tuple[tuple[float, float], ...]
+    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
+
+
+class OneRunRow(Row):
+    """One training with many canaries: how many of their coins a view guessed, and the bounds that gives."""
+
+    adversary: str
+    unit: str
+    canaries: int
+    set_aside: int
+    """Canaries whose coins were looked at to plan the guesses; they are not counted."""
+    guesses: int
+    right: int
+    confidence: float
+    mu_lower: float
+    epsilon_lower: float
+    """At the claim's delta, valid for any mechanism."""
+    epsilon_from_mu: float | None
+    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
+    p_value: float
+    p_adjusted: float
+    """Holm over all tests of the report."""
+    refutes: bool
+    assumptions: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What was done, in words."""
+        planned = f" ({self.set_aside} more to plan the guesses)" if self.set_aside else ""
+        return f"{self.right} of {self.guesses} guesses right about {self.canaries} canaries{planned} in one training"
+
+
+def read_row(kind: type[R], path: Path, name: str) -> R:
+    """Read a report of some kind, whose file is usually called `name`, or say in one line what is wrong with it."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError("report", str(path), f"a readable {name} ({error.strerror})") from error
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InputError(f"report {path.name}: {where}", first.get("input"), wanted(first["msg"])) from error
+
+
+# Rows of the report that hold a claim: its budgets, what they come from, its tests and its verdict.
+
+
+class BudgetRow(Row):
+    """What an accountant says of one unit under one adversary's eyes."""
+
+    adversary: str
+    unit: str
+    reading: str
+    batches: str
+    accountant: str
+    method: str
+    delta: float
+    mu: float | None
+    epsilon_lower: float
+    epsilon: float
+    epsilon_upper: float
+    participations: int | None
+    """How often the worst record passes before the adversary's eyes."""
+    participation_histogram: dict[int, int]
+    """How many records take part that often."""
+    assumptions: tuple[str, ...]
+    approximations: dict[str, float]
+    unprotected: tuple[str, ...]
+    not_applicable: str | None
+
+
+class ViewBudget(Row):
+    """What is accounted for a claim's unit under one more adversary's eyes, at the claim's delta."""
+
+    adversary: str
+    batches: str
+    epsilon_upper: float
+    """Rigorous."""
+    paper_reading: float | None
+    """None where it is the same."""
+    unprotected: tuple[str, ...] = ()
+    not_applicable: str | None = None
+
+
+class Spending(Row):
+    """Where one budget of a claim goes: epsilon of the run stopped early, and of each record by itself."""
+
+    reading: str
+    delta: float
+    rounds: tuple[int, ...]
+    epsilon_lower: tuple[float, ...]
+    epsilon_upper: tuple[float, ...]
+    records: tuple[tuple[float, float, int], ...]
+    """(lowest, highest, how many records) of bins of records' own epsilons; empty where they have none."""
+
+
+class ClaimRow(Shown, Row):
+    """A published guarantee with its three numbers and the verdict."""
+
+    key: str
+    source: str
+    where: str
+    statement: str
+    unit: str
+    unit_description: str
+    adversary: str
+    delta: float
+    epsilon: float
+    mu: float
+    accounted: BudgetRow
+    """Rigorous."""
+    paper_reading: BudgetRow | None
+    """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
+    measurements: tuple[MeasurementRow, ...]
+    one_run: OneRunRow | None = None
+    verdict: Word
+    reason: str
+    reproduce: str
+    views: tuple[ViewBudget, ...] = ()
+    """The same unit and delta, under the eyes of everyone."""
+    spending: tuple[Spending, ...] = ()
+    """Of each reading that has a finite budget."""
+
+
+class SuccessClaimRow(Shown, Row):
+    """A published guarantee about an attack's success, what was measured of it, and the verdict."""
+
+    key: str
+    source: str
+    where: str
+    statement: str
+    unit: str
+    adversary: str
+    attack: str
+    rate: float
+    """The claimed one."""
+    success: float | None
+    """The measured one; None where the attack was not run."""
+    low: float | None
+    high: float | None
+    chance: float | None
+    guesses: int
+    p_adjusted: float
+    """Holm over all tests of the report."""
+    verdict: Word
+    reason: str
+    reproduce: str
+
+
+class ReleaseRow(Row):
+    """One kind of private value that left its owner."""
+
+    kind: str
+    what: str
+    noise: str
+    seen_by: tuple[str, ...]
+    rounds: int
+    """In how many rounds it left."""
+    sensitivity: dict[str, float]
+    """By unit: how far one unit moves it before noise. A unit that is absent cannot move it."""
+    protects: tuple[str, ...]
+    """The units for which its noise bounds what it tells."""
+
+
+class SamplingRow(Row):
+    """How the batches of the run were drawn, whoever may know them."""
+
+    batching: str
+    description: str
+    batch_size: int
+    records: int
+    fewest: int
+    """Records in the smallest batch that was drawn."""
+    most: int

@@ -1,0 +1,42 @@
+"""The progress bar of long work, on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from vflpriv.common.formatting import clean
+
+__all__ = ["Task", "progress_bar"]
+
+
+def progress_bar(quiet: bool | None) -> Bar:
+    """A bar that goes when the work is done; None shows it on a terminal only, so that notebooks stay clean."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    hidden = not sys.stderr.isatty() if quiet is None else quiet
+    return Bar(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+
+
+class Task:
+    """The one progress bar of an audit."""
+
+    def __init__(self, bar: Bar, total: int) -> None:
+        self._bar, self._task = bar, bar.add_task("auditing", total=total)
+
+    def stage(self, text: str) -> None:
+        self._bar.update(self._task, description=clean(text))
+        if not self._bar.console.is_terminal and not self._bar.disable:
+            self._bar.console.print(clean(text), markup=False)
+
+    def advance(self, work: int) -> None:
+        self._bar.advance(self._task, work)

@@ -1,0 +1,67 @@
+"""Which systems of a configuration are wanted, and the command that asks for the same again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vflpriv.config.models import Config
+from vflpriv.errors import InputError
+
+__all__ = ["GIVEN", "audit_command", "places", "recorded_paths", "selected"]
+
+GIVEN = "config.toml"
+"""The file that a configuration which was given in Python is saved to, and what it is called in commands."""
+
+
+def places(config: Config, only: Sequence[str]) -> list[int]:
+    """Where the systems with these keys are; all of them if no key is given."""
+    keys = [section.key for section in config.system]
+    for key in only:
+        if key not in keys:
+            raise InputError("--only", key, f"one of {', '.join(keys)}")
+    return [place for place, key in enumerate(keys) if not only or key in only]
+
+
+def selected(config: Config, only: Sequence[str], trials: object) -> Config:
+    """The configuration with these systems only, and so many trials for each that is trained."""
+    systems = tuple(config.system[place] for place in places(config, only))
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 0):
+        raise InputError("--trials", trials, "a whole number >= 0")
+    if trials is not None:
+        # A system that the configuration does not train stays untrained.
+        systems = tuple(
+            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": trials})}) if s.audit.trials != 0 else s
+            for s in systems
+        )
+    return config.model_copy(update={"system": systems})
+
+
+def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any], trials: object) -> str:
+    """What to type to audit the same again."""
+    if not isinstance(source, str | Path | None):
+        # What was put over it is in the file, too.
+        return shlex.join(["vflpriv", "audit", GIVEN if out is None else str(out / GIVEN)])
+    name = [] if source is None else [str(source)]
+    parts = ["vflpriv", "audit", *name]
+    for key, value in overrides.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        parts += ["--set", f"{key}={text}"]
+    return shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
+
+
+def recorded_paths(
+    transcript: str | Path | None, ledger: str | Path | None, given: Mapping[str, object]
+) -> tuple[Path, Path] | None:
+    """A recorded training's folder and ledger file, or None; what is `given` beside them is in the ledger file."""
+    if transcript is None and ledger is None:
+        return None
+    if transcript is None or ledger is None:
+        missing = "--transcript" if transcript is None else "--ledger"
+        raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
+    for name, value in given.items():
+        if value is not None and value != ():
+            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+    return Path(transcript), Path(ledger)

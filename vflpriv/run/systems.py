@@ -1,0 +1,113 @@
+"""From a configuration to systems ready to train: data, settings, schedule, noise as a number, and their claims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vflpriv.accountants.calibration import calibrate_noise
+from vflpriv.common.registry import available, find
+from vflpriv.config.models import Config, SystemConfig, parse_settings
+from vflpriv.core.budgets import Accountant
+from vflpriv.core.claims import Claim
+from vflpriv.core.data import VerticalData
+from vflpriv.core.ledger import Exposure
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.data import catalogue as datasets
+from vflpriv.errors import InputError
+from vflpriv.training.engine import Engine, pick_device
+from vflpriv.training.mechanisms.labels import label_claims
+
+__all__ = ["build_system", "claims_of", "load_data"]
+
+
+def load_data(config: Config) -> VerticalData:
+    """The data set of a configuration."""
+    d = config.data
+    data = datasets.load(
+        d.name,
+        devices=d.devices,
+        partition=d.partition,
+        folder=d.folder,
+        train=d.train,
+        keep_shape=d.keep_shape,
+        vocabulary=d.vocabulary,
+    ).checked()
+    return data.standardised() if d.standardise else data
+
+
+def build_system(config: Config, place: int, data: VerticalData) -> System:
+    """One system with complete settings: its schedule drawn, its noise a number."""
+    section = config.system[place]
+    where = f"system.{section.key}.engine"
+    raw = dict(section.engine)
+    name = raw.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"{where}.name", name, f"one of {', '.join(available('engine'))}")
+    try:
+        engine: type[Engine] = find("engine", name)
+    except InputError as error:
+        raise InputError(f"{where}.name", error.value, error.expected) from error
+    settings: Any = parse_settings(engine.settings_type, raw, where)
+    for attack in section.audit.attacks or ():
+        if find("attack", attack).target != "labels":
+            expected = "attacks on labels; those on features go into attack.features"
+            raise InputError(f"system.{section.key}.audit.attacks", attack, expected)
+    planted = section.audit.one_run
+    if planted is not None and planted.canaries > data.records:
+        raise InputError(
+            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
+        )
+    try:
+        engine.check(settings, data)
+        schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
+    except InputError as error:
+        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    system = System(
+        key=section.key,
+        engine=engine,
+        settings=settings,
+        data=data,
+        schedule=schedule,
+        seed=config.seed,
+        torch_device=pick_device(config.device),
+    )
+    return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+
+
+def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
+    """The settings with the noise std that `noise` asks for."""
+    settings = system.settings
+    mode = getattr(settings, "noise", "given")
+    if mode == "given":
+        return settings
+    if mode == "paper":
+        std = system.engine.published_noise(settings, system.schedule)
+        return settings.model_copy(update={"noise_std": std})
+    adversary = Adversary.parse(settings.protect)
+
+    def exposure(std: float) -> Exposure:
+        ledger = system.engine.ledger(settings.model_copy(update={"noise_std": std}), system.schedule)
+        found: Exposure = ledger.exposure(adversary, Unit.RECORD)
+        return found
+
+    try:
+        std = calibrate_noise(exposure, epsilon=settings.epsilon, delta=settings.delta, accountant=accountant)
+    except InputError as error:
+        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    return settings.model_copy(update={"noise_std": std})
+
+
+def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
+    """The engine's claims that are asked for, those of its label protection, and the configuration's own."""
+    settings, wanted = system.settings, section.audit.claims
+    own = (*system.engine.claims(settings, system.schedule), *label_claims(system.engine, settings))
+    keys = [claim.key for claim in own]
+    for key in wanted or ():
+        if key not in keys:
+            expected = f"one of {', '.join(keys)}" if keys else "nothing: the engine makes no claim here"
+            raise InputError(f"system.{section.key}.audit.claims", key, expected)
+    extra = [c.claim({claim.key: claim for claim in own}) for c in section.claim]
+    return (*(c for c in own if wanted is None or c.key in wanted), *extra)

@@ -1,0 +1,74 @@
+"""Trainings as data: every system of a configuration once, and its models as files if asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors import torch as safetensors
+
+from vflpriv import __version__
+from vflpriv.common.files import write_atomically
+from vflpriv.config.models import Config, SystemConfig
+from vflpriv.core.systems import System
+from vflpriv.core.wire import Wire
+from vflpriv.report.build import staleness_row, traffic_row, utility_row
+from vflpriv.report.train import TrainReport, TrainRow
+from vflpriv.run.progress import Task, progress_bar
+from vflpriv.run.results import Audited
+from vflpriv.run.selection import places
+from vflpriv.run.systems import build_system, load_data
+
+__all__ = ["train_config"]
+
+
+def train_config(config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None) -> TrainReport:
+    """Train every wanted system once; `save` is a folder for the models and the record."""
+    chosen = places(config, only)
+    data = load_data(config)
+    systems = [build_system(config, place, data) for place in chosen]
+    with progress_bar(quiet) as bar:
+        task = Task(bar, sum(system.schedule.rounds for system in systems))
+        rows = []
+        for place, system in zip(chosen, systems, strict=True):
+            task.stage(f"{system.key}: training")
+            rows.append(_train(system, config.system[place], config.confidence, save, task))
+    report = TrainReport(
+        tool_version=__version__,
+        seed=config.seed,
+        confidence=config.confidence,
+        data={"name": data.name, "records": data.records, "devices": data.devices, "classes": data.classes},
+        systems=tuple(rows),
+    )
+    if save is not None:
+        write_atomically(save / "train.json", report.to_json())
+    return report
+
+
+def _train(system: System, section: SystemConfig, confidence: float, save: Path | None, task: Task) -> TrainRow:
+    engine, wire = system.train([0]), Wire()
+    before = engine.evaluate()
+    engine.run(wire, advance=task.advance)
+    trained = Audited(
+        system=system, config=section, claims=(), before=before, after=engine.evaluate(), traffic=wire.traffic
+    )
+    tensors = engine.trained()
+    name = None if save is None else f"{system.key}.safetensors"
+    if save is not None and name is not None:
+        # One entry: safetensors writes several in no fixed order, and the same seed gives the same bytes.
+        words = {"vflpriv": json.dumps({"version": __version__, "system": system.key, "engine": system.engine.name})}
+        saved = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
+        write_atomically(save / name, safetensors.save(saved, words))
+    return TrainRow(
+        key=system.key,
+        title=section.title or section.key,
+        engine=system.engine.name,
+        settings=system.settings.model_dump(mode="json"),
+        rounds=system.schedule.rounds,
+        parameters=sum(t.numel() for t in tensors.values()),
+        utility=utility_row(trained, confidence),
+        traffic=traffic_row(trained),
+        staleness=staleness_row(system.schedule),
+        models=name,
+    )

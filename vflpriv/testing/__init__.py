@@ -1,0 +1,22 @@
+"""For the tests of your own mechanisms and trainings: sensitivities, ε, and neighbouring inputs to try them on.
+
+    from vflpriv.testing import assert_epsilon, assert_sensitivity, neighbouring_rows
+
+A failure names the witness or the measured figure. Needs Hypothesis: `pip install 'vflpriv[test]'`.
+"""
+
+from __future__ import annotations
+
+from vflpriv.testing.mechanisms import assert_epsilon, assert_sensitivity, assert_training_epsilon
+from vflpriv.testing.neighbours import Records, neighbouring_data, neighbouring_rows
+from vflpriv.testing.training import Train
+
+__all__ = [
+    "Records",
+    "Train",
+    "assert_epsilon",
+    "assert_sensitivity",
+    "assert_training_epsilon",
+    "neighbouring_data",
+    "neighbouring_rows",
+]

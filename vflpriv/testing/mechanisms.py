@@ -1,0 +1,169 @@
+"""Assertions about a mechanism: its sensitivity and its ε, from pairs of neighbouring inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings, target
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike, NDArray
+
+from vflpriv.audits.statistics.guesses import epsilon_guesses
+from vflpriv.common import formatting
+from vflpriv.common.seeds import host_generator
+from vflpriv.testing.training import Train, training_as_mechanism
+
+__all__ = ["assert_epsilon", "assert_sensitivity", "assert_training_epsilon"]
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+Score = Callable[[Floats], Floats]
+
+_SLACK = 1e-9
+_FEW = 32
+
+
+def assert_sensitivity(
+    function: Callable[[T], ArrayLike],
+    bound: float,
+    neighbours: st.SearchStrategy[tuple[T, T]],
+    *,
+    norm: float = 2,
+    examples: int = 200,
+    start: int = 0,
+    simplest: bool = False,
+) -> None:
+    """Search pairs of neighbours for one whose noiseless values lie further apart than `bound`, in this norm.
+
+    Hypothesis looks for the largest distance and stops at the first that exceeds the bound; with `simplest` it goes on
+    to the simplest such pair, which takes a while. `start` is the search's seed. A search that finds nothing proves
+    nothing.
+
+    >>> import numpy as np
+    >>> def clipped_sum(rows):  # each row within the unit ball
+    ...     return (rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
+    >>> assert_sensitivity(clipped_sum, 2.0, neighbouring_rows("record"))
+    >>> assert_sensitivity(clipped_sum, 1.0, neighbouring_rows("add-remove"))
+
+    One-sided clips bound nothing:
+
+    >>> try:
+    ...     assert_sensitivity(lambda rows: np.minimum(rows, 1.0).sum(), 2.0, neighbouring_rows("record", width=1))
+    ... except AssertionError as error:
+    ...     print(str(error).split(":")[0])
+    Expected a sensitivity of at most 2 (L2)
+    """
+
+    phases = [Phase.generate, Phase.target, *([Phase.shrink] if simplest else [])]
+
+    @seed(start)
+    @settings(
+        max_examples=examples, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck)
+    )
+    @given(neighbours)
+    def search(pair: tuple[T, T]) -> None:
+        one, other = (np.asarray(function(side), dtype=np.float64).reshape(-1) for side in pair)
+        distance = float(np.linalg.norm(one - other, ord=norm))
+        if np.isfinite(distance):
+            target(distance)
+        if not distance <= bound * (1 + _SLACK):
+            raise AssertionError(
+                f"Expected a sensitivity of at most {bound:g} (L{norm:g}): found {distance:.6g} between "
+                f"{_words(pair[0])} and {_words(pair[1])}"
+            )
+
+    search()
+
+
+def assert_epsilon(
+    mechanism: Callable[[Any, np.random.Generator], ArrayLike],
+    x: Any,
+    x_neighbour: Any,
+    epsilon: float,
+    delta: float,
+    *,
+    trials: int = 4000,
+    seed: int = 0,
+    confidence: float = 0.999,
+    score: Score | None = None,
+) -> float:
+    """Run a mechanism on two neighbouring inputs and fail if its outputs show more than (epsilon, delta).
+
+    A sound mechanism fails with probability at most 1 - confidence, whatever its outputs look like. `score` maps
+    outputs, (trials, size), to numbers that are larger for `x`; without it one is learnt from a third of the trials,
+    which are not tested. Returns the measured lower bound on epsilon. Passing is no proof: the pair may be mild.
+
+    >>> def noisy(x, rng):
+    ...     return x + rng.laplace(0, 1.0)
+    >>> 0.5 < assert_epsilon(noisy, 1.0, 0.0, epsilon=1.0, delta=0.0) < 1.0
+    True
+    >>> assert_epsilon(noisy, 3.0, 0.0, epsilon=1.0, delta=0.0)
+    Traceback (most recent call last):
+        ...
+    AssertionError: Expected (1, 0)-DP: measured epsilon >= 2.3... at 99.9 % confidence with 2 x 4000 trials, ...
+    """
+    if trials < 30 or not epsilon >= 0:
+        raise ValueError(f"Expected trials={trials} >= 30 and epsilon={epsilon} >= 0.")
+    rng = host_generator(seed, "search", trials)
+    worlds = [_outputs(mechanism, side, rng, trials) for side in (x, x_neighbour)]
+    if score is None:
+        learnt = trials // 3
+        score = _learn(*(outputs[:learnt] for outputs in worlds))
+        worlds = [outputs[learnt:] for outputs in worlds]
+    inside, outside = (np.asarray(score(outputs), dtype=np.float64) for outputs in worlds)
+    lower = epsilon_guesses(inside, outside, delta, confidence, seed=seed)
+    if lower > epsilon:
+        raise AssertionError(
+            f"Expected ({epsilon:g}, {delta:g})-DP: measured epsilon >= {lower:.4g} at "
+            f"{formatting.confidence(confidence)} confidence with 2 x {trials} trials, x = {_words(x)} against "
+            f"{_words(x_neighbour)}"
+        )
+    return lower
+
+
+def assert_training_epsilon(
+    train: Train,
+    epsilon: float,
+    delta: float,
+    *,
+    devices: int,
+    classes: int,
+    records: int,
+    view: str,
+    trials: int = 200,
+    seed: int = 0,
+    confidence: float = 0.999,
+    score: Score | None = None,
+) -> float:
+    """Train a system of your own in two neighbouring worlds, and fail if what `view` sees shows more than epsilon.
+
+    `train(wire, world, seed)` says what it sends by `wire.up` and `wire.down`, as for `vflpriv.record`; world 1 differs
+    from world 0 in one unit. Every training must send as many numbers. As `assert_epsilon` otherwise.
+    """
+    mechanism = training_as_mechanism(train, devices=devices, classes=classes, records=records, view=view)
+    return assert_epsilon(mechanism, 0, 1, epsilon, delta, trials=trials, seed=seed, confidence=confidence, score=score)
+
+
+def _outputs(mechanism: Callable[..., ArrayLike], x: Any, rng: np.random.Generator, trials: int) -> Floats:
+    """(trials, size); each trial is a run of its own."""
+    return np.stack([np.asarray(mechanism(x, rng), dtype=np.float64).reshape(-1) for _ in range(trials)])
+
+
+def _learn(inside: Floats, outside: Floats) -> Score:
+    """A score: of few distinct outputs how often each was seen, of others the line through the two means."""
+    values, place = np.unique(np.concatenate([inside, outside]), axis=0, return_inverse=True)
+    if len(values) <= _FEW:
+        place = place.reshape(-1)
+        counts = [np.bincount(p, minlength=len(values)) + 0.5 for p in (place[: len(inside)], place[len(inside) :])]
+        odds = {tuple(v): float(o) for v, o in zip(values, np.log(counts[0] / counts[1]), strict=True)}
+        return lambda outputs: np.array([odds.get(tuple(row), 0.0) for row in outputs])
+    spread = (inside.var(axis=0) + outside.var(axis=0)) / 2
+    line = (inside.mean(axis=0) - outside.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    return lambda outputs: outputs @ line
+
+
+def _words(value: object) -> str:
+    """A value on one line, not too long."""
+    return formatting.shorten(" ".join(repr(value).split()), 200)
