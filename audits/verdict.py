@@ -13,7 +13,7 @@ from vflpriv.audits.scoring.labels import Success
 from vflpriv.audits.statistics.bounds import Errors
 from vflpriv.common.formatting import confidence, delta, epsilon, exact, interval, mu, p_value, percent
 from vflpriv.core.budgets import Budget
-from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim, Verdict, Word
+from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, SuccessClaim, Verdict
 from vflpriv.core.views import Adversary
 
 __all__ = [
@@ -108,7 +108,7 @@ def judge(
     facts: Sequence[str] = (),
     not_applicable: str | None = None,
     min_trials: int = MIN_TRIALS,
-) -> Verdict:
+) -> Judgement:
     """What can be said of a claim.
 
     * not applicable: the question does not arise, for the reason given;
@@ -127,18 +127,18 @@ def judge(
     if accounted is not None and accounted.delta != claim.delta:
         raise ValueError(f"Expected a budget at the claim's delta={claim.delta:g}, found delta={accounted.delta:g}.")
     if not_applicable is not None:
-        return Verdict(Word.NOT_APPLICABLE, not_applicable)
+        return Judgement(Verdict.NOT_APPLICABLE, not_applicable)
     enough = [test for test in tests if test.trials >= min_trials]
     found = [_refutation(claim, enough, alpha), _broken(sensitivity_broken), *premises]
     if any(found):
-        return Verdict(Word.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
+        return Judgement(Verdict.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
     tested = _tested(claim, enough, alpha) if enough or not tests else _too_few(tests, min_trials)
     if accounted is None:
-        return Verdict(Word.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
+        return Judgement(Verdict.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
     if _exceeds(accounted, claim):
         joined = f"{_comparison(accounted, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
-        return Verdict(Word.UNSUPPORTED, "; ".join((joined + _paper(paper_budget), *facts)))
-    return Verdict(Word.CONSISTENT, f"{_comparison(accounted, claim, exceeds=False)}, and {tested}")
+        return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(paper_budget), *facts)))
+    return Judgement(Verdict.CONSISTENT, f"{_comparison(accounted, claim, exceeds=False)}, and {tested}")
 
 
 def _refutation(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str | None:
@@ -260,7 +260,7 @@ def judge_success(
     classes: int,
     p_adjusted: float,
     alpha: float,
-) -> Verdict:
+) -> Judgement:
     """What can be said of a claim about an attack.
 
     * not applicable: the figure is of data with other classes, or the attack cannot be tried (`refusal`);
@@ -270,11 +270,11 @@ def judge_success(
     """
     if classes != claim.classes:
         reason = f"the published rate is of data with {claim.classes} classes, and here are {classes}"
-        return Verdict(Word.NOT_APPLICABLE, reason)
+        return Judgement(Verdict.NOT_APPLICABLE, reason)
     if refusal is not None:
-        return Verdict(Word.NOT_APPLICABLE, f"{claim.attack} cannot be tried: {refusal}")
+        return Judgement(Verdict.NOT_APPLICABLE, f"{claim.attack} cannot be tried: {refusal}")
     if success is None:
-        return Verdict(Word.UNSUPPORTED, f"{claim.attack} was not run, and without it nothing supports the claim")
+        return Judgement(Verdict.UNSUPPORTED, f"{claim.attack} was not run, and without it nothing supports the claim")
     rate = allowed_rate(claim, success)
     blind = f" and the {percent(rate)} of blind guesses" if rate > claim.rate else ""
     limit = f"claimed {percent(claim.rate)}{blind}"
@@ -282,6 +282,6 @@ def judge_success(
     bounds = f"{interval(success.low, success.high)} at {confidence(1 - alpha)} confidence"
     if success.low > rate and p_adjusted <= alpha:
         held = f"above the {limit}, p {p_value(p_adjusted)} after Holm's correction"
-        return Verdict(Word.VIOLATED, f"{measured} ({bounds}), {held}")
+        return Judgement(Verdict.VIOLATED, f"{measured} ({bounds}), {held}")
     held = "after Holm's correction not" if success.low > rate else "not"
-    return Verdict(Word.CONSISTENT, f"{measured} ({bounds}), {held} beyond the {limit}")
+    return Judgement(Verdict.CONSISTENT, f"{measured} ({bounds}), {held} beyond the {limit}")

@@ -28,7 +28,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import catalogue as datasets
 from vflpriv.render.plots.pictures import sheet
-from vflpriv.report.budgets import account
+from vflpriv.run.budgets import account
 
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MALE = (1, 34)

@@ -17,6 +17,12 @@ settings.register_profile("thorough", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("VFLPRIV_HYPOTHESIS", "default"))
 
 
+@pytest.fixture(autouse=True)
+def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that tests run write no step summary of the job that runs the tests."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
 def pytest_configure() -> None:
     """Another copy of the package on the path would be tested in place of this one, and pass."""
     for package in PACKAGES:

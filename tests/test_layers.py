@@ -1,157 +1,164 @@
-"""Who may import whom: kernel <- { training, accountants, attacks } <- audits <- surface, read from the files."""
+"""Who may import whom, read from the files: a layer is a folder, and arrows point one way, inside functions too."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from fnmatch import fnmatch
-from pathlib import Path
+import tomllib
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("accountants", "attacks", "audits", "training")
-CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
-SURFACE = (
-    *("config*", "cli*", "command*", "library", "run*", "report*", "render*", "plots", "fetch", "testing*"),
-    *("__init__", "__main__"),
-)
-MAY_IMPORT = {
-    "kernel": {"kernel"},
-    "accountants": {"kernel", "accountants"},
-    "attacks": {"kernel", "attacks"},
-    "training": {"kernel", "training"},
-    "audits": {"kernel", "accountants", "attacks", "training", "audits"},
-    "surface": {"kernel", "accountants", "attacks", "training", "audits", "surface"},
+from tests.tree import FOLDERS, ROOT, imports, modules, packages
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "common": {"errors"},
+    "core": {"common"},
+    "data": {"core"},
+    "config": {"core"},
+    "recording": {"config"},
+    "training": {"data"},
+    "accountants": {"core"},
+    "attacks": {"core"},
+    "audits": {"training", "accountants", "attacks"},
+    "report": {"core"},
+    "run": {"audits", "report", "recording"},
+    "render": {"report"},
+    "api": {"run", "render"},
+    "cli": {"api"},
+    "testing": {"audits", "recording"},
 }
-# What accountants work with; `vflpriv --help` and accounting must not wait for torch.
-WITHOUT_TORCH = (
-    *("units", "parties", "tradeoff", "releases", "ledger", "schedules", "seeds", "budgets", "claims"),
-    *("verdicts", "views", "wire", "errors", "registry"),
-)
+"""The layers right below each layer; what lies below those may be imported too."""
+WITHOUT_TORCH = ("errors", "accountants", "config", "report", "render", "cli", "api")
+"""Layers that start without torch, so that help, accounting and rendering do not wait for it."""
+CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
 
 
-def layer(module: str) -> str | None:
-    """The layer of a dotted name, or None for what is not ours."""
-    top, _, rest = module.partition(".")
-    if top != "vflpriv":
-        return None
-    first = rest.split(".")[0] or "__init__"
-    if first in FOLDERS:
-        return first
-    return "surface" if any(fnmatch(first, pattern) for pattern in SURFACE) else "kernel"
+def below(layer: str) -> set[str]:
+    """Every layer that a layer may import."""
+    return {layer}.union(*(below(other) for other in MAY_IMPORT[layer]))
 
 
-def needs_no_torch(module: str) -> bool:
-    return layer(module) == "accountants" or module.removeprefix("vflpriv.") in WITHOUT_TORCH
-
-
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-
-
-def imports(node: ast.AST, *, runtime: bool = True) -> Iterator[tuple[str, int, bool]]:
-    """(dotted name, line, imported when the program runs) for each import, in functions and branches too."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            yield from ((name.name, child.lineno, runtime) for name in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            source = "." * child.level + (child.module or "")
-            yield from ((f"{source}.{name.name}", child.lineno, runtime) for name in child.names)
-        elif isinstance(child, ast.If) and is_type_checking(child):
-            for inner in child.body:
-                yield from imports(ast.Module([inner], []), runtime=False)
-            yield from imports(ast.Module(child.orelse, []), runtime=runtime)
-        else:
-            yield from imports(child, runtime=runtime)
+def layer_of(module: str) -> str | None:
+    """The layer of a dotted name; None for other libraries, and for the package itself and its `__main__`."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "vflpriv" and len(parts) > 1 and parts[1] in MAY_IMPORT else None
 
 
 def wrong_arrows(module: str, source: str) -> list[str]:
     """One line for each import that this module may not have."""
-    own, wrong = layer(module), []
-    for name, line, runtime in imports(ast.parse(source)):
-        where, top, target = f"{module}:{line} imports {name}", name.split(".")[0], layer(name)
-        if name.startswith("."):
+    own, wrong = layer_of(module), []
+    for found in imports(source):
+        where, top, target = (
+            f"{module}:{found.line} imports {found.name}",
+            found.name.split(".")[0],
+            layer_of(found.name),
+        )
+        if found.name.startswith("."):
             wrong.append(f"{where}: absolute imports only")
         if top in FOLDERS:
             wrong.append(f"{where}: a second copy, import vflpriv.{top}")
-        if own is not None and target is not None and target not in MAY_IMPORT[own]:
+        if own is not None and target is not None and target not in below(own):
             wrong.append(f"{where}: {own} may not import {target}")
         # Opacus brings torch along; cross-checks load it only when they are asked for.
-        if top in ("torch", "opacus") and runtime and needs_no_torch(module) and (module, top) != CROSS_CHECKS:
+        if top in ("torch", "opacus") and found.runtime and own == "accountants" and (module, top) != CROSS_CHECKS:
             wrong.append(f"{where}: {module} works without torch")
     return wrong
 
 
-def ours() -> dict[str, Path]:
-    """All files of the packages by dotted name, and the files around them by path."""
-    found = {}
-    for folder in ("vflpriv", *FOLDERS):
-        package = folder if folder == "vflpriv" else f"vflpriv.{folder}"
-        for path in (ROOT / folder).rglob("*.py"):
-            dotted = ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
-            found[dotted.removesuffix(".__init__")] = path
-    for folder in ("tests", "benchmarks", "tools", "examples"):
-        found |= {str(path.relative_to(ROOT)): path for path in (ROOT / folder).rglob("*.py")}
-    return found
+def cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """The modules of one import cycle, or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def import_graph() -> dict[str, set[str]]:
+    """What each module imports of ours, wherever the import stands."""
+    files, graph = modules(), {}
+    for name, path in files.items():
+        found = {i.name if i.name in files else i.name.rpartition(".")[0] for i in imports(path.read_text("utf-8"))}
+        # A package's `__init__` names what it offers to others; nothing in the package goes through it.
+        graph[name] = set() if path.name == "__init__.py" else (found & set(files)) - {name}
+    return graph
 
 
 def test_no_wrong_arrow_in_this_repository() -> None:
-    files = ours()
-    assert "vflpriv.core.ledger" in files
-    assert any(name.startswith("vflpriv.attacks") for name in files)
+    files = {name: path for name, path in modules().items() if layer_of(name) is not None}
+    assert {layer_of(name) for name in files} == set(MAY_IMPORT)
+    around = [path for folder in ("tests", "benchmarks", "tools", "examples") for path in (ROOT / folder).rglob("*.py")]
+    files |= {str(path.relative_to(ROOT)): path for path in around}
     wrong = [line for name, path in sorted(files.items()) for line in wrong_arrows(name, path.read_text("utf-8"))]
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_cycle_of_imports() -> None:
+    assert cycle(import_graph()) == []
+
+
+def test_a_cycle_is_found() -> None:
+    assert set(cycle({"a": ["b"], "b": ["c"], "c": ["a"]})) == {"a", "b", "c"}
+
+
+def test_every_folder_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    assert sorted(settings["packages"]) == packages()
+    outside = {name for name in packages() if name.split(".")[1:2] and name.split(".")[1] in FOLDERS}
+    expected = {name: name.removeprefix("vflpriv.").replace(".", "/") for name in outside}
+    assert settings["package-dir"] == expected
 
 
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("vflpriv.core.ledger", "from vflpriv.attacks import norm", "kernel may not import attacks"),
-        ("vflpriv.core.ledger", "from vflpriv import cli", "kernel may not import surface"),
-        ("vflpriv.data.catalogue", "import vflpriv.data.fetch", "kernel may not import surface"),
-        ("vflpriv.core.data", "def f():\n    from vflpriv.report_html import page", "kernel may not import surface"),
+        ("vflpriv.core.ledger", "from vflpriv.attacks import norm", "core may not import attacks"),
+        ("vflpriv.core.ledger", "from vflpriv.cli import main", "core may not import cli"),
+        ("vflpriv.core.data", "def f():\n    from vflpriv.render.html import page", "core may not import render"),
+        ("vflpriv.report.audit", "def f():\n    from vflpriv.render import files", "report may not import render"),
+        ("vflpriv.report.audit", "from vflpriv.run.audit import audit_config", "report may not import run"),
         ("vflpriv.training.engines.dpzv", "from vflpriv.attacks.norm import Norm", "training may not import attacks"),
+        ("vflpriv.training.engine", "from vflpriv.audits import worlds", "training may not import audits"),
         ("vflpriv.attacks.norm", "from vflpriv import training", "attacks may not import training"),
         ("vflpriv.attacks.norm", "import vflpriv.audits.two_world", "attacks may not import audits"),
-        ("vflpriv.accountants.gdp", "from vflpriv.training import dpzv", "accountants may not import training"),
-        ("vflpriv.audits.two_world", "from vflpriv.run.audit import run", "audits may not import surface"),
+        ("vflpriv.accountants.gdp", "from vflpriv.training.engines import dpzv", "accountants may not import training"),
+        ("vflpriv.audits.two_world", "from vflpriv.run.audit import run", "audits may not import run"),
         ("vflpriv.run.audit", "from attacks import norm", "a second copy"),
         ("tests/test_x.py", "import accountants.gdp", "a second copy"),
         ("vflpriv.attacks.norm", "from . import other", "absolute imports only"),
         ("vflpriv.accountants.gdp", "import torch", "works without torch"),
-        ("vflpriv.core.ledger", "def f():\n    from torch import Tensor", "works without torch"),
-        ("vflpriv.core.wire", "if TYPE_CHECKING:\n    pass\nelse:\n    import torch", "works without torch"),
+        ("vflpriv.accountants.gdp", "def f():\n    from torch import Tensor", "works without torch"),
     ],
 )
 def test_a_wrong_arrow_is_caught(module: str, source: str, complaint: str) -> None:
-    found = wrong_arrows(module, source)
-    assert len(found) == 1
-    assert complaint in found[0]
+    (found,) = wrong_arrows(module, source)
+    assert complaint in found
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("vflpriv.audits.two_world", "from vflpriv.training import dpzv\nfrom vflpriv.accountants import gdp"),
-        ("vflpriv.cli.main", "from vflpriv.audits import verdict\nfrom vflpriv.run.audit import run"),
-        (
-            "vflpriv.attacks.norm",
-            "import torch\nfrom vflpriv.core.views import View\nfrom vflpriv.attacks._base import A",
-        ),
-        ("vflpriv.core.wire", "if TYPE_CHECKING:\n    from torch import Tensor"),
-        ("vflpriv.core.data", "import torch"),
+        ("vflpriv.audits.two_world", "from vflpriv.training import engine\nfrom vflpriv.accountants import gdp"),
+        ("vflpriv.cli.main", "from vflpriv.audits import verdict\nfrom vflpriv.run import audit"),
+        ("vflpriv.attacks.norm", "import torch\nfrom vflpriv.core.views import View"),
+        ("vflpriv.accountants.gdp", "if TYPE_CHECKING:\n    from torch import Tensor"),
     ],
 )
 def test_a_right_arrow_passes(module: str, source: str) -> None:
     assert wrong_arrows(module, source) == []
 
 
-def test_accounting_starts_without_torch() -> None:
-    """What the files cannot show: another library that brings torch along."""
-    names = [f"vflpriv.{name}" for name in WITHOUT_TORCH] + [n for n in ours() if layer(n) == "accountants"]
-    code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\nprint('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_help_accounting_and_rendering_start_without_torch() -> None:
+    """What the files cannot show: another library, or another layer, that brings torch along."""
+    names = [name for name in modules() if layer_of(name) in WITHOUT_TORCH]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    if 'torch' in sys.modules: sys.exit(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stderr.strip()} imports torch"

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflpriv.cli.ci import writable
+from vflpriv.common.files import writable
 from vflpriv.config.models import Config, load_config
 from vflpriv.run.selection import recorded_paths
 

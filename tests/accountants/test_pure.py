@@ -13,7 +13,7 @@ from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.audits.verdict import judge
-from vflpriv.core.claims import Claim, Word
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Event, Sampling
 from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.tradeoff import curve, mu_of_pure
@@ -72,7 +72,7 @@ def test_a_pure_claim_implies_the_curve_that_touches_its_own():
 
 @pytest.mark.parametrize(
     ("noise", "word"),
-    [(Laplace(1.0), Word.CONSISTENT), (Laplace(0.9), Word.UNSUPPORTED), (Gaussian(9), Word.UNSUPPORTED)],
+    [(Laplace(1.0), Verdict.CONSISTENT), (Laplace(0.9), Verdict.UNSUPPORTED), (Gaussian(9), Verdict.UNSUPPORTED)],
 )
 def test_a_pure_claim_is_judged_by_pure_epsilon(noise, word):
     """Gaussian noise has a small mu here, and still no pure epsilon."""
@@ -80,7 +80,7 @@ def test_a_pure_claim_is_judged_by_pure_epsilon(noise, word):
     verdict = judge(
         pure_claim(1.0), accounted=accounted, paper_budget=None, tests=[], sensitivity_broken=None, alpha=0.05
     )
-    assert verdict.word is word
+    assert verdict.verdict is word
 
 
 def test_the_central_limit_never_decides():
@@ -94,4 +94,4 @@ def test_the_central_limit_never_decides():
     )
     assert limit < claim.epsilon < budget.lower
     found = judge(claim, accounted=budget, paper_budget=None, tests=[], sensitivity_broken=None, alpha=0.05)
-    assert found.word is Word.UNSUPPORTED
+    assert found.verdict is Verdict.UNSUPPORTED

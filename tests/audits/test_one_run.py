@@ -25,8 +25,8 @@ from vflpriv.data import catalogue as datasets
 from vflpriv.errors import InputError
 from vflpriv.render.html.report import render_html
 from vflpriv.render.markdown import render_markdown
-from vflpriv.report.build import build_report
 from vflpriv.run.audit import audit_system
+from vflpriv.run.build import build_report
 from vflpriv.run.systems import build_system, load_data
 
 ALL = Adversary.parse("devices(all)")

@@ -19,14 +19,14 @@ from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
 from vflpriv.config.models import load_config
 from vflpriv.core.attack import LabelGuess
-from vflpriv.core.claims import SuccessClaim, Word
+from vflpriv.core.claims import SuccessClaim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.render.html.report import render_html
 from vflpriv.render.markdown import render_markdown
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
-from vflpriv.report.build import build_report
+from vflpriv.run.build import build_report
 from vflpriv.run.results import Attempt, Audited
 
 ALPHA = 0.05
@@ -51,32 +51,32 @@ def success(right: int, guesses: int = 1000, chance: float = 0.1) -> Success:
     return Success(rate=right / guesses, low=low, high=high, chance=chance, guesses=guesses)
 
 
-def judged(found: Success | None, **changes: Any) -> Word:
+def judged(found: Success | None, **changes: Any) -> Verdict:
     p = success_p_value(claim(), found) if found else 1.0
     given_: dict[str, Any] = {"success": found, "refusal": None, "classes": 10, "p_adjusted": p, "alpha": ALPHA}
-    return judge_success(claim(), **given_ | changes).word
+    return judge_success(claim(), **given_ | changes).verdict
 
 
 def test_the_word_follows_the_low_end_of_the_interval():
     for right in range(0, 1001, 5):
         found = success(right)
-        assert judged(found) is (Word.VIOLATED if found.low > 0.117 else Word.CONSISTENT)
-    assert judged(success(118)) is Word.CONSISTENT
-    assert judged(success(200)) is Word.VIOLATED
-    assert judged(success(200), p_adjusted=0.2) is Word.CONSISTENT, "not after Holm's correction"
+        assert judged(found) is (Verdict.VIOLATED if found.low > 0.117 else Verdict.CONSISTENT)
+    assert judged(success(118)) is Verdict.CONSISTENT
+    assert judged(success(200)) is Verdict.VIOLATED
+    assert judged(success(200), p_adjusted=0.2) is Verdict.CONSISTENT, "not after Holm's correction"
 
 
 def test_an_attack_that_was_not_run_supports_nothing():
-    assert judged(None) is Word.UNSUPPORTED
-    assert judged(None, refusal="needs losses") is Word.NOT_APPLICABLE
-    assert judged(success(900), classes=2) is Word.NOT_APPLICABLE, "half of all guesses are right by chance there"
+    assert judged(None) is Verdict.UNSUPPORTED
+    assert judged(None, refusal="needs losses") is Verdict.NOT_APPLICABLE
+    assert judged(success(900), classes=2) is Verdict.NOT_APPLICABLE, "half of all guesses are right by chance there"
 
 
 def test_naming_the_commonest_label_is_no_attack():
     skewed = success(400, chance=0.4)
     assert allowed_rate(claim(), skewed) == 0.4
-    assert judged(skewed) is Word.CONSISTENT
-    assert judged(success(450, chance=0.4)) is Word.VIOLATED
+    assert judged(skewed) is Verdict.CONSISTENT
+    assert judged(success(450, chance=0.4)) is Verdict.VIOLATED
 
 
 @given(st.integers(1, 400), st.data())
@@ -88,7 +88,7 @@ def test_the_p_value_and_the_interval_say_the_same(guesses, data):
 def test_a_true_claim_is_seldom_called_violated():
     """The rate is exactly the claimed one: at most alpha/2 of the verdicts are wrong."""
     rights = np.random.default_rng(0).binomial(1437, 0.117, 4000)
-    wrong = sum(judged(success(int(k), 1437)) is Word.VIOLATED for k in rights)
+    wrong = sum(judged(success(int(k), 1437)) is Verdict.VIOLATED for k in rights)
     assert 0.01 < wrong / 4000 < 0.025 + 3 * (0.025 * 0.975 / 4000) ** 0.5
 
 
@@ -135,10 +135,10 @@ def reported(found: Audited) -> Report:
 @pytest.mark.parametrize(
     ("right", "refusal", "word", "code"),
     [
-        (0.1, None, Word.CONSISTENT, 0),
-        (0.9, None, Word.VIOLATED, 1),
-        (None, None, Word.UNSUPPORTED, 3),
-        (None, "needs losses", Word.NOT_APPLICABLE, 0),
+        (0.1, None, Verdict.CONSISTENT, 0),
+        (0.9, None, Verdict.VIOLATED, 1),
+        (None, None, Verdict.UNSUPPORTED, 3),
+        (None, "needs losses", Verdict.NOT_APPLICABLE, 0),
     ],
 )
 def test_the_report_has_a_row_and_an_exit_code_for_it(right, refusal, word, code):
@@ -171,14 +171,14 @@ def test_every_format_shows_the_claim_the_rate_and_the_reason():
 
 def test_two_classes_are_another_matter():
     (device, _) = reported(audited(0.6, classes=2)).systems[0].success_claims
-    assert (device.verdict, device.success) == (Word.NOT_APPLICABLE, 0.6)
+    assert (device.verdict, device.success) == (Verdict.NOT_APPLICABLE, 0.6)
 
 
 def test_a_claim_names_its_adversarys_own_attempt():
     found = audited(0.9)
     elsewhere = tuple(replace(a, adversary=Adversary.parse("server")) for a in found.attempts)
     report = reported(replace(found, attempts=elsewhere))
-    assert {row.verdict for row in report.systems[0].success_claims} == {Word.UNSUPPORTED}
+    assert {row.verdict for row in report.systems[0].success_claims} == {Verdict.UNSUPPORTED}
 
 
 def test_rates_are_shares():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.report.attack_report import attack_report
 from tests.report.examples import build, dpzv, joint, split
 from tests.report.rows import one_run
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.attacks import attacks_html
 from vflpriv.render.html.report import render_html
 from vflpriv.report.attacks import ColumnRow, FeatureCell
@@ -41,7 +41,7 @@ def _about_attack() -> SuccessClaimRow:
         chance=0.1,
         guesses=1437,
         p_adjusted=1e-9,
-        verdict=Word.VIOLATED,
+        verdict=Verdict.VIOLATED,
         reason="100.0 % of guesses are right, at most 20.0 % were claimed",
         reproduce="vflpriv audit --only split",
     )
@@ -49,7 +49,7 @@ def _about_attack() -> SuccessClaimRow:
 
 def _check() -> CheckRow:
     words = {"audit": "noise", "subject": "scalar", "unit": "record", "reproduce": "vflpriv audit"}
-    return CheckRow(**words, figure=0.5, verdict=Word.UNSUPPORTED, reason="the noise has half its declared std")
+    return CheckRow(**words, figure=0.5, verdict=Verdict.UNSUPPORTED, reason="the noise has half its declared std")
 
 
 def attacks_page() -> str:

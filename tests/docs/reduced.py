@@ -57,7 +57,7 @@ FLAGS: dict[str, Sequence[str]] = {
 }
 
 _INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
-"""tests/surface/test_recorded.py installs the package and runs it."""
+"""tests/run/test_recorded.py installs the package and runs it."""
 
 ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED)
 """Beginnings of commands that set up environments or run for long: targets, folders and extras are looked for."""

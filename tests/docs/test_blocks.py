@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_cli import run
 from tests.docs.blocks import ROOT, Block, Page, blocks, commands
 from tests.docs.reduced import FLAGS, PRELUDE
-from tests.surface.test_cli import run
 from tools.docs_pages import pages
 
 FILES = sorted(

@@ -18,7 +18,7 @@ from tests.report.rows import (
     utility,
     views,
 )
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.report.audit import ClaimRow, Report, SamplingRow, SensitivityRow, SystemRow, Traffic
 
@@ -30,7 +30,7 @@ def dpzv_device_claim() -> ClaimRow:
     return claim(
         "dpzv-vi5-device",
         budget("device", 278.0, participations=281, assumptions=(KNOWN, stateful), participation_histogram={281: 1437}),
-        Word.VIOLATED,
+        Verdict.VIOLATED,
         paper_reading=budget(
             "device",
             0.9386,
@@ -56,7 +56,7 @@ def dpzv_other_claims() -> tuple[ClaimRow, ...]:
     together = claim(
         "dpzv-vi5-devices",
         budget("devices(all)", 558.2, participations=1122, assumptions=(KNOWN,)),
-        Word.VIOLATED,
+        Verdict.VIOLATED,
         paper_reading=budget("devices(all)", 1.822, reading="paper", participations=49, assumptions=(STATELESS,)),
         measurements=(measured("worst-case", 1.58, (74, 79), adversary="devices(all)", mu_accounted=1.822),),
         reason="Measured μ ≥ 1.580 at 95 % confidence against the claimed 0.388.",
@@ -64,7 +64,7 @@ def dpzv_other_claims() -> tuple[ClaimRow, ...]:
     model = claim(
         "dpzv-model",
         budget("model", None, batches="secret", accountant="prv", unprotected=(W0,), assumptions=()),
-        Word.UNSUPPORTED,
+        Verdict.UNSUPPORTED,
         source="dpzv-conference",
         where="Appendix F.2",
         statement="The final model satisfies (ε, δ)-DP.",
@@ -149,13 +149,13 @@ def joint() -> SystemRow:
             claim(
                 "joint-device",
                 budget("device", 0.3884, participations=100, participation_histogram={100: 1437}),
-                Word.CONSISTENT,
+                Verdict.CONSISTENT,
                 measurements=(
                     measured("natural", 0.0, (201, 199), mu_accounted=0.3884),
                     measured("worst-case", 0.29, (166, 171), mu_accounted=0.3884),
                 ),
             ),
-            claim("joint-outsider", secret, Word.NOT_APPLICABLE, reason=why),
+            claim("joint-outsider", secret, Verdict.NOT_APPLICABLE, reason=why),
         ),
         budgets=(budget("device", 0.3884, participations=100, participation_histogram={100: 1437}),),
         sensitivity=(),
@@ -201,7 +201,7 @@ def build(*systems: SystemRow, not_tested: tuple[str, ...] = ()) -> Report:
         systems=systems,
         not_tested=not_tested,
         config={"seed": 7, "audit": {"trials": 400, "canaries": ["natural", "crafted", "worst-case"]}},
-        exit_code=int(any(c.verdict is Word.VIOLATED for s in systems for c in s.claims)),
+        exit_code=int(any(c.verdict is Verdict.VIOLATED for s in systems for c in s.claims)),
     )
 
 

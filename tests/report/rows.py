@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.core.tradeoff import curve, epsilon_of, mu_of
 from vflpriv.report.audit import (
     AttackRow,
@@ -76,7 +76,7 @@ def measured(canary: str, mu: float, errors: tuple[int, int], **fields: Any) -> 
     return MeasurementRow(canary=canary, **row | fields)
 
 
-def claim(key: str, accounted: BudgetRow, verdict: Word, **fields: Any) -> ClaimRow:
+def claim(key: str, accounted: BudgetRow, verdict: Verdict, **fields: Any) -> ClaimRow:
     row: dict[str, Any] = {
         "source": "dpzv-journal",
         "where": "Theorem VI.5",

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from tests.report.attack_report import attack_report, member
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
 from vflpriv.render.compare import compare_markdown, print_comparison
 from vflpriv.report.audit import Report, SystemRow
@@ -84,7 +84,7 @@ def test_epsilon_may_rise_by_a_share_of_itself(report: Report, factor: float, wo
 
 def test_a_worse_verdict_and_a_claim_that_is_gone_are_regressions(report: Report) -> None:
     joint = report.systems[1]
-    refuted = joint.claims[0].model_copy(update={"verdict": Word.VIOLATED})
+    refuted = joint.claims[0].model_copy(update={"verdict": Verdict.VIOLATED})
     found = compare(report, changed(report, 1, claims=(refuted, joint.claims[1])), Tolerance())
     assert sentences(found) == ["joint: verdict of joint-device: consistent before, violated now"]
     assert not compare(changed(report, 1, claims=(refuted, joint.claims[1])), report, Tolerance()).regressions

@@ -15,9 +15,9 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
-from vflpriv.report.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
-from vflpriv.report.build import noise_source, release_rows, sampling_row
 from vflpriv.report.rows import BudgetRow
+from vflpriv.run.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
+from vflpriv.run.build import noise_source, release_rows, sampling_row
 
 AUTO = AutoAccountant()
 

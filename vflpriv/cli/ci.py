@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from vflpriv.common.files import write_atomically
+from vflpriv.common.files import writable, write_atomically
 from vflpriv.errors import InputError
 from vflpriv.render.console import say
 from vflpriv.report.attacks import AttackReport, read_attacks
 from vflpriv.report.audit import Report, read_report
 from vflpriv.report.compare import AnyReport, Comparison, Tolerance, compare_any
 
-__all__ = ["CiOptions", "Gate", "any_report_at", "append_summary", "attacks_at", "report_at", "writable"]
+__all__ = ["CiOptions", "Gate", "any_report_at", "append_summary", "attacks_at", "report_at"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -108,13 +107,3 @@ def append_summary(render: Callable[[int], str]) -> None:
             file.write(render(max(0, LIMIT - used)) + "\n")
     except OSError as error:
         raise InputError(_STEP_SUMMARY, target, f"a file that can be written to ({error.strerror})") from error
-
-
-def writable(folder: Path, field: str = "--out") -> None:
-    """Fail before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(field, str(folder), f"a folder that can be written to ({error.strerror})") from error

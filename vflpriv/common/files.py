@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from vflpriv.errors import OutputError
+from vflpriv.errors import InputError, OutputError
 
-__all__ = ["atomically", "write_atomically"]
+__all__ = ["atomically", "writable", "write_atomically"]
 
 
 @contextmanager
@@ -38,3 +39,13 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it."""
     with atomically(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def writable(folder: Path, field: str = "--out") -> None:
+    """Fail before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(field, str(folder), f"a folder that can be written to ({error.strerror})") from error

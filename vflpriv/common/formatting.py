@@ -7,10 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from vflpriv.core.claims import Word
-
 __all__ = [
-    "ICONS",
     "NOTHING",
     "ascii_only",
     "clean",
@@ -98,8 +95,6 @@ def ascii_only(text: str) -> str:
 
 NOTHING = "–"
 """Printed where there is no number."""
-
-ICONS = {Word.VIOLATED: "✗", Word.UNSUPPORTED: "!", Word.CONSISTENT: "✓", Word.NOT_APPLICABLE: "–"}
 
 
 def scientific(number: float) -> str:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
     from vflpriv.core.data import VerticalData
 
 __all__ = ["Canaries", "Canary", "CanaryKind", "draw_canaries", "plant"]
@@ -120,6 +120,8 @@ class Canaries:
 
 def draw_canaries(labels: Tensor, classes: int, *, canaries: int, seed: int, field: str = "canaries") -> Canaries:
     """Records drawn at random, each with its own label in world 0, another one in world 1, and a fair coin."""
+    import torch
+
     if not 1 <= canaries <= len(labels):
         raise InputError(field, canaries, f"at most {len(labels)}, the records there are")
     generator = host_generator(seed, "canary", canaries, 2)
@@ -136,6 +138,7 @@ def plant(labels: Tensor, *, classes: int, canaries: int, seed: int) -> tuple[Te
     Each canary's label is its own or another one, by a fair coin: how many coins an adversary guesses bounds ε from
     below. Whoever knows the seed knows the coins.
 
+    >>> import torch
     >>> planted, canaries = plant(torch.zeros(10, dtype=torch.int64), classes=3, canaries=4, seed=0)
     >>> len(canaries.records), int((planted != 0).sum()) == int(canaries.worlds.sum())
     (4, True)

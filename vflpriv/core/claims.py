@@ -9,7 +9,7 @@ from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
-__all__ = ["MIN_TRIALS", "SEVERITY", "Claim", "SuccessClaim", "Verdict", "Word"]
+__all__ = ["MIN_TRIALS", "SEVERITY", "Claim", "Judgement", "SuccessClaim", "Verdict"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ MIN_TRIALS = 30
 """Trials in each world below which no test is said to refute a claim, unless a configuration says otherwise."""
 
 
-class Word(StrEnum):
+class Verdict(StrEnum):
     """The four things that can be said of a claim. "Not refuted" is never "verified"."""
 
     CONSISTENT = "consistent"
@@ -104,14 +104,19 @@ class Word(StrEnum):
     UNSUPPORTED = "unsupported"
     NOT_APPLICABLE = "not applicable"
 
+    @property
+    def icon(self) -> str:
+        """One character for tables, readable without colour."""
+        return {"violated": "✗", "unsupported": "!", "consistent": "✓", "not applicable": "–"}[self.value]
 
-SEVERITY = (Word.VIOLATED, Word.UNSUPPORTED, Word.CONSISTENT, Word.NOT_APPLICABLE)
+
+SEVERITY = (Verdict.VIOLATED, Verdict.UNSUPPORTED, Verdict.CONSISTENT, Verdict.NOT_APPLICABLE)
 """The gravest first."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """One word, and the sentence that a reviewer can quote."""
 
-    word: Word
+    verdict: Verdict
     reason: str

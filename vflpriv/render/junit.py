@@ -5,14 +5,14 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import CheckRow, ClaimRow, SensitivityRow, SuccessClaimRow, SystemRow
 from vflpriv.report.compare import AnyReport, Comparison
 
 __all__ = ["render_junit"]
 
-_OUTCOME = {Word.VIOLATED: "failure", Word.UNSUPPORTED: "error", Word.NOT_APPLICABLE: "skipped"}
+_OUTCOME = {Verdict.VIOLATED: "failure", Verdict.UNSUPPORTED: "error", Verdict.NOT_APPLICABLE: "skipped"}
 """An unsupported claim is an error: the test could not say whether it holds."""
 
 

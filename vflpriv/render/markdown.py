@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.shared import banner, measured_mu, one_run_sentence, why_infinite
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 
@@ -15,7 +15,7 @@ __all__ = ["LIMIT", "claims_table", "escape", "render_markdown", "success_claims
 LIMIT = 1_000_000
 """Bytes. GitHub drops a step summary above 1 MiB."""
 
-_EMOJI = {Word.VIOLATED: "❌", Word.UNSUPPORTED: "⚠️", Word.CONSISTENT: "✅", Word.NOT_APPLICABLE: "➖"}
+_EMOJI = {Verdict.VIOLATED: "❌", Verdict.UNSUPPORTED: "⚠️", Verdict.CONSISTENT: "✅", Verdict.NOT_APPLICABLE: "➖"}
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _LONGEST_CELL = 400
 

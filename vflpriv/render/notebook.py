@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.account import bound
 from vflpriv.render.html.report import environment
 from vflpriv.render.markdown import escape, table
@@ -39,7 +39,7 @@ class Picture:
     headline: str
     line: str
     """For a shell."""
-    word: Word | None = None
+    word: Verdict | None = None
     grids: tuple[Grid, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -113,13 +113,13 @@ def _one(claim: ClaimRow | SuccessClaimRow, grid: Grid) -> Picture:
 
 def _claim(system: str, claim: ClaimRow) -> tuple[str, ...]:
     measured = measured_mu(claim)
-    names = (f"{f.ICONS[claim.verdict]} {claim.verdict}", system, claim.key, claim.adversary, claim.unit)
+    names = (f"{claim.verdict.icon} {claim.verdict}", system, claim.key, claim.adversary, claim.unit)
     accounted = (f.delta(claim.delta), f.epsilon(claim.epsilon), bound(claim.accounted))
     return (*names, *accounted, f.mu(claim.mu), "not measured" if measured is None else f.mu(measured))
 
 
 def _about(system: str, claim: SuccessClaimRow) -> tuple[str, ...]:
-    names = (f"{f.ICONS[claim.verdict]} {claim.verdict}", system, claim.key, claim.adversary, claim.attack)
+    names = (f"{claim.verdict.icon} {claim.verdict}", system, claim.key, claim.adversary, claim.attack)
     success = "not measured" if claim.success is None else f.percent(claim.success)
     return (*names, f.percent(claim.rate), success, f.interval(claim.low, claim.high))
 
@@ -132,7 +132,7 @@ def _(report: AttackReport) -> Picture:
             names = (cell.system, cell.defence, cell.attack, cell.adversary)
             rows.append((*names, f.percent(cell.success), f.percent(cell.leakage), f.interval(cell.low, cell.high)))
     grid = Grid("system;defence;attack;seen by;>success;>leakage;>interval", rows)
-    word = Word.VIOLATED if report.broken else None
+    word = Verdict.VIOLATED if report.broken else None
     line = f"{report.headline}; exit code {report.exit_code}"
     return Picture(report.headline.capitalize(), line, word, (grid,) if rows else (), report.broken)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import SystemRow
 from vflpriv.report.compare import AnyReport, Comparison
@@ -28,7 +28,7 @@ _RULES = {
     "limit-broken": ("error", "An attack reaches more than the limit that was given."),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),
 }
-_WORDS = {Word.VIOLATED: "claim-violated", Word.UNSUPPORTED: "claim-unsupported"}
+_WORDS = {Verdict.VIOLATED: "claim-violated", Verdict.UNSUPPORTED: "claim-unsupported"}
 
 
 def render_sarif(report: AnyReport, comparison: Comparison | None = None, config: Path | None = None) -> str:
@@ -104,7 +104,7 @@ def _of_system(system: SystemRow) -> Iterator[tuple[str, str, str, str]]:
             message = f"{row.mechanism}, {row.unit} unit: {bound}"
             yield "sensitivity-broken", system.key, f"{row.mechanism} {row.unit}", message
     for check in system.checks:
-        if check.verdict is Word.VIOLATED:
+        if check.verdict is Verdict.VIOLATED:
             name = f"{check.audit} of {check.subject}, {check.unit} unit"
             yield "premise-broken", system.key, name, f"{name}: {check.reason} Reproduce: {check.reproduce}"
 

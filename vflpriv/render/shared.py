@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from vflpriv.common.formatting import clean, confidence, epsilon, mu, p_value, shorten
 from vflpriv.core.canaries import CanaryKind
-from vflpriv.core.claims import SEVERITY, Word
+from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.audit import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 
 __all__ = [
@@ -58,13 +58,13 @@ def why_infinite(budget: BudgetRow) -> str:
     return "; ".join(clean(message) for message in budget.unprotected)
 
 
-def gravest(words: Iterable[Word]) -> Word | None:
+def gravest(words: Iterable[Verdict]) -> Verdict | None:
     """The gravest of some verdicts; None of none."""
     found = set(words)
     return next((word for word in SEVERITY if word in found), None)
 
 
-def worst_word(report: Report) -> Word | None:
+def worst_word(report: Report) -> Verdict | None:
     """The gravest verdict of the report; None without claims."""
     return report.verdict
 
@@ -77,7 +77,7 @@ def banner(report: Report) -> str:
         return "No claim to check"
     number = report.count(word)
     subject = f"{number} of {total} claims {'is' if number == 1 else 'are'}" if total > 1 else "The claim is"
-    if word is Word.CONSISTENT:
+    if word is Verdict.CONSISTENT:
         return f"{subject} consistent with what was measured"
     return f"{subject} {word}"
 

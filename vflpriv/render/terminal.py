@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
@@ -19,10 +19,10 @@ from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, Su
 __all__ = ["print_features", "print_report"]
 
 _STYLES = {
-    Word.VIOLATED: "bold red",
-    Word.UNSUPPORTED: "bold yellow",
-    Word.CONSISTENT: "bold green",
-    Word.NOT_APPLICABLE: "dim",
+    Verdict.VIOLATED: "bold red",
+    Verdict.UNSUPPORTED: "bold yellow",
+    Verdict.CONSISTENT: "bold green",
+    Verdict.NOT_APPLICABLE: "dim",
 }
 
 _UNITS_SHOWN = (Unit.LABEL, Unit.FEATURES)
@@ -54,7 +54,7 @@ def print_report(report: Report, console: Console) -> None:
     ]
     writer.list(reasons)
     word = worst_word(report)
-    icon, style = (f"{f.ICONS[word]} ", _STYLES[word]) if word else ("", "bold")
+    icon, style = (f"{word.icon} ", _STYLES[word]) if word else ("", "bold")
     writer.line(Text(f"{icon}{banner(report)}", style))
 
 
@@ -70,8 +70,8 @@ def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
     writer.line(Text(section.headline, style="bold"))
 
 
-def _verdict(word: Word) -> Text:
-    return Text(f"{f.ICONS[word]} {word}", style=_STYLES[word])
+def _verdict(word: Verdict) -> Text:
+    return Text(f"{word.icon} {word}", style=_STYLES[word])
 
 
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
@@ -96,8 +96,8 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
 def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
     """Two lines a claim; the measured mu stands beside the claimed one."""
     names, seen, claimed, paper, rigorous, measured, mu, verdict = _claim(system, claim)
-    if claim.verdict is Word.NOT_APPLICABLE:
-        verdict = Text(f"{f.ICONS[claim.verdict]} not\n  applicable", style=_STYLES[claim.verdict])
+    if claim.verdict is Verdict.NOT_APPLICABLE:
+        verdict = Text(f"{claim.verdict.icon} not\n  applicable", style=_STYLES[claim.verdict])
     return names, seen, f"{claimed}\n{mu}", f"{paper}\n{rigorous}", f"\n{measured}", verdict
 
 

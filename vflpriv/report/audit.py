@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv.common.files import write_atomically
-from vflpriv.core.claims import SEVERITY, Word
+from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.rows import (
     BudgetRow,
@@ -73,7 +73,7 @@ class CheckRow(Row):
     unit: str
     figure: float
     """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
-    verdict: Word
+    verdict: Verdict
     reason: str
     reproduce: str
 
@@ -180,12 +180,12 @@ class Report(Shown, Row):
         return [claim for system in self.systems for claim in system.all_claims]
 
     @property
-    def verdicts(self) -> list[Word]:
+    def verdicts(self) -> list[Verdict]:
         """Of all claims."""
         return [claim.verdict for claim in self.claims]
 
     @property
-    def verdict(self) -> Word | None:
+    def verdict(self) -> Verdict | None:
         """The gravest of them; None without claims."""
         return next((word for word in SEVERITY if word in self.verdicts), None)
 
@@ -194,7 +194,7 @@ class Report(Shown, Row):
         """Of all systems."""
         return tuple(cell for system in self.systems for cell in system.features)
 
-    def count(self, word: Word) -> int:
+    def count(self, word: Verdict) -> int:
         """How many claims have this verdict."""
         return self.verdicts.count(word)
 
@@ -204,7 +204,7 @@ class Report(Shown, Row):
         total = len(self.verdicts)
         if total == 0:
             return "no claim to check"
-        parts = [f"{self.count(word)} {word}" for word in Word if self.count(word)]
+        parts = [f"{self.count(word)} {word}" for word in Verdict if self.count(word)]
         return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}"
 
     def to_json(self) -> str:

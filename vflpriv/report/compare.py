@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport, Cell
 from vflpriv.report.audit import Report, SystemRow
@@ -19,7 +19,7 @@ from vflpriv.report.rows import Row
 __all__ = ["AnyReport", "Change", "Comparison", "Tolerance", "compare", "compare_any", "compare_attacks", "numbers"]
 
 _ASSIGNMENT = re.compile(r"^\s*(?:(epsilon|success|accuracy)\s*=)?\s*(\d*\.?\d+(?:[eE][-+]?\d+)?)\s*$")
-_SEVERITY = (Word.NOT_APPLICABLE, Word.CONSISTENT, Word.UNSUPPORTED, Word.VIOLATED)
+_SEVERITY = (Verdict.NOT_APPLICABLE, Verdict.CONSISTENT, Verdict.UNSUPPORTED, Verdict.VIOLATED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError, wanted
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class ClaimRow(Shown, Row):
     """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
     measurements: tuple[MeasurementRow, ...]
     one_run: OneRunRow | None = None
-    verdict: Word
+    verdict: Verdict
     reason: str
     reproduce: str
     views: tuple[ViewBudget, ...] = ()
@@ -256,7 +256,7 @@ class SuccessClaimRow(Shown, Row):
     guesses: int
     p_adjusted: float
     """Holm over all tests of the report."""
-    verdict: Word
+    verdict: Verdict
     reason: str
     reproduce: str
 

@@ -148,7 +148,7 @@ class _Asked:
     def try_on(self, row: TrainedRow, system: System, task: Task) -> Attempted:
         """Every attack, on labels and on features, through every view."""
         from vflpriv.audits.scoring.labels import AttackTrials
-        from vflpriv.report.budgets import accounted
+        from vflpriv.run.budgets import accounted
 
         config, where = self.config, f"{row.system}, defence {row.defence}"
         task.stage(where)

@@ -20,7 +20,7 @@ from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, Config, DataConfig, OneRunConfig, SystemConfig
 from vflpriv.core.attack import Attack
 from vflpriv.core.canaries import CanaryKind
-from vflpriv.core.claims import Claim, Word
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
@@ -28,7 +28,7 @@ from vflpriv.core.wire import Wire
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.transcripts import Head
 from vflpriv.report.audit import Report
-from vflpriv.report.build import build_report, ledger_checks
+from vflpriv.run.build import build_report, ledger_checks
 from vflpriv.run.features import FeatureAttempts
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
@@ -287,7 +287,7 @@ def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str) ->
         update={
             "systems": tuple(system.model_copy(update=facts) for system in report.systems),
             "config": json.loads(config.model_dump_json()),
-            "exit_code": 1 if Word.VIOLATED in words else 3 if Word.UNSUPPORTED in words else 0,
+            "exit_code": 1 if Verdict.VIOLATED in words else 3 if Verdict.UNSUPPORTED in words else 0,
         }
     )
 

@@ -20,7 +20,7 @@ from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.render.plots.pictures import sheet
 from vflpriv.report.attacks import ColumnRow, FeatureCell
-from vflpriv.report.budgets import accounted
+from vflpriv.run.budgets import accounted
 
 __all__ = ["FeatureAttempts"]
 

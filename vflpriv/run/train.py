@@ -13,8 +13,8 @@ from vflpriv.common.files import write_atomically
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
-from vflpriv.report.build import staleness_row, traffic_row, utility_row
 from vflpriv.report.train import TrainReport, TrainRow
+from vflpriv.run.build import staleness_row, traffic_row, utility_row
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.results import Audited
 from vflpriv.run.selection import places

@@ -42,6 +42,7 @@ def assert_sensitivity(
     nothing.
 
     >>> import numpy as np
+    >>> from vflpriv.testing import neighbouring_rows
     >>> def clipped_sum(rows):  # each row within the unit ball
     ...     return (rows / np.maximum(1, np.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
     >>> assert_sensitivity(clipped_sum, 2.0, neighbouring_rows("record"))

@@ -13,8 +13,7 @@ from vflpriv.core.budgets import Accountant
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.report.account import claim_curves, curves_of
-from vflpriv.run.account import Claimed, accounted_recording, accounted_systems, accounts_of
+from vflpriv.run.account import Claimed, accounted_recording, accounted_systems, accounts_of, claim_curves, curves_of
 
 __all__ = ["is_json", "parse_unit", "run_account"]
 
@@ -82,7 +81,7 @@ def _write_curves(
 ) -> None:
     from vflpriv.render.console import say
     from vflpriv.render.plots.curves import write_curves
-    from vflpriv.report.account import DEFAULT_DELTA
+    from vflpriv.run.account import DEFAULT_DELTA
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from vflpriv.core.ledger import Exposure, Reading
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.audit import BudgetRow
-from vflpriv.report.budgets import budget_row
+from vflpriv.run.budgets import budget_row
 
 __all__ = ["Target", "run_calibrate"]
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflpriv.common import formatting
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.features import by_feature, number, shown
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
@@ -82,13 +82,13 @@ def _finalize(item: Any) -> Any:
     return formatting.clean_lines(item) if type(item) is str else item
 
 
-def _slug(word: Word | None) -> str:
+def _slug(word: Verdict | None) -> str:
     """The CSS class of a verdict."""
     return "none" if word is None else word.value.replace(" ", "-")
 
 
-def _icon(word: Word | None) -> str:
-    return formatting.NOTHING if word is None else formatting.ICONS[word]
+def _icon(word: Verdict | None) -> str:
+    return formatting.NOTHING if word is None else word.icon
 
 
 def _facts(system: SystemRow) -> dict[str, list[tuple[str, str]]]:

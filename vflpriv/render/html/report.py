@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
 from vflpriv.render.shared import banner, worst_word
@@ -23,7 +23,7 @@ _EXITS = {
 
 def render_html(report: Report) -> str:
     """The page. The same report gives the same bytes."""
-    words = [(word, report.count(word)) for word in Word if report.count(word)]
+    words = [(word, report.count(word)) for word in Verdict if report.count(word)]
     overview = environment().get_template("summary.html.j2").module
     return (
         environment()

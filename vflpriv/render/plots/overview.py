@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vflpriv.common.formatting import count, epsilon, interval, percent, power, shorten, size
-from vflpriv.core.claims import Word
+from vflpriv.core.claims import Verdict
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
 from vflpriv.render.shared import gravest
 from vflpriv.report.audit import BudgetRow, Report, SystemRow, Utility
@@ -16,10 +16,10 @@ from vflpriv.report.audit import BudgetRow, Report, SystemRow, Utility
 __all__ = ["traffic_plot", "utility_plot"]
 
 _LOOKS = {
-    Word.VIOLATED: ("worst-case", "X"),
-    Word.UNSUPPORTED: ("paper", "^"),
-    Word.CONSISTENT: ("crafted", "o"),
-    Word.NOT_APPLICABLE: ("natural", "s"),
+    Verdict.VIOLATED: ("worst-case", "X"),
+    Verdict.UNSUPPORTED: ("paper", "^"),
+    Verdict.CONSISTENT: ("crafted", "o"),
+    Verdict.NOT_APPLICABLE: ("natural", "s"),
     None: ("natural", "s"),
 }
 _WAYS = (("up", "to the server", "claimed"), ("down", "to devices", "crafted"), ("ids", "record ids", "natural"))

@@ -1,0 +1,114 @@
+"""A test that is looked at while it runs: valid at every look, and quick to refute what is wrong."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from tests.audits.statistics.mechanisms import allowed
+from vflpriv.audits.statistics.bounds import Errors, p_value_gdp
+from vflpriv.audits.statistics.sequential import Looks, look_times
+from vflpriv.audits.verdict import holm
+
+TIMES = look_times(400)
+REPETITIONS = 1000
+
+
+def pairs(rates: tuple[float, float], rng: np.random.Generator, count: int = 400) -> np.ndarray:
+    return rng.binomial(1, rates[0], count) + rng.binomial(1, rates[1], count)
+
+
+def gaussian(mu: float, threshold: float = 0.0) -> tuple[float, float]:
+    return float(ndtr(-threshold - mu / 2)), float(ndtr(threshold - mu / 2))
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.4, 1.0, 2.5])
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_it_covers_at_all_looks_together(mu: float, threshold: float) -> None:
+    rng = np.random.default_rng(1)
+    looks = [Looks(pairs(gaussian(mu, threshold), rng), TIMES) for _ in range(REPETITIONS)]
+    assert np.mean([look.p_value_gdp(mu) <= 0.05 for look in looks]) <= allowed(REPETITIONS)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+def test_it_covers_for_any_mechanism(epsilon: float) -> None:
+    delta = 0.05
+    rate, rng = (1 - delta) / (1 + np.exp(epsilon)), np.random.default_rng(2)
+    looks = [Looks(pairs((rate, rate), rng), TIMES) for _ in range(REPETITIONS)]
+    assert np.mean([look.p_value_dp(epsilon, delta) <= 0.05 for look in looks]) <= allowed(REPETITIONS)
+    lower = [look.epsilon_lower(delta, 0.95) for look in looks[:100]]
+    assert np.mean(np.array(lower) > epsilon) <= allowed(100)
+
+
+def test_caught_a_fixed_size_test_looked_at_many_times() -> None:
+    rng, alarms = np.random.default_rng(3), 0
+    for _ in range(REPETITIONS):
+        wrong = np.cumsum(pairs(gaussian(1.0), rng))
+        alarms += any(_plain(int(wrong[t - 1]), t) <= 0.05 for t in TIMES)
+    assert alarms / REPETITIONS > 2 * allowed(REPETITIONS)
+
+
+def _plain(wrong: int, trials: int) -> float:
+    """The p-value of a test whose number of trials was fixed in advance."""
+    half = min(wrong, trials)
+    errors = Errors(false_positives=half, negatives=trials, false_negatives=wrong - half, positives=trials)
+    return p_value_gdp(errors, 1.0)
+
+
+def test_a_wrong_claim_is_refuted_early_and_a_right_one_is_not() -> None:
+    rng = np.random.default_rng(4)
+    stops = []
+    for _ in range(200):
+        wrong = pairs(gaussian(1.8), rng)
+        stops.append(
+            next((t for t in TIMES if Looks(wrong, [u for u in TIMES if u <= t]).p_value_gdp(0.4) < 0.01), None)
+        )
+    assert all(stop is not None for stop in stops)
+    assert np.mean(stops) < 100, "a quarter of what was planned"
+
+
+def test_bound_and_p_value_are_two_sides_of_one_test() -> None:
+    rng = np.random.default_rng(5)
+    for mu in (0.5, 1.5):
+        looks = Looks(pairs(gaussian(mu), rng), TIMES)
+        lower = looks.mu_lower(0.95)
+        assert looks.p_value_gdp(lower * 0.999) <= 0.05 < looks.p_value_gdp(lower * 1.001 + 1e-5)
+        assert 0.6 * mu < lower < 1.2 * mu
+
+
+def test_the_capital_rises_with_the_claimed_rate_and_falls_with_errors() -> None:
+    rng = np.random.default_rng(6)
+    wrong = pairs((0.3, 0.2), rng)
+    found = [Looks(wrong, TIMES).p_value(rate) for rate in np.linspace(0.01, 0.5, 30)]
+    assert all(a >= b for a, b in pairwise(found))
+    more = wrong.copy()
+    more[5] = 2
+    assert (Looks(more, TIMES).capital(0.4) <= Looks(wrong, TIMES).capital(0.4)).all()
+
+
+def test_no_leak_gives_exactly_zero() -> None:
+    looks = Looks(np.ones(100, dtype=np.int64), [50, 100])
+    assert (looks.mu_lower(0.95), looks.epsilon_lower(0.0, 0.95), looks.p_value_gdp(0.0)) == (0.0, 0.0, 1.0)
+
+
+def test_holm_over_sequential_p_values_keeps_the_family_wise_error() -> None:
+    rng, wrong = np.random.default_rng(7), 0
+    claims = (0.4, 1.0, 2.0)
+    for _ in range(500):
+        p = [Looks(pairs(gaussian(mu), rng), TIMES).p_value_gdp(mu) for mu in claims]
+        p.append(Looks(pairs(gaussian(2.0), rng), TIMES).p_value_gdp(0.5))
+        rejected = holm(p, 0.05)
+        wrong += any(rejected[:3])
+        assert rejected[3], "what is violated is found"
+    assert wrong / 500 <= allowed(500)
+
+
+def test_looks_outside_the_trials_are_refused() -> None:
+    with pytest.raises(ValueError, match="within 10 pairs"):
+        Looks(np.zeros(10, dtype=np.int64), [11])
+    with pytest.raises(ValueError, match="within 10 pairs"):
+        Looks(np.zeros(10, dtype=np.int64), [])
+    assert look_times(20) == (20,)

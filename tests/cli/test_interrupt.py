@@ -1,0 +1,182 @@
+"""An audit that is stopped in the middle leaves a folder from which the next run goes on; files are whole or absent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import run
+from vflpriv.common.files import atomically, write_atomically
+from vflpriv.errors import OutputError
+
+# Many shards of 128 trials a world: some are finished long before the last.
+CONFIG = """
+[data]
+name = "digits"
+train = 60
+[engine]
+name = "dpzv"
+rounds = 20
+batch_size = 8
+embedding = 3
+server_update = "joint"
+noise = "calibrated"
+[audit]
+trials = 60000
+canaries = ["worst-case"]
+attacks = []
+sensitivity = false
+noise = false
+state = false
+"""
+
+# Whatever is written is as short as this many bytes at most: the kernel refuses more, as on a full disk.
+FULL = """
+import resource, runpy, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+runpy.run_module("vflpriv", run_name="__main__")
+"""
+
+# Killed between the writing of the second shard and its move into place.
+KILLED = """
+import os, pathlib, runpy, signal
+moved, move = [], pathlib.Path.replace
+def replace(self, target):
+    moved.append(target)
+    if len(moved) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return move(self, target)
+pathlib.Path.replace = replace
+runpy.run_module("vflpriv", run_name="__main__")
+"""
+
+# `python -m vflpriv`, listening to the signal even if this process runs in the background, where children ignore it.
+LISTENING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("vflpriv", run_name="__main__")
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "audit.toml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return str(path)
+
+
+def shards(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("trials/*.safetensors")}
+
+
+def child(program: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def goes_on(monkeypatch, capsys, tmp_path: Path, config: str, trials: int = 300) -> None:
+    """The next run keeps the shards there are, and its report is that of a run that was never stopped."""
+    out, kept = tmp_path / "report", shards(tmp_path / "report")
+    arguments = ["audit", config, "-q", "--format", "json", "--trials", str(trials)]
+    assert run(monkeypatch, capsys, *arguments, "--out", str(out))[0] == 0
+    after = shards(out)
+    assert {name: after[name] for name in kept} == kept
+    whole = tmp_path / "whole"
+    run(monkeypatch, capsys, *arguments, "--out", str(whole))
+    assert (whole / "report.json").read_bytes() == (out / "report.json").read_bytes()
+    assert not kept or set(shards(whole)) & set(kept)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_an_interrupted_audit_goes_on_where_it_stopped(monkeypatch, capsys, tmp_path, config, number, code):
+    out = tmp_path / "report"
+    program = child(LISTENING, "audit", config, "--out", str(out), "-q", "--format", "json")
+    while not shards(out) and program.poll() is None:
+        time.sleep(0.02)
+    program.send_signal(number)
+    _, error = program.communicate()
+    assert program.returncode == code
+    assert error == "vflpriv: stopped; finished trials are kept, run the same command to go on\n"
+    assert shards(out)
+    assert {path.name for path in out.iterdir()} == {"trials"}
+    assert {path.suffix for path in (out / "trials").iterdir()} == {".safetensors"}
+    goes_on(monkeypatch, capsys, tmp_path, config)
+
+
+def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(monkeypatch, capsys, tmp_path, config):
+    out = tmp_path / "report"
+    program = child(KILLED, "audit", config, "--out", str(out), "-q", "--format", "json", "--trials", "300")
+    program.communicate()
+    assert program.returncode == -signal.SIGKILL
+    assert len(shards(out)) == 1
+    assert [path for path in (out / "trials").iterdir() if path.name.startswith(".")], "half of the second"
+    goes_on(monkeypatch, capsys, tmp_path, config)
+
+
+@pytest.mark.parametrize(("size", "kept"), [pytest.param(300, 0, marks=pytest.mark.slow), (6000, 3)])
+def test_a_full_disk_is_one_line_and_keeps_what_was_finished(monkeypatch, capsys, tmp_path, config, size, kept):
+    """With no room for a shard, and with room for shards but not for the report."""
+    out = tmp_path / "report"
+    program = child(FULL, str(size), "audit", config, "--out", str(out), "-q", "--format", "json", "--trials", "300")
+    _, error = program.communicate()
+    assert (program.returncode, error.count("\n")) == (2, 1), error
+    assert error.startswith("vflpriv: ")
+    assert "could not be written: " in error
+    assert "File too large" in error
+    assert len(shards(out)) == kept
+    assert not any(path.name.startswith(".") for path in out.rglob("*"))
+    assert not (out / "report.json").exists()
+    goes_on(monkeypatch, capsys, tmp_path, config)
+
+
+@pytest.mark.parametrize("command", ["data", "schema"])
+def test_a_reader_that_goes_away_is_no_bug(command):
+    with child(LISTENING, command) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()
+        assert program.stderr.read() == ""
+        assert program.wait() == 141
+
+
+def test_a_damaged_shard_is_computed_again(monkeypatch, capsys, tmp_path, config):
+    out = tmp_path / "report"
+    arguments = ("audit", config, "--out", str(out), "-q", "--format", "json", "--trials", "40")
+    run(monkeypatch, capsys, *arguments)
+    first = (out / "report.json").read_bytes()
+    (shard,) = (out / "trials").iterdir()
+    shard.write_bytes(shard.read_bytes()[:50])
+    (out / "report.json").unlink()
+    run(monkeypatch, capsys, *arguments)
+    assert (out / "report.json").read_bytes() == first
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "report.json"
+    write_atomically(path, "old")
+
+    def fail() -> None:
+        with atomically(path) as temporary:
+            temporary.write_text("half", encoding="utf-8")
+            raise OSError("disk full")
+
+    with pytest.raises(OutputError, match=r"report\.json could not be written: disk full"):
+        fail()
+    assert path.read_text("utf-8") == "old"
+    write_atomically(path, b"new")
+    assert path.read_text("utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [path]

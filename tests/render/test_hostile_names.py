@@ -1,0 +1,199 @@
+"""Names and labels come from elsewhere: whatever they are, no format lets them be more than text.
+
+Each format is read by a parser of its own, and must have the structure that the same report has with harmless names.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import Phase, given, settings
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from tests.render.renaming import HOSTILE, names, renamed
+from tests.render.test_html import Page
+from tests.report.attack_report import attack_report
+from vflpriv.core.claims import Verdict
+from vflpriv.render.attacks import attacks_html, attacks_markdown, print_attacks
+from vflpriv.render.compare import compare_markdown, print_comparison
+from vflpriv.render.console import say
+from vflpriv.render.html.report import environment, render_html
+from vflpriv.render.junit import render_junit
+from vflpriv.render.markdown import render_markdown
+from vflpriv.render.notebook import as_html, as_markdown, picture
+from vflpriv.render.sarif import render_sarif
+from vflpriv.render.summary import render_summary
+from vflpriv.render.terminal import print_report
+from vflpriv.report.audit import CheckRow, Report
+from vflpriv.report.compare import Comparison, Tolerance, compare
+
+MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+# The names are short as they are: no time is spent on the smallest that fails.
+FEW = settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
+# All of them in one report, each time in other places.
+MIXED = [(*HOSTILE[first:], *HOSTILE[:first]) for first in range(0, len(HOSTILE), 4)]
+
+
+@pytest.fixture(scope="module")
+def whole(report: Report) -> Report:
+    """With premises, too."""
+    words = {"audit": "noise", "subject": "scalar", "unit": "record", "figure": 0.5, "reproduce": "vflpriv audit"}
+    checks = tuple(CheckRow(**words, verdict=word, reason=f"it is {word}.") for word in Verdict)
+    first, *rest = report.systems
+    return report.model_copy(update={"systems": (first.model_copy(update={"checks": checks}), *rest)})
+
+
+def worse(report: Report) -> Comparison:
+    """The report against a better one, of which one system is gone and one is new."""
+    better = [
+        s.model_copy(update={"attacks": tuple(a.model_copy(update={"success": 0.01}) for a in s.attacks)})
+        for s in report.systems
+    ]
+    return compare(report.model_copy(update={"systems": tuple(better)}), report, Tolerance())
+
+
+def page(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Elements and the names of their attributes, in order."""
+    return [(tag, tuple(attributes)) for tag, attributes in Page(text).tags]
+
+
+def markdown(text: str) -> list[str]:
+    """Everything that is not plain text, in order."""
+    found = []
+    for token in MARKDOWN.parse(text):
+        found.append(token.type)
+        found += [child.type + child.content * (child.type == "html_inline") for child in token.children or ()]
+    return [kind for kind in found if kind not in ("text", "softbreak")]
+
+
+def no_address(text: str) -> bool:
+    """Whether no address or mention in it becomes a link by itself; commands are in fences, where none does."""
+    outside = re.sub(r"^(`{3,})sh\n.*\n\1$", "", text, flags=re.MULTILINE)
+    return not re.search(r"https?://|ftp://|\bwww\.\w|\w@\w|(?<!\w)@\w", outside, flags=re.IGNORECASE)
+
+
+def is_text(text: str) -> bool:
+    """Whether nothing in it steers a terminal, hides, or runs from right to left."""
+    return all(unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") for c in text.replace("\n", ""))
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    out = io.StringIO()
+    show(Console(file=out, width=110, _environ={}))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("hostile", MIXED[::4])
+def test_a_page_keeps_its_elements(small: Report, hostile: tuple[str, ...]) -> None:
+    """Every name is another one: a page takes a while."""
+    found = render_html(renamed(small, *hostile))
+    assert page(found) == page(render_html(renamed(small, "name")))
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in found.replace("\n", ""))
+    report = attack_report()
+    assert page(attacks_html(renamed(report, *hostile))) == page(attacks_html(renamed(report, "name")))
+
+
+@given(name=names())
+def test_a_name_in_any_place_of_a_page_is_text(name: str) -> None:
+    template = environment().from_string('<p title="{{ x }}" class="{{ x|clean }}">{{ x }}<b>{{ x|clean }}</b></p>')
+    assert page(template.render(x=name)) == [("p", ("title", "class")), ("b", ())]
+
+
+def check_markdown(whole: Report, *chosen: str) -> None:
+    def texts(*names: str) -> list[str]:
+        report, attacks = renamed(whole, *names), renamed(attack_report(), *names)
+        shown = [as_markdown(picture(one)) for one in (report, attacks)]
+        summaries = [render_summary(report, worse(report)), render_summary(attacks)]
+        return [render_markdown(report), attacks_markdown(attacks), compare_markdown(worse(report)), *shown, *summaries]
+
+    for hostile, harmless in zip(texts(*chosen), texts("name"), strict=True):
+        assert markdown(hostile) == markdown(harmless)
+        assert is_text(hostile.replace("\u2060", ""))
+        assert no_address(hostile)
+
+
+def test_markdown_keeps_its_tables_and_paragraphs(whole: Report) -> None:
+    for chosen in MIXED:
+        check_markdown(whole, *chosen)
+
+
+@FEW
+@given(name=names())
+def test_markdown_keeps_them_with_any_name(whole: Report, name: str) -> None:
+    check_markdown(whole, name)
+
+
+def check_terminal(whole: Report, *chosen: str) -> None:
+    report, attacks = renamed(whole, *chosen), renamed(attack_report(), *chosen)
+    for show in (
+        lambda console: print_report(report, console),
+        lambda console: print_attacks(attacks, console),
+        lambda console: print_comparison(worse(report), console),
+        lambda console: say(console, f"wrote {chosen[0]}"),
+    ):
+        assert is_text(printed(show))
+
+
+def test_a_terminal_shows_names_and_obeys_none(whole: Report) -> None:
+    for chosen in MIXED:
+        check_terminal(whole, *chosen)
+
+
+@FEW
+@given(name=names())
+def test_a_terminal_obeys_no_name_at_all(whole: Report, name: str) -> None:
+    check_terminal(whole, name)
+
+
+@given(name=names())
+def test_a_notebook_keeps_its_elements(name: str) -> None:
+    def shown(chosen: str) -> list[Any]:
+        return page(as_html(picture(renamed(attack_report(), chosen))))
+
+    assert shown(name) == shown("name")
+
+
+def shape(element: ET.Element) -> Any:
+    return element.tag, sorted(element.attrib), [shape(child) for child in element]
+
+
+@FEW
+@given(name=names())
+def test_junit_is_the_same_tree(whole: Report, name: str) -> None:
+    def tree(chosen: str) -> Any:
+        report = renamed(whole, chosen)
+        return shape(ET.fromstring(render_junit(report, worse(report)).encode()))
+
+    assert tree(name) == tree("name")
+
+
+def skeleton(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: skeleton(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [skeleton(item) for item in value]
+    return type(value)
+
+
+@FEW
+@given(name=names())
+def test_sarif_is_the_same_tree_and_its_messages_hold_no_link(whole: Report, name: str) -> None:
+    def log(chosen: str) -> Any:
+        report = renamed(whole, chosen)
+        return json.loads(render_sarif(report, worse(report)))
+
+    found = log(name)
+    assert skeleton(found) == skeleton(log("name"))
+    for result in found["runs"][0]["results"]:
+        text = result["message"]["text"]
+        assert is_text(text)
+        assert not re.search(r"(?<!\\)(?:\\\\)*[\[\]]", text), "[text](target) is a link"
+        assert not re.search(r"(?<!{)(?:{{)*{\d+}", text), "{0} is a place for an argument"

@@ -1,0 +1,201 @@
+"""The page: complete, self-contained, well-formed, safe with any name, legible in both colour schemes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import vflpriv
+from tests.browser.pages import attacks_page
+from vflpriv.render.html.report import render_html
+from vflpriv.render.plots.svg import COLOURS
+from vflpriv.report.audit import Report, Staleness
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+XMLNS = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+
+
+class Page(HTMLParser):
+    """Fails on an element that is not closed where it should be; keeps what the tests look at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return render_html(report)
+
+
+def test_the_numbers_are_there(page: str) -> None:
+    text = Page(page).text
+    for expected in (
+        "2 of 5 claims are violated",
+        "5 claims checked: 1 consistent, 2 violated, 1 unsupported, 1 not applicable",
+        "39,500",
+        "0.939",
+        "6.71",
+        "95 % confidence",
+        "worst record takes part 13 times",
+        "∞ because model (the server's parameters) carries no noise",
+        "not applicable: needs gradients, dpzv sends one scalar",
+        "not applicable: the server holds the labels",
+        "label_gradient gets 100.0 % of the labels right (chance 10.0 %)",
+        "vflpriv audit dpzv.toml --claim dpzv-vi5-device --seed 7",
+        "Not refuted is never verified.",
+        "timing of messages",
+        "576.0 MB up",
+        "1.6e-8",
+    ):
+        assert expected in text
+
+
+_ADDRESSES = ("href", "src", "xlink:href")
+
+
+def test_nothing_is_fetched_and_only_our_script_runs(page: str, hostile: Report) -> None:
+    for text in (page, render_html(hostile)):
+        parsed = Page(text)
+        assert not {"link", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
+        assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in parsed.all("img"))
+        (script,) = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'sha256-{digest}'\">" in text
+        assert parsed.all("script") == [{}]
+        for _, attrs in parsed.tags:
+            assert not any(name.startswith("on") for name in attrs)
+            assert all((attrs.get(name) or "#").startswith(("#", "data:image/png")) for name in _ADDRESSES)
+        assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
+        assert "@import" not in text
+        assert "default-src 'none'" in text
+
+
+def test_no_address_but_the_names_of_svg(page: str) -> None:
+    for name in XMLNS:
+        page = page.replace(name, "")
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_names_are_escaped(hostile: Report) -> None:
+    text = render_html(hostile)
+    assert text.count("<script") == 1
+    assert "&lt;script&gt;" in text
+    assert "\x1b" not in text
+    Page(text)
+
+
+def test_same_report_same_page(report: Report, page: str) -> None:
+    assert render_html(report) == page
+    assert render_html(Report.model_validate_json(report.to_json())) == page
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
+    parsed = Page(page)
+    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = {attrs[key] for _, attrs in parsed.tags for key in ("aria-labelledby",) if key in attrs}
+    assert named <= set(ids)
+    assert {(attrs.get("href") or "")[1:] for attrs in parsed.all("a")} <= set(ids)
+
+
+def test_the_page_of_attacks_is_whole_too() -> None:
+    page = attacks_page()
+    test_ids_are_unique_and_links_lead_somewhere(page)
+    parsed = Page(page)
+    assert len(parsed.all("caption")) == len(parsed.all("table")) == 6
+    assert "leakage>0.05: label_direct on split, defence none" in parsed.text
+    assert "label_direct : needs gradients, dpzv sends one scalar (dpzv)" in parsed.text
+    assert [(attrs["src"] or "")[:22] for attrs in parsed.all("img")] == 3 * ["data:image/png;base64,"]
+
+
+def test_tables_and_plots_speak(page: str) -> None:
+    parsed = Page(page)
+    assert len(parsed.all("caption")) == len(parsed.all("table")) > 8
+    assert all("scope" in attrs for attrs in parsed.all("th"))
+    assert all(attrs.get("role") == "img" and attrs.get("aria-label") for attrs in parsed.all("svg"))
+    assert {"main", "header", "nav", "footer"} <= {tag for tag, _ in parsed.tags}
+    assert parsed.all("html") == [{"lang": "en"}]
+
+
+def test_an_empty_report_is_a_page(report: Report) -> None:
+    empty = report.model_copy(update={"systems": (), "not_tested": (), "config": {}, "exit_code": 0})
+    assert "No claim to check" in Page(render_html(empty)).text
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_enough(scheme: str) -> None:
+    """WCAG AA: 4.5 for text, 3 for lines of a plot."""
+    css = (Path(vflpriv.__file__).parent / "render" / "html" / "templates" / "report.css.j2").read_text(
+        encoding="utf-8"
+    )
+    light, dark = css.split("@media screen and (prefers-color-scheme: dark)", maxsplit=1)
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})\b", light if scheme == "light" else dark.split("\n}", 1)[0]))
+    for ink in ("ink", "muted", "link", "red", "amber", "green", "grey"):
+        for paper in ("page", "card", "soft"):
+            assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
+    for ink in ("red", "amber", "green", "grey"):
+        assert contrast(colours[ink], colours[f"{ink}-soft"]) >= 4.5, ink
+    for paper in ("red-soft", "amber-soft", "green-soft", "deep"):
+        assert contrast(colours["ink"], colours[paper]) >= 4.5, paper
+    plots = {k: v for k, v in colours.items() if k.startswith("plot-")}
+    if scheme == "light":
+        plots = COLOURS
+    assert len(plots) >= 7
+    assert all(contrast(line, colours["card"]) >= 3 for line in plots.values()), plots
+    assert all(contrast("#ffffff", band) >= 4.5 for band in re.findall(r"\.banner[^{]*{[^}]*background: (#\w{6})", css))
+
+
+def test_staleness_and_importance_are_shown_where_there_are_any(report: Report) -> None:
+    first = report.systems[0]
+    stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
+    system = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
+    page = render_html(report.model_copy(update={"systems": (system,)}))
+    assert "<strong>3</strong> rounds old in the median, 17 at most" in page
+    assert "25.0 % of 1,000 reads met a record never sent" in page
+    assert "Device 1 weighs most, 2; device 2 least, 0.1." in page
+    assert "rounds old" not in render_html(report.model_copy(update={"systems": (first,)}))
