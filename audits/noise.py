@@ -15,7 +15,7 @@ from torch import Tensor
 from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.noise_tests import anderson_darling, correlation, distinct_pairs, like_pairs, scale
 from vflpriv.audits.verdict import holm_adjusted
-from vflpriv.audits.worlds.probes import Leaving, Tap
+from vflpriv.audits.worlds.probes import Probe, Released
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -95,8 +95,7 @@ def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
 
 def _sizes(engine: Any) -> Sequence[int]:
     """The length of each party's sequence of parameters, every one rounded up to blocks of four; the server's last."""
-    models = [*engine.bank.models, *([engine.top] if hasattr(engine, "top") else [])]
-    return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in model.shapes.values()) for model in models]
+    return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in shapes) for shapes in engine.parameter_shapes()]
 
 
 # Noise audit: is the noise that left really there, of the right size and law, fresh, and nobody's to subtract?
@@ -204,12 +203,12 @@ def _collect(
     system: System, declared: dict[str, float], rounds: range, replicas: int
 ) -> tuple[Any, dict[str, Sample], dict[str, int]]:
     """The noise of these rounds, which a new engine runs as if it had been resumed at the first of them."""
-    engine = system.train(range(replicas))
-    tap, counter = Tap(engine), _Counter(frozenset(declared))
+    probe, counter = Probe(), _Counter(frozenset(declared))
+    engine = system.train(range(replicas), probe=probe)
     left: dict[str, list[tuple[int, int, Tensor]]] = {}
     with one_thread():
         for round_ in rounds:
-            leaving = tap.round(round_, counter)
+            leaving = probe.round(engine, round_, counter)
             counter.carried({id(one.message): one.message.kind for one in leaving if one.message is not None})
             for one in leaving:
                 kind, device = _where(one)
@@ -233,7 +232,7 @@ def _size(sample: Sample | None, confidence: float) -> dict[str, Any]:
     return {"values": sample.z.size, "ratio": float(np.sqrt(np.square(sample.z).mean())), "low": low, "high": high}
 
 
-def _where(one: Leaving) -> tuple[str, int]:
+def _where(one: Released) -> tuple[str, int]:
     return (_OWN, -1) if one.message is None else (one.message.kind, one.message.device.index)
 
 

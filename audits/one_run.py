@@ -14,6 +14,7 @@ from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.bounds import Floats
 from vflpriv.audits.statistics.one_run import Guesses, mu_one_run
 from vflpriv.audits.statistics.pilot import Pilot
+from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.registry import register
 from vflpriv.core.attack import LabelGuess
@@ -21,11 +22,10 @@ from vflpriv.core.canaries import Canaries, draw_canaries
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Transcript, Wire
+from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 
-__all__ = ["ASSUMPTIONS", "OneRun", "OneRunAudit", "coin_scores", "guess", "guess_coins"]
+__all__ = ["ASSUMPTIONS", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins"]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -55,22 +55,27 @@ class OneRun:
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
-def coin_scores(view: View, ledger: Ledger, canaries: int) -> Tensor:
+class CoinScores:
     """(R, m) evidence for world 0 of each canary, the other canaries' coins taken as more noise.
 
     A release X = centre ± h_1 ± … ± h_k + N(0, σ²) adds 2 h_i (X - centre) / (σ² + Σ_{j≠i} h_j²) to canary i's.
     """
-    stds = noise_stds(ledger)
-    total: Tensor | None = None
-    for message in view.messages:
-        for name, shift in message.shifts.items() if message.kind in stds else ():
-            away, square = message.tensors[name] - shift.centre, shift.halves.square()
-            others = square.sum(1, keepdim=True) - square
-            gain = 2 * shift.halves * away.unsqueeze(1) / (stds[message.kind] ** 2 + others)
-            if total is None:
-                total = torch.zeros(len(away), canaries, device=away.device)
-            total.index_add_(1, shift.canaries, gain)
-    return torch.zeros(1, canaries) if total is None else total
+
+    def __init__(self, ledger: Ledger, canaries: int) -> None:
+        self._stds = noise_stds(ledger)
+        self.total = torch.zeros(1, canaries)
+
+    def add(self, value: Released) -> None:
+        """Take one released value into account, if canaries move it."""
+        shift = value.shift
+        if shift is None or value.kind not in self._stds:
+            return
+        away, square = value.released - shift.centre, shift.halves.square()
+        others = square.sum(1, keepdim=True) - square
+        gain = 2 * shift.halves * away.unsqueeze(1) / (self._stds[value.kind] ** 2 + others)
+        if self.total.device != away.device or len(self.total) != len(away):
+            self.total = torch.zeros(len(away), self.total.shape[1], device=away.device)
+        self.total.index_add_(1, shift.canaries, gain)
 
 
 def guess(scores: Floats, worlds: NDArray[np.int64], *, made: int | None = None) -> tuple[Guesses, int]:
@@ -109,7 +114,7 @@ class OneRunAudit:
     def refusal(self, system: System, adversary: Adversary) -> str | None:
         """Why this system cannot be audited through this view, or None."""
         name = system.engine.name
-        if not system.engine.many_canaries:
+        if not system.engine.capabilities.relabels:
             return f"one-run needs an engine that says how canaries move its releases, and {name} does not"
         if system.settings.label_mechanism is not None:
             return "one-run needs labels that are used as they are"
@@ -164,13 +169,18 @@ class OneRunAudit:
     def _train(
         system: System, adversaries: Sequence[Adversary], planted: Canaries, advance: Callable[[int], None] | None
     ) -> dict[str, Tensor]:
-        transcript = Transcript(moved=True)
-        engine = system.train([0], canary=planted)
+        probe = CoinProbe(planted, system.schedule)
+        engine = system.train([0], data=planted.into(system.data), probe=probe)
+        scores = {a: CoinScores(system.ledger, len(planted.records)) for a in adversaries}
         with one_thread():
-            engine.run(Wire(transcript), advance=advance)
-        ledger, devices, classes = system.ledger, system.data.devices, system.data.classes
-        views = {a: View.of(transcript, a, devices=devices, classes=classes) for a in adversaries}
-        return {str(a): coin_scores(v, ledger, len(planted.records))[0].cpu() for a, v in views.items()}
+            for round_ in range(system.schedule.rounds):
+                for value in probe.round(engine, round_):
+                    for adversary, score in scores.items():
+                        if value.message is not None and adversary.sees(value.message, system.data.devices):
+                            score.add(value)
+                if advance is not None:
+                    advance(1)
+        return {str(adversary): score.total[0].cpu() for adversary, score in scores.items()}
 
 
 def plant(system: System, canaries: int) -> Canaries:

@@ -15,7 +15,7 @@ import torch
 
 from vflpriv.audits.scoring.worlds import for_replicas
 from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.probes import Leaving, Tap
+from vflpriv.audits.worlds.probes import Follower, Probe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.registry import register
 from vflpriv.core.canaries import Canary, CanaryKind
@@ -131,16 +131,22 @@ class StateAudit:
             for gap, round_ in [largest.get(r.kind, (0.0, 0))]
         ]
 
-    def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Leaving, Leaving]]:
+    def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Released, Released]]:
         """What leaves in either world, round by round; the second world lets out what the first does."""
+        leader = Probe()
+        follower = Follower(leader)
         first, second = (
-            system.train(range(self.replicas), canary=for_replicas(canary, [world] * self.replicas)) for world in (0, 1)
+            system.train(
+                range(self.replicas),
+                data=for_replicas(canary, [world] * self.replicas).into(system.data),
+                probe=probe,
+            )
+            for world, probe in ((0, leader), (1, follower))
         )
-        leader = Tap(first)
-        follower = Tap(second, leader=leader)
         with one_thread():
             for round_ in range(system.schedule.rounds):
-                for one, other in zip(leader.round(round_), follower.round(round_), strict=True):
+                both = leader.round(first, round_), follower.round(second, round_)
+                for one, other in zip(*both, strict=True):
                     yield round_, one, other
 
     def search(self, system: System, unit: Unit) -> list[StateFinding]:
@@ -170,7 +176,7 @@ def _declared(system: System, release: Release) -> float:
     return own if uplink is None else min(own, uplink.declared[Unit.CLIENT_ZERO])
 
 
-def _gap(one: Leaving, other: Leaving) -> torch.Tensor:
+def _gap(one: Released, other: Released) -> torch.Tensor:
     """(R,) squared distance between the noiseless values of the two worlds."""
     gap = (one.noiseless - other.noiseless).to(torch.float64)
     return gap.square().reshape(len(gap), -1).sum(1)

@@ -79,9 +79,10 @@ def _in_secret(
     system: System, adversary: Adversary, unprotected: tuple[str, ...], worst: bool, gaussian: bool
 ) -> Method:
     """Views that do not know the batches: the trained model, or releases of Poisson batches."""
-    if adversary.kind == "model" and unprotected and not worst and hasattr(system.engine, "server_noise"):
+    if adversary.kind == "model" and unprotected and not worst and system.engine.capabilities.server_model:
         return Method("shadow models")
-    hidden = system.schedule.batching is Batching.POISSON and hasattr(system.settings, "clip_rule")
+    mechanisms = system.engine.mechanisms(system.settings, system.schedule).values()
+    hidden = system.schedule.batching is Batching.POISSON and any(m.additive and m.scalar for m in mechanisms)
     if adversary.kind == "outsider" and worst and gaussian and hidden:
         return Method("secret batches")
     return Method(refusal=f"two-world needs a view that knows the batches, and {adversary} does not")
@@ -270,7 +271,7 @@ class TwoWorldAudit:
         step = None if advance is None else lambda done: advance(done * len(replicas))
         eyes = list(dict.fromkeys(one.eyes.values()))
         request = Request(
-            system=system, ledger=system.ledger, canary=one.canary, eyes=eyes, replicas=replicas, step=step
+            system=system, ledger=system.ledger, canary=one.canary, adversaries=eyes, replicas=replicas, step=step
         )
         shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[one.method](request).items()}
         self.store.save(key, shard)

@@ -15,12 +15,12 @@ import torch
 
 from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
 from vflpriv.audits.worlds.canaries import plan
+from vflpriv.audits.worlds.probes import in_worlds
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.registry import find
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.core.wire import Wire
 from vflpriv.data import catalogue as datasets
 
 __all__: list[str] = []
@@ -58,9 +58,11 @@ def trials_per_second(system: System, shards: Sequence[range]) -> float:
     start = time.perf_counter()
     with one_thread():
         for replicas in shards:
-            found = LikelihoodRatio(system.ledger, [adversary], system.data.devices)
-            canaries = for_replicas(canary, [r % 2 for r in replicas])
-            system.train(replicas, canary=canaries).run(Wire(found))
+            ratio = LikelihoodRatio(system.ledger, [adversary], system.data.devices)
+            engine, probe = in_worlds(system, replicas, for_replicas(canary, [r % 2 for r in replicas]))
+            for round_ in range(system.schedule.rounds):
+                for value in probe.round(engine, round_):
+                    ratio.add(value)
     return sum(map(len, shards)) / (time.perf_counter() - start)
 
 

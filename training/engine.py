@@ -1,21 +1,22 @@
-"""The one round loop: who is active, which batch, uplink, server, downlink, update; all through the wire."""
+"""The base class of all engines: what an engine declares, and the one round loop in which everything is trained.
+
+A round is: who is active, which batch, uplink, server, downlink, update; every message passes through the wire.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
-from vflpriv.core.canaries import Canaries, Canary
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import VerticalData
+from vflpriv.core.engine import Capabilities, Evaluation, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Activation, Schedule
@@ -25,20 +26,33 @@ from vflpriv.errors import InputError
 from vflpriv.training.malicious import Amplifier
 from vflpriv.training.mechanisms.base import Mechanism
 from vflpriv.training.mechanisms.labels import posterior, protected
+from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.release import ReleasePoint
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.blocks import start
 from vflpriv.training.models.networks import Mlp, Model
 from vflpriv.training.models.selection import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.settings import EngineSettings
 
-__all__ = ["Declarations", "Engine", "Evaluation", "pick_device"]
+__all__ = ["Engine", "pick_device"]
+
+_RECORDS_TOGETHER = 1024
 
 
-# What an engine declares of itself before anything is trained: settings, ledger, claims, mechanisms, schedule.
+def pick_device(name: str) -> torch.device:
+    """The torch device that a setting means; `auto` takes the accelerator that is there."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise InputError("device", name, "auto, cpu, cuda or mps") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-class Declarations(ABC):
-    """Read off the class by whoever accounts, calibrates or plans; no engine is made for it."""
+class Engine(ABC):
+    """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -48,13 +62,20 @@ class Declarations(ABC):
     label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
     bottoms: ClassVar[tuple[str, ...] | None] = None
     """The bottom models it can train; all if None."""
-    many_canaries: ClassVar[bool] = False
-    """Whether it says how each of many canaries moves what it releases."""
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    bank: Bank
+    """The devices' models; `setup` makes it."""
+    top: Model | None = None
+    """The server's model, if there is one."""
+    top_parameters: dict[str, Tensor]
+
+    # Declarations: read off the class by whoever accounts, calibrates or plans; nothing is trained for them ----------
 
     @staticmethod
     @abstractmethod
     def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
-        """What a run with these settings lets out, as if labels were used as they are."""
+        """The releases of a run with these settings, as if labels were used as they are."""
 
     @classmethod
     def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
@@ -67,11 +88,11 @@ class Declarations(ABC):
     @staticmethod
     @abstractmethod
     def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
-        """What the engine's paper promises for these settings."""
+        """The guarantees that the engine's paper gives for these settings."""
 
     @staticmethod
     def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
-        """What its paper promises of attacks, without an ε."""
+        """The paper's statements about the success of attacks, without an ε."""
         return ()
 
     @staticmethod
@@ -86,17 +107,17 @@ class Declarations(ABC):
 
     @classmethod
     def check(cls, settings: Any, data: VerticalData) -> None:
-        """Whether these settings' models fit this data; if not, an error that names the setting."""
+        """Raise an error that names the setting if these settings' models do not fit this data."""
         check_models(settings, data, cls.bottoms)
 
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
-        """Batches and active devices of all rounds."""
+        """The batches and active devices of all rounds."""
         return Schedule.draw(
             batching=settings.schedule,
             activation=settings.activation if cls.asynchronous else Activation.ALL,
             rates=settings.rates if cls.asynchronous else None,
-            together=getattr(settings, "together", None) or devices,
+            together=cls.devices_together(settings, devices),
             records=records,
             batch_size=settings.batch_size,
             rounds=settings.rounds,
@@ -105,43 +126,18 @@ class Declarations(ABC):
         )
 
     @classmethod
+    def devices_together(cls, settings: Any, devices: int) -> int:
+        """How many of the devices take part in a round that waits for several of them."""
+        return devices
+
+    @classmethod
     def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        """Roughly the memory of one replica, by which an audit decides how many advance together."""
+        """Roughly the memory of one replica, from which an audit decides how many it trains together."""
         widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
         evidence = 0 if settings.targets == "likeliest" else 4 * data.records * data.classes
         return 32 * (widest * widest + int(settings.batch_size) * widest) + evidence
 
-
-# The one round loop: who is active, which batch, uplink, server, downlink, update; all through the wire.
-
-_TOGETHER = 1024
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Test accuracy and training loss, (R,) each."""
-
-    accuracy: Tensor
-    loss: Tensor
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device a setting means; `auto` takes the accelerator that is there."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise InputError("device", name, "auto, cpu, cuda or mps") from error
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-class Engine(Declarations):
-    """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
-
-    bank: Bank
-    """The devices' models; `setup` makes it."""
+    # What a variant does -------------------------------------------------------------------------------------------
 
     def __init__(
         self,
@@ -152,31 +148,25 @@ class Engine(Declarations):
         seed: int,
         replicas: Sequence[int] = (0,),
         torch_device: torch.device | None = None,
-        canary: Canary | Canaries | None = None,
         conducts: Mapping[int, Conduct] | None = None,
     ) -> None:
         self.torch_device = torch_device or torch.device("cpu")
-        self.data = (data if canary is None else canary.into(data)).to(self.torch_device)
-        self.settings, self.schedule, self.canary = settings, schedule, canary
+        self.data = data.to(self.torch_device)
+        self.settings, self.schedule = settings, schedule
         self.seed, self.replicas = seed, tuple(replicas)
         check_choice(settings, data, self.bottoms)
         self.embedding = embedding_width(settings, data)
-        if (mechanism := settings.label_mechanism) is not None:
-            every = torch.arange(self.data.records, device=self.torch_device)
-            labels = self.data.labels_of(every).expand(len(self.replicas), -1)
-            observed = mechanism.observe(labels, self.data.classes, self.stream("labels"))
-            evidence = None if settings.targets == "likeliest" else mechanism.evidence(observed)
-            self.data = self.data.with_labels(observed.argmax(-1), evidence)
+        self._protect_labels()
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.conducts = dict(conducts or {})
         self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
+        self.top_parameters = {}
+        self.release_points: list[ReleasePoint] = []
         self.setup()
-
-    # What a variant does -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def setup(self) -> None:
-        """Make models and state."""
+        """Make models, state and release points."""
 
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         """What device m sends."""
@@ -215,11 +205,89 @@ class Engine(Declarations):
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         """(replicas, B, classes) logits of the first replicas with the current models."""
 
-    # What all share ------------------------------------------------------------------------------------------------
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        """What the server has trained, (R, …) each; nothing where it has no model."""
+        return self.top_parameters
+
+    def importance(self) -> Tensor | None:
+        """(R, M) how much each device matters to the trained model, where the engine has a measure of it."""
+        return None
+
+    # The round loop ------------------------------------------------------------------------------------------------
+
+    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
+        """Train all rounds; `advance` is told of each."""
+        for round_ in range(self.schedule.rounds):
+            self.round(round_, wire)
+            if advance is not None:
+                advance(1)
+
+    def round(self, round_: int, wire: Wire) -> None:
+        """Train one round of all replicas."""
+        begin, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
+        records = self._order[begin : begin + size]
+        members = self.schedule.members(round_)
+        sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
+        uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
+        for m, stale in self.questions(round_).items():
+            Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), stale)
+            self.receive(m, stale, self.answer(round_, m, stale).send(wire, round_, device(m), SERVER, stale))
+        answers = self.serve(round_, records, uplinks)
+        replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
+        amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
+        for m, amplifier in amplifiers.items():
+            amplifier.before(self.bank.parameters[m])
+        self.updates(round_, records, replies)
+        for m, amplifier in amplifiers.items():
+            amplifier.after(self.bank.parameters[m])
+
+    def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
+        """What device m really sends."""
+        conduct = self.conducts.get(m)
+        if conduct is None or conduct.forge is None:
+            return payload
+        return Payload(payload.kind, conduct.forge(round_, records, payload.tensors))
+
+    # What all variants share ---------------------------------------------------------------------------------------
+
+    def release_point(
+        self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
+    ) -> ReleasePoint:
+        """A place where protected values leave in messages of this kind, with noise from the named stream."""
+        noise = NoiseSource(self.stream(stream), secure=self.settings.secure_noise, name=stream)
+        point = ReleasePoint(kind, mechanism, noise, internal=internal)
+        self.release_points.append(point)
+        return point
+
+    def attach(self, probe: Probe) -> None:
+        """Let a probe see, and replace, what the release points release."""
+        for point in self.release_points:
+            point.probe = probe
+
+    def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
+        """Draw the noise of all release points from the streams of this seed and these replicas instead."""
+        for point in self.release_points:
+            stream = Stream.of(seed, point.noise.name, replicas, self.torch_device)
+            point.noise = NoiseSource(stream, secure=False, name=point.noise.name)
+
+    def stream(self, name: str) -> Stream:
+        """One of the run's named random streams, a sequence of its own for each replica."""
+        return Stream.of(self.seed, name, self.replicas, self.torch_device)
 
     def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
         return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
+
+    def _protect_labels(self) -> None:
+        """Noise the labels once, before training, where the settings ask for it: all that follows reads the noised."""
+        mechanism = self.settings.label_mechanism
+        if mechanism is None:
+            return
+        every = torch.arange(self.data.records, device=self.torch_device)
+        labels = self.data.labels_of(every).expand(len(self.replicas), -1)
+        observed = mechanism.observe(labels, self.data.classes, self.stream("labels"))
+        evidence = None if self.settings.targets == "likeliest" else mechanism.evidence(observed)
+        self.data = self.data.with_labels(observed.argmax(-1), evidence)
 
     def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
         """What losses of these records are taken against: labels (R, B), or the posterior (R, B, C) of noised ones.
@@ -230,43 +298,6 @@ class Engine(Declarations):
             return self.data.labels_of(records).expand(len(self.replicas), -1)
         evidence = self.data.replica_evidence.index_select(1, records)
         return posterior(evidence, logits() if self.settings.targets == "iterative" else None)
-
-    def stream(self, name: str) -> Stream:
-        """One of the run's named random streams, a sequence of its own for each replica."""
-        return Stream.of(self.seed, name, self.replicas, self.torch_device)
-
-    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
-        """All rounds."""
-        for round_ in range(self.schedule.rounds):
-            self.round(round_, wire)
-            if advance is not None:
-                advance(1)
-
-    def round(self, round_: int, wire: Wire) -> None:
-        """One round of all replicas."""
-        start, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
-        records = self._order[start : start + size]
-        members = self.schedule.members(round_)
-        sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
-        uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
-        for m, asked in self.questions(round_).items():
-            Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), asked)
-            self.receive(m, asked, self.answer(round_, m, asked).send(wire, round_, device(m), SERVER, asked))
-        answers = self.serve(round_, records, uplinks)
-        replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
-        cheating = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
-        for m, amplifier in cheating.items():
-            amplifier.before(self.bank.parameters[m])
-        self.updates(round_, records, replies)
-        for m, amplifier in cheating.items():
-            amplifier.after(self.bank.parameters[m])
-
-    def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
-        """What device m really sends."""
-        conduct = self.conducts.get(m)
-        if conduct is None or conduct.forge is None:
-            return payload
-        return Payload(payload.kind, conduct.forge(round_, records, payload.tensors), payload.worlds)
 
     def belongings(self, m: int) -> Belongings:
         """What device m holds of its own by now, copied: nothing else of the run hangs on it."""
@@ -279,34 +310,16 @@ class Engine(Declarations):
             conduct=self.conducts[m].name if m in self.conducts else "honest",
         )
 
-    def server_parameters(self) -> Mapping[str, Tensor]:
-        """What the server has trained, (R, …) each; nothing where it has no model."""
-        found: Mapping[str, Tensor] = getattr(self, "top_parameters", {})
-        return found
-
     def trained(self, replica: int = 0) -> dict[str, Tensor]:
         """All parameters of one replica, by party and name."""
-        own = enumerate(self.bank.parameters)
-        devices = {f"device.{m}.{name}": value[replica] for m, named in own for name, value in named.items()}
+        parties = enumerate(self.bank.parameters)
+        devices = {f"device.{m}.{name}": value[replica] for m, named in parties for name, value in named.items()}
         return devices | {f"server.{name}": value[replica] for name, value in self.server_parameters().items()}
 
-    def canary_position(self, round_: int) -> int | None:
-        """Where the canary stands in this round's batch, or None. Known on the host: the schedule is."""
-        if not isinstance(self.canary, Canary):
-            return None
-        place = (self.schedule.batch(round_) == self.canary.record).nonzero()[0]
-        return int(place[0]) if len(place) else None
-
-    def canary_positions(self, round_: int) -> tuple[Tensor, Tensor] | None:
-        """Where canaries stand in this round's batch, and their numbers, if there are many and some are in it."""
-        if not isinstance(self.canary, Canaries):
-            return None
-        batch = self.schedule.batch(round_)
-        _, places, numbers = np.intersect1d(batch, self.canary.records, assume_unique=True, return_indices=True)
-        if not len(places):
-            return None
-        device = self.torch_device
-        return torch.from_numpy(places).to(device), torch.from_numpy(numbers).to(device)
+    def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
+        """The shapes of each party's parameters, the server's last if it has a model."""
+        models = [*self.bank.models, *([] if self.top is None else [self.top])]
+        return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
     @torch.no_grad()
     def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
@@ -317,9 +330,10 @@ class Engine(Declarations):
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
         guesses = self._predicted(self.data.test_blocks, count).argmax(-1)
         accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
-        return Evaluation(accuracy, loss)
+        return Evaluation(accuracy=accuracy, loss=loss)
 
     def _predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         """`predict`, some records at a time: the maps of a convolutional network over all of them would fill memory."""
-        starts = range(0, max(1, len(blocks[0])), _TOGETHER)
-        return torch.cat([self.predict([b[i : i + _TOGETHER] for b in blocks], replicas) for i in starts], dim=1)
+        starts = range(0, max(1, len(blocks[0])), _RECORDS_TOGETHER)
+        parts = [self.predict([b[i : i + _RECORDS_TOGETHER] for b in blocks], replicas) for i in starts]
+        return torch.cat(parts, dim=1)

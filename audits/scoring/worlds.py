@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import Tap
-from vflpriv.common.random import Stream
+from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
 from vflpriv.core.ledger import Ledger
@@ -25,7 +24,6 @@ from vflpriv.core.releases import Gaussian
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message, Wire
-from vflpriv.training.mechanisms.noise import NoiseSource
 
 __all__ = [
     "SCORERS",
@@ -50,7 +48,7 @@ def squares(gap: Tensor) -> Tensor:
 
 
 class LikelihoodRatio:
-    """Adds up, message by message, the log-likelihood ratio of world 0 to world 1 for an adversary who knows the rest.
+    """Adds up, release by release, the log-likelihood ratio of world 0 to world 1 for an adversary who knows the rest.
 
     A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
     state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form. With
@@ -61,32 +59,33 @@ class LikelihoodRatio:
     noise: the ratio's variance where the batches are known.
     """
 
-    def __init__(self, ledger: Ledger, eyes: Sequence[Adversary], devices: int, rate: float | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, adversaries: Sequence[Adversary], devices: int, rate: float | None = None
+    ) -> None:
         self._stds, self._devices, self._rate = noise_stds(ledger), devices, rate
-        self._eyes = {str(a): a for a in eyes}
-        self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
-        self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._eyes}
+        self._adversaries = {str(a): a for a in adversaries}
+        self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
+        self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
 
-    def record(self, message: Message) -> None:
-        """Take one message into account."""
-        if message.kind not in self._stds:
+    def add(self, value: Released) -> None:
+        """Take one released value into account, if a message carries it and the canary moves it."""
+        message, means = value.message, value.worlds
+        if message is None or means is None or message.kind not in self._stds:
             return
         std = self._stds[message.kind]
-        for name, either in message.worlds.items():
-            value = message.tensors[name]
-            gain = self._log(value, either, 0, std) - self._log(value, either, 1, std)
-            apart = squares(either[:, 0] - either[:, 1]) / std**2
-            for key, adversary in self._eyes.items():
-                if adversary.sees(message, self._devices):
-                    self.totals[key] = self.totals[key].to(gain.device) + gain
-                    self.strengths[key] = self.strengths[key].to(gain.device) + apart
+        gain = self._log(value.released, means, 0, std) - self._log(value.released, means, 1, std)
+        apart = squares(means[:, 0] - means[:, 1]) / std**2
+        for key, adversary in self._adversaries.items():
+            if adversary.sees(message, self._devices):
+                self.totals[key] = self.totals[key].to(gain.device) + gain
+                self.strengths[key] = self.strengths[key].to(gain.device) + apart
 
-    def _log(self, value: Tensor, either: Tensor, world: int, std: float) -> Tensor:
+    def _log(self, value: Tensor, means: Tensor, world: int, std: float) -> Tensor:
         """(R,) log-density in one world, up to a constant."""
-        inside = squares(value - either[:, world]) / (-2 * std**2)
+        inside = squares(value - means[:, world]) / (-2 * std**2)
         if self._rate is None:
             return inside
-        outside = squares(value - either.mean(1)) / (-2 * std**2)
+        outside = squares(value - means.mean(1)) / (-2 * std**2)
         return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))
 
 
@@ -131,7 +130,7 @@ class Request:
     system: System
     ledger: Ledger
     canary: Canary
-    eyes: Sequence[Adversary]
+    adversaries: Sequence[Adversary]
     replicas: range
     step: Callable[[int], None] | None = None
 
@@ -154,36 +153,40 @@ def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
 
 
 def worlds_scores(request: Request) -> dict[str, Tensor]:
-    """The likelihood ratio from the means that messages carry in a run with a canary."""
+    """The likelihood ratio from the noiseless values of both worlds in a run with a canary."""
     system, canary = request.system, request.canary
-    found = LikelihoodRatio(request.ledger, request.eyes, system.data.devices, canary.rate)
-    engine = system.train(request.replicas, canary=for_replicas(canary, [r % 2 for r in request.replicas]))
-    engine.run(Wire(found), advance=request.step)
-    both = dict(found.totals)
+    ratio = LikelihoodRatio(request.ledger, request.adversaries, system.data.devices, canary.rate)
+    engine, probe = in_worlds(system, request.replicas, for_replicas(canary, [r % 2 for r in request.replicas]))
+    for round_ in request.rounds():
+        for value in probe.round(engine, round_):
+            ratio.add(value)
+        request.done()
+    both = dict(ratio.totals)
     if canary.rate is None:
-        both |= {strength_key(key): strength for key, strength in found.strengths.items()}
+        both |= {strength_key(key): strength for key, strength in ratio.strengths.items()}
     return {key: value.expand(len(request.replicas)) for key, value in both.items()}
 
 
 def twin_scores(request: Request) -> dict[str, Tensor]:
     """The likelihood ratio of all releases, whatever state they read: each trial has a twin in the other world.
 
-    The twin lets out what the trial lets out, so that its means are those that an adversary who knows everything but
+    The twin releases what the trial releases, so that its means are those that an adversary who knows everything but
     the noise computes for the other world, given all it saw before.
     """
     system, count = request.system, len(request.replicas)
     worlds = [w for r in request.replicas for w in (r % 2, 1 - r % 2)]
-    engine = system.train([r for r in request.replicas for _ in (0, 1)], canary=for_replicas(request.canary, worlds))
-    tap, device, devices = Tap(engine, twins=True), system.torch_device, system.data.devices
-    totals = {str(a): torch.zeros(count, device=device) for a in request.eyes}
+    data, probe = for_replicas(request.canary, worlds).into(system.data), TwinProbe()
+    engine = system.train([r for r in request.replicas for _ in (0, 1)], data=data, probe=probe)
+    device, devices = system.torch_device, system.data.devices
+    totals = {str(a): torch.zeros(count, device=device) for a in request.adversaries}
     strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
     for round_ in request.rounds():
-        for one in tap.round(round_):
-            value, own, other = one.released[0::2], one.noiseless[0::2], one.noiseless[1::2]
-            gain = (squares(value - other) - squares(value - own)) / (2 * one.std**2)
-            apart = squares(own - other) / one.std**2
-            for adversary in request.eyes:
-                if one.message is None or adversary.sees(one.message, devices):
+        for value in probe.round(engine, round_):
+            released, own, other = value.released[0::2], value.noiseless[0::2], value.noiseless[1::2]
+            gain = (squares(released - other) - squares(released - own)) / (2 * value.std**2)
+            apart = squares(own - other) / value.std**2
+            for adversary in request.adversaries:
+                if value.message is None or adversary.sees(value.message, devices):
                     totals[str(adversary)] += gain
                     strengths[strength_key(str(adversary))] += apart
         request.done()
@@ -197,18 +200,17 @@ def shadow_scores(request: Request) -> dict[str, Tensor]:
     """
     system, count = request.system, len(request.replicas)
     worlds = [w for r in request.replicas for w in (r % 2, 0, 1)]
-    engine = system.train([r for r in request.replicas for _ in range(3)], canary=for_replicas(request.canary, worlds))
-    own = [3 * r + k for r in request.replicas for k in range(3)]
-    stream = Stream.of(derive(system.seed, "canary"), "noise", own, system.torch_device)
-    engine.noise = NoiseSource(stream, secure=False)
+    data = for_replicas(request.canary, worlds).into(system.data)
+    engine = system.train([r for r in request.replicas for _ in range(3)], data=data)
+    engine.redraw_noise(derive(system.seed, "canary"), [3 * r + k for r in request.replicas for k in range(3)])
     for round_ in request.rounds():
         engine.round(round_, Wire())
         request.done()
     total = torch.zeros(count, device=system.torch_device)
-    for value in engine.top_parameters.values():
+    for value in engine.server_parameters().values():
         real, first, second = value.flatten(1).unflatten(0, (count, 3)).unbind(1)
         total += squares(real - second) - squares(real - first)
-    return {str(a): total for a in request.eyes}
+    return {str(a): total for a in request.adversaries}
 
 
 class _Rows:
@@ -248,8 +250,9 @@ class _Rows:
 def view_features(request: Request) -> dict[str, Tensor]:
     """(R, F) rows from which a score is learned on trials of their own."""
     system, canary = request.system, request.canary
-    rows = {str(a): _Rows(canary, a, system.data.devices) for a in request.eyes}
-    engine = system.train(request.replicas, canary=for_replicas(canary, [r % 2 for r in request.replicas]))
+    rows = {str(a): _Rows(canary, a, system.data.devices) for a in request.adversaries}
+    data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
+    engine = system.train(request.replicas, data=data)
     engine.run(Wire(*rows.values()), advance=request.step)
     return {key: row.features(len(request.replicas)) for key, row in rows.items()}
 

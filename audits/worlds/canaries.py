@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import Tap
+from vflpriv.audits.worlds.probes import TwinProbe
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.canaries import Canary, CanaryKind
@@ -139,25 +139,26 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
     worlds = torch.tensor([0, 1]).repeat(_CANDIDATES * _SEEDS)
     label = canary.unit is Unit.LABEL
     carried = replace(canary, world=worlds, blocks=each if label else {}, pairs={} if label else each)
-    tap = Tap(system.train(replicas, canary=carried), twins=True)
+    probe = TwinProbe()
+    engine = system.train(replicas, data=carried.into(system.data), probe=probe)
     total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
     with one_thread():
         for round_ in range(_first_pass(system, canary.record)):
-            for one in tap.round(round_):
-                gap = one.noiseless[0::2] - one.noiseless[1::2]
-                total += gap.square().reshape(len(total), -1).sum(1) / one.std**2
+            for value in probe.round(engine, round_):
+                gap = value.noiseless[0::2] - value.noiseless[1::2]
+                total += gap.square().reshape(len(total), -1).sum(1) / value.std**2
     return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
 
 
 def _moved(system: System, canary: Canary) -> float:
     """As `_strength`, of one canary that is the same in all replicas."""
     worlds = torch.tensor([0, 1]).repeat(_SEEDS)
-    tap = Tap(
-        system.train([r for r in range(_SEEDS) for _ in (0, 1)], canary=replace(canary, world=worlds)), twins=True
-    )
+    data, probe = replace(canary, world=worlds).into(system.data), TwinProbe()
+    engine = system.train([r for r in range(_SEEDS) for _ in (0, 1)], data=data, probe=probe)
     with one_thread():
-        left = [one for round_ in range(system.schedule.rounds) for one in tap.round(round_)]
-    return sum(float((one.noiseless[0::2] - one.noiseless[1::2]).square().sum()) / one.std**2 for one in left)
+        values = [value for round_ in range(system.schedule.rounds) for value in probe.round(engine, round_)]
+    gaps = [(value.noiseless[0::2] - value.noiseless[1::2], value.std) for value in values]
+    return sum(float(gap.square().sum()) / std**2 for gap, std in gaps)
 
 
 def _first_pass(system: System, record: int) -> int:

@@ -1,73 +1,269 @@
-"""Taps: they listen where a mechanism adds its noise, and follow what leaves onto the wire."""
+"""Probes: what audits attach to the release points of an engine, to listen, or to put a canary into either world.
+
+A probe sees every value before and after its noise. It is also a recorder of the wire: it follows each released value
+onto the message that carries it.
+"""
 
 from __future__ import annotations
 
-import copy
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from vflpriv.core.wire import Message, Wire
-from vflpriv.training.mechanisms.base import Mechanism
+from vflpriv.common.random import Stream
+from vflpriv.core.canaries import Canaries, Canary
+from vflpriv.core.engine import Contributions, Engine, ReleasePoint
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import Message, Recorder, Wire
+from vflpriv.training.mechanisms.base import ScalarMean
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
-__all__ = ["Leaving", "Tap"]
+__all__ = ["CanaryProbe", "CoinProbe", "Follower", "Probe", "Released", "Shift", "TwinProbe", "extremes", "in_worlds"]
 
-_OUTLETS = ("mechanism", "server_mechanism")
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Shift:
+    """How the coins of many canaries move one noiseless value: `centre` + the sum of ±`halves`, plus in world 0.
+
+    `centre` is (R, …), `halves` is (R, k, …) for the k canaries whose numbers are in `canaries`. Neither depends on a
+    coin where all state is post-processing of releases.
+    """
+
+    canaries: Tensor
+    centre: Tensor
+    halves: Tensor
 
 
 @dataclass(eq=False, kw_only=True)
-class Leaving:
-    """One value as it left: before and after the noise, and the message that carried it (None if none did)."""
+class Released:
+    """One value as it left: before and after the noise, and the message that carried it (None if none did).
 
-    outlet: str
+    `worlds` is its noiseless value in either world, (R, 2, …), where a canary of the run moves it: what an adversary
+    who knows every other record can compute for itself. `shift` is the same for many canaries.
+    """
+
+    kind: str
     std: float
+    party: int
     noiseless: Tensor
     released: Tensor
+    worlds: Tensor | None = None
+    shift: Shift | None = None
     message: Message | None = None
 
 
-class Tap:
-    """Listens to both mechanisms of an engine, its uplink's or scalar's and its server's own, round by round.
+class Probe:
+    """Listens at all release points of an engine, round by round, and changes nothing."""
 
-    With `twins` the replicas come in pairs, and what leaves the first of a pair leaves the second too: the two then
-    differ by nothing but what their own private data has moved without noise. With a `leader`, another engine's tap
-    whose round is run first, every replica lets out what the same replica there let out: equal replicas then compute
-    the same bits, which two replicas of one engine need not.
-    """
+    def __init__(self) -> None:
+        self.values: list[Released] = []
 
-    def __init__(self, engine: Any, *, twins: bool = False, leader: Tap | None = None) -> None:
-        self.engine, self.twins, self.leader = engine, twins, leader
-        self._left: list[Leaving] = []
-        for outlet in _OUTLETS:
-            mechanism = getattr(engine, outlet, None)
-            if mechanism is not None and mechanism.noise_std > 0:
-                setattr(engine, outlet, self._tapped(outlet, mechanism))
+    def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        return point.noiseless(contributions)
 
-    def _tapped(self, outlet: str, mechanism: Mechanism) -> Mechanism:
-        def release(noiseless: Tensor, normals: Tensor) -> Tensor:
-            released = mechanism.release(noiseless, normals)
-            if self.twins:
-                released = released[0::2].repeat_interleave(2, 0)
-            if self.leader is not None:
-                released = self.leader._left[len(self._left)].released.clone()
-            std = mechanism.noise_std
-            self._left.append(Leaving(outlet=outlet, std=std, noiseless=noiseless, released=released))
-            return released
-
-        listening = copy.copy(mechanism)
-        object.__setattr__(listening, "release", release)
-        return listening
-
-    def round(self, round_: int, *recorders: Any) -> list[Leaving]:
-        """Run one round; what left in it, in order."""
-        self._left = []
-        self.engine.round(round_, Wire(self, *recorders))
-        return self._left
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        self.values.append(
+            Released(
+                kind=point.kind,
+                std=point.mechanism.noise_std,
+                party=contributions.party,
+                noiseless=noiseless,
+                released=released,
+            )
+        )
+        return released
 
     def record(self, message: Message) -> None:
-        """Note which message carries a value; only the very tensor that the mechanism let out counts."""
+        """Note which message carries a value; only the very tensor that was released counts."""
         for tensor in message.tensors.values():
-            for one in self._left:
-                if one.released is tensor:
-                    one.message = message
+            for value in self.values:
+                if value.released is tensor:
+                    value.message = message
+
+    def round(self, engine: Engine, round_: int, *recorders: Recorder) -> list[Released]:
+        """Run one round of an engine that this probe is attached to; the values that left in it, in order."""
+        self.values = []
+        engine.round(round_, Wire(self, *recorders))
+        return self.values
+
+
+class TwinProbe(Probe):
+    """Replicas come in pairs, and what leaves the first of a pair leaves the second too.
+
+    The two then differ by nothing but what their own private data has moved without noise.
+    """
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        return super().released(point, contributions, noiseless, released[0::2].repeat_interleave(2, 0))
+
+
+class Follower(Probe):
+    """Every replica releases what the same replica released under another probe, whose round is run first.
+
+    Equal replicas of two engines compute the same bits, which two replicas of one engine need not.
+    """
+
+    def __init__(self, leader: Probe) -> None:
+        super().__init__()
+        self.leader = leader
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        led = self.leader.values[len(self.values)].released.clone()
+        return super().released(point, contributions, noiseless, led)
+
+
+class CanaryProbe(Probe):
+    """Puts one canary's contribution in its place, and notes the noiseless value in either world.
+
+    Where the canary's data differ between the worlds its contribution is there already, and only the other world's is
+    asked for. A worst-case canary contributes what sits at the clip. `coins` is the stream that decides in which rounds
+    a canary with secret batches takes part.
+    """
+
+    def __init__(self, canary: Canary, schedule: Schedule, coins: Stream) -> None:
+        super().__init__()
+        self.canary, self._schedule, self._coins = canary, schedule, coins
+        self._worlds: Tensor | None = None
+
+    def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        self._worlds = None
+        if point.internal:
+            return point.noiseless(contributions)
+        if isinstance(point.mechanism, ScalarMean):
+            return self._of_scalar(point.mechanism, contributions)
+        if self.canary.at_clip and self.canary.concerns(contributions.party):
+            self._worlds = extremes(point.mechanism, self.canary, contributions.values, contributions.records)
+            return _own_world(self._worlds, self.canary.world)
+        return point.noiseless(contributions)
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        leaving = super().released(point, contributions, noiseless, released)
+        self.values[-1].worlds = self._worlds
+        return leaving
+
+    def _of_scalar(self, mechanism: ScalarMean, contributions: Contributions) -> Tensor:
+        place = self._place(contributions.round)
+        if self.canary.rate is not None:
+            return self._in_secret(mechanism, contributions, place)
+        if place is None:
+            return mechanism.noiseless(contributions.values)
+        differences = contributions.values
+        edges = torch.tensor([[mechanism.clip, -mechanism.clip]], device=differences.device)
+        if self.canary.at_clip:
+            differences = differences.clone()
+            differences[:, place] = mechanism.clip * self.canary.sign().to(differences.device)
+        else:
+            assert contributions.relabelled is not None
+            position = torch.tensor([place], device=differences.device)
+            labels = torch.tensor([self.canary.labels], device=differences.device)
+            edges = contributions.relabelled(position, labels)[:, 0]
+        clipped, noiseless = mechanism.contributions, mechanism.noiseless(differences)
+        change = clipped(edges) - clipped(differences[:, place, None])
+        self._worlds = noiseless.unsqueeze(1) + change / mechanism.batch_size
+        return noiseless
+
+    def _in_secret(self, mechanism: ScalarMean, contributions: Contributions, place: int | None) -> Tensor:
+        """Coins decide whether the canary takes part in a round, not the schedule: nobody knows its batches."""
+        differences = contributions.values
+        if place is not None:
+            differences = differences.clone()
+            differences[:, place] = 0.0
+        others = mechanism.noiseless(differences)
+        edges = torch.tensor([[mechanism.clip, -mechanism.clip]], device=others.device) / mechanism.batch_size
+        self._worlds = others.unsqueeze(1) + edges
+        assert self.canary.rate is not None
+        coin = self._coins.uniform(1, contributions.round)[:, 0] <= self.canary.rate
+        return others + coin * self.canary.sign().to(coin.device) * (mechanism.clip / mechanism.batch_size)
+
+    def _place(self, round_: int) -> int | None:
+        """Where the canary stands in this round's batch, or None. Known to the host, as the schedule is."""
+        places = (self._schedule.batch(round_) == self.canary.record).nonzero()[0]
+        return int(places[0]) if len(places) else None
+
+
+class CoinProbe(Probe):
+    """Notes how each of many canaries moves a scalar: half its distance between the worlds, either way."""
+
+    def __init__(self, canaries: Canaries, schedule: Schedule) -> None:
+        super().__init__()
+        self.canaries, self._schedule = canaries, schedule
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        leaving = super().released(point, contributions, noiseless, released)
+        if contributions.relabelled is not None:
+            self.values[-1].shift = self._shift(point.mechanism, contributions)
+        return leaving
+
+    def _shift(self, mechanism: ScalarMean, contributions: Contributions) -> Shift | None:
+        assert contributions.relabelled is not None
+        batch, differences = self._schedule.batch(contributions.round), contributions.values
+        common = np.intersect1d(batch, self.canaries.records, assume_unique=True, return_indices=True)
+        places, numbers = (torch.from_numpy(indices).to(differences.device) for indices in common[1:])
+        if not len(places):
+            return None
+        labels = self.canaries.labels.to(differences.device).index_select(0, numbers)
+        either = mechanism.contributions(contributions.relabelled(places, labels))
+        own, size = mechanism.contributions(differences.index_select(1, places)), mechanism.batch_size
+        centre = mechanism.noiseless(differences) + (either.mean(-1) - own).sum(1) / size
+        return Shift(canaries=numbers, centre=centre, halves=(either[..., 0] - either[..., 1]) / (2 * size))
+
+
+def in_worlds(system: System, replicas: Sequence[int], canary: Canary) -> tuple[Engine, CanaryProbe]:
+    """An engine whose replicas have this canary in their worlds, and the probe that puts it there."""
+    coins = Stream.of(system.seed, "canary", replicas, system.torch_device)
+    probe = CanaryProbe(canary, system.schedule, coins)
+    return system.train(replicas, data=canary.into(system.data), probe=probe), probe
+
+
+def _own_world(either: Tensor, world: Tensor) -> Tensor:
+    """Each replica's value in the world it lives in."""
+    return either[torch.arange(len(either), device=either.device), world.to(either.device)]
+
+
+def extremes(mechanism: object, canary: Canary, clipped: Tensor, records: Tensor) -> Tensor:
+    """(R, 2, B, width) noiseless values of two neighbouring worlds, as far apart as the sensitivity of the unit allows.
+
+    A record's row is C e against -C e, or against zeros where the unit is about absence; a device's rows are so all
+    together, against what a device without data can send (`Emptied`). Under a clip of the whole matrix a row may dwarf
+    the others, which then vanish. Where the record is not among `records`, both worlds release the same.
+    """
+    if not isinstance(mechanism, ClientClip | EmbeddingClip):
+        raise ValueError(f"Expected a clip of the uplink, found {type(mechanism).__name__}.")
+    batch, width = clipped.shape[1:]
+    whole = isinstance(mechanism, ClientClip)
+    place = (records == canary.record).to(clipped.dtype).unsqueeze(1)
+    mine = place if canary.unit.per_record else torch.ones_like(place)
+    present = mine.amax() if batch else mine.sum()
+    others = clipped * (1 - present) if whole else clipped * (1 - mine)
+    if canary.unit is Unit.CLIENT_ZERO and mechanism.emptied == Emptied.NON_NEGATIVE:
+        edge, other_edge = _at_right_angles(mechanism, torch.ones_like(clipped[0]))
+        return torch.stack((others + edge, others + other_edge), dim=1)
+    rows = 1 if canary.unit.per_record or not whole else batch
+    edge = mine * (mechanism.clip / math.sqrt(rows * width)) * torch.ones(width, device=clipped.device)
+    absent = canary.unit is Unit.ADD_REMOVE or (canary.unit is Unit.CLIENT_ZERO and mechanism.emptied == Emptied.ZEROS)
+    return torch.stack((others + edge, others + (torch.zeros_like(edge) if absent else -edge)), dim=1)
+
+
+def _at_right_angles(mechanism: ClientClip | EmbeddingClip, ones: Tensor) -> tuple[Tensor, Tensor]:
+    """Two non-negative (B, width) at the clip that share no entry; with a single entry the second is zeros."""
+    odd = torch.arange(ones.numel(), device=ones.device).reshape(ones.shape) % 2
+    if isinstance(mechanism, EmbeddingClip):
+        odd = torch.arange(ones.shape[1], device=ones.device).expand(ones.shape) % 2
+    first, second = (mechanism.noiseless((side * ones * 2 * mechanism.clip).unsqueeze(0))[0] for side in (1 - odd, odd))
+    return first, second

@@ -50,7 +50,7 @@ class Odd(NoiseSource):
 
 
 def odd(change=lambda z: z, address=lambda round_: round_):
-    return after_setup(lambda self: setattr(self, "noise", Odd(self.stream("noise"), change, address)))
+    return sourced(lambda self: Odd(self.stream("noise"), change, address))
 
 
 def laplace(z):
@@ -94,12 +94,12 @@ def _same_devices(engine) -> None:
     source = NoiseSource(engine.stream("noise"), secure=False)
     draw = source.tensor
     source.tensor = lambda shape, round_, party: draw(shape, round_, 0)  # type: ignore[method-assign]
-    engine.noise = source
+    engine.release_points[0].noise = source
 
 
 def sourced(make):
     """An engine with another noise source."""
-    return after_setup(lambda self: setattr(self, "noise", make(self)))
+    return after_setup(lambda self: setattr(self.release_points[0], "noise", make(self)))
 
 
 SHARED = sourced(lambda self: NoiseSource(self.stream("directions"), secure=False))
@@ -136,7 +136,7 @@ def test_half_the_noise_is_measured_as_half():
 def test_a_message_without_its_noise_is_caught():
     def serve(self, round_, records, uplinks):
         replies = Dpzv.serve(self, round_, records, uplinks)
-        return {m: Payload(p.kind, {"delta": p.tensors["delta"].clone()}, p.worlds) for m, p in replies.items()}
+        return {m: Payload(p.kind, {"delta": p.tensors["delta"].clone()}) for m, p in replies.items()}
 
     (finding,) = NoiseAudit().run(broken("dpzv-joint", Dpzv, serve=serve))
     assert not finding.holds

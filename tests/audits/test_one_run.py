@@ -12,15 +12,15 @@ import torch
 
 from tests.support import make_system, toy_data
 from vflpriv.audits import one_run
-from vflpriv.audits.one_run import OneRunAudit, coin_scores, guess, plant
+from vflpriv.audits.one_run import CoinScores, OneRunAudit, guess, plant
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_value_one_run_gdp
+from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
 from vflpriv.config.models import load_config
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Transcript, Wire
+from vflpriv.core.views import Adversary
 from vflpriv.data import catalogue as datasets
 from vflpriv.errors import InputError
 from vflpriv.render.html.report import render_html
@@ -37,20 +37,22 @@ def system(**changes) -> System:
     return make_system("dpzv-joint", data=toy_data(records=400), **{**base, **changes})
 
 
-def trained(one: System, planted) -> Transcript:
-    transcript = Transcript(moved=True)
-    one.train([0], canary=planted).run(Wire(transcript))
-    return transcript
+def released(one: System, planted, replicas=(0,)) -> list[Released]:
+    """The values of a training that canaries move."""
+    probe = CoinProbe(planted, one.schedule)
+    engine = one.train(replicas, data=planted.into(one.data), probe=probe)
+    values = [value for round_ in range(one.schedule.rounds) for value in probe.round(engine, round_)]
+    return [value for value in values if value.shift is not None]
 
 
 def test_a_release_is_its_centre_plus_the_canaries_halves_plus_noise() -> None:
     one = system(noise_std=1e-6)
     planted = plant(one, 300)
     signs = 1.0 - 2.0 * planted.worlds[0].float()
-    messages = trained(one, planted).messages
-    assert len(messages) > 250
-    for message in messages[:40]:
-        shift = message.shifts["delta"]
+    values = released(one, planted)
+    assert len(values) > 250
+    for value in values[:40]:
+        message, shift = value.message, value.shift
         expected = shift.centre[0] + (shift.halves[0] * signs[shift.canaries]).sum()
         assert float(message.tensors["delta"][0]) == pytest.approx(float(expected), abs=1e-4)
         assert torch.equal(
@@ -63,10 +65,10 @@ def test_scores_depend_on_the_coins_only_through_what_was_released() -> None:
     one = system()
     planted = plant(one, 200)
     flipped = replace(planted, worlds=1 - planted.worlds)
-    first, second = (trained(one, p).messages[0] for p in (planted, flipped))
-    torch.testing.assert_close(first.shifts["delta"].centre, second.shifts["delta"].centre)
-    torch.testing.assert_close(first.shifts["delta"].halves, second.shifts["delta"].halves)
-    assert not torch.equal(first.tensors["delta"], second.tensors["delta"])
+    first, second = (released(one, p)[0] for p in (planted, flipped))
+    torch.testing.assert_close(first.shift.centre, second.shift.centre)
+    torch.testing.assert_close(first.shift.halves, second.shift.halves)
+    assert not torch.equal(first.released, second.released)
 
 
 def test_coins_and_records_are_drawn_fairly_and_by_the_seed() -> None:
@@ -97,10 +99,10 @@ def test_over_many_trainings_the_accounted_mu_is_not_refuted() -> None:
     accounted = one.ledger.exposure(ALL, Unit.LABEL).mu
     base, alarms = plant(one, 300), 0
     coins = torch.randint(0, 2, (60, 300), generator=torch.Generator().manual_seed(5))
-    transcript = Transcript(moved=True)
-    one.train(range(60), canary=replace(base, worlds=coins)).run(Wire(transcript))
-    view = View.of(transcript, ALL, devices=one.data.devices, classes=one.data.classes)
-    scores = coin_scores(view, one.ledger, 300).to(torch.float64).numpy()
+    evidence = CoinScores(one.ledger, 300)
+    for value in released(one, replace(base, worlds=coins), range(60)):
+        evidence.add(value)
+    scores = evidence.total.to(torch.float64).numpy()
     means = []
     for row, worlds in zip(scores, coins.numpy(), strict=True):
         found, _ = guess(row, worlds, made=60)

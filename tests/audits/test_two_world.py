@@ -97,11 +97,11 @@ def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     expected = TwoWorldAudit().run(one, [ALL], CanaryKind.NATURAL, trials=16)[ALL]
     started = []
 
-    def dying(self, replicas, *, canary=None):
+    def dying(self, replicas, **options):
         started.append(replicas)
         if len(started) > 2:
             raise KeyboardInterrupt
-        return train(self, replicas, canary=canary)
+        return train(self, replicas, **options)
 
     train = System.train
     monkeypatch.setattr(System, "train", dying)

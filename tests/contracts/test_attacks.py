@@ -128,12 +128,10 @@ def test_a_view_holds_these_things_and_no_others():
     assert {f.name for f in dataclasses.fields(View)} == {"adversary", "messages", "classes", "own"}
     assert {f.name for f in dataclasses.fields(Belongings)} == {"features", "apply", "initial", "trained", "conduct"}
     assert {f.name for f in dataclasses.fields(Message)} == {
-        *("round", "sender", "receiver", "kind", "tensors", "records", "worlds", "shifts")
+        *("round", "sender", "receiver", "kind", "tensors", "records")
     }
     assert set(view.own) == {0}
     for message in view.messages:
-        assert not message.worlds
-        assert not message.shifts
         assert message.device.index == 0
     assert not view_of(system, engine, transcript, "eavesdropper").own
 

@@ -6,18 +6,19 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system, toy_data
+from vflpriv.audits.worlds.probes import in_worlds
 from vflpriv.common.registry import available
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.releases import Exact
 from vflpriv.core.units import Unit
-from vflpriv.core.wire import Transcript, Wire
+from vflpriv.core.wire import Traffic, Transcript, Wire
 
 VARIANTS = list(ENGINES)
 
 
-def run(system, replicas=(0,), canary=None):
+def run(system, replicas=(0,), data=None):
     transcript = Transcript()
-    engine = system.train(replicas, canary=canary)
+    engine = system.train(replicas, data=data)
     wire = Wire(transcript)
     engine.run(wire)
     return engine, transcript, wire
@@ -77,10 +78,10 @@ def test_one_round_runs_on_the_meta_device(variant):
     system = make_system(variant, torch_device="meta")
     world = torch.tensor([0, 1])
     canary = Canary(kind=CanaryKind.NATURAL, record=int(system.schedule.batch(0)[0]), world=world, labels=(0, 1))
-    engine = system.train((0, 1), canary=canary)
-    wire = Wire()
-    engine.round(0, wire)
-    assert wire.traffic.total > 0
+    engine, probe = in_worlds(system, (0, 1), canary)
+    traffic = Traffic()
+    probe.round(engine, 0, traffic)
+    assert traffic.total > 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -105,7 +106,7 @@ def test_a_canary_changes_only_the_replicas_of_its_other_world(variant):
     record = int(system.schedule.batch(4)[0])
     first = int(system.schedule.first_rounds()[record])
     canary = Canary(kind=CanaryKind.NATURAL, record=record, world=torch.tensor([0, 1]), labels=(0, 1))
-    _, transcript, _ = run(system, replicas=(5, 5), canary=canary)
+    _, transcript, _ = run(system, replicas=(5, 5), data=canary.into(system.data))
     before = [m for m in transcript.messages if m.round < first]
     assert all(torch.equal(t[0], t[1]) for m in before for t in m.tensors.values())
     after = [m for m in transcript.messages if m.round >= first]

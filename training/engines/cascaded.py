@@ -1,4 +1,7 @@
-"""VFL-Cascaded: zeroth-order devices below a first-order server (vfl-cascaded.txt, Algorithm 1)."""
+"""VFL-Cascaded: zeroth-order devices below a first-order server.
+
+"Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid Optimization" (Wang et al.), Algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ __all__ = ["Cascaded"]
 
 @register("engine")
 class Cascaded(ZooVfl):
-    """ZOO-VFL whose server does a first-order step on its own loss (eq. 4), after the losses were computed.
+    """ZOO-VFL whose server takes a first-order step on its own loss (eq. 4), after the losses were computed.
 
-    What passes over the wire is what ZOO-VFL sends; so are the ledger and the absence of an ε in Theorem V.1.
+    Messages, ledger and claims are those of ZOO-VFL.
     """
 
     name = "cascaded"
     summary = "zeroth-order devices, first-order server, asynchronous; two exact losses on the downlink"
-    source = "vfl-cascaded.txt Alg. 1"
+    source = "VFL-Cascaded, Algorithm 1"
     server_update = "sgd"

@@ -1,62 +1,88 @@
-"""VFL-CZOFO: a zeroth-order estimate of the embedding's gradient, back-propagated (dpzv-journal.txt §VII)."""
+"""VFL-CZOFO: a zeroth-order estimate of the embedding's gradient, back-propagated (as DPZV describes it in §VII)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from vflpriv.common.registry import register
+from vflpriv.core.claims import Claim
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import CzofoSettings, ZoEngine, czofo_releases, no_claims
-from vflpriv.training.mechanisms.noise import NoiseSource
-from vflpriv.training.mechanisms.release import let_out
-from vflpriv.training.mechanisms.uplink import uplink_mechanisms
+from vflpriv.training.engines.zeroth_order import ZoEngine, losses_and_models
+from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings
+from vflpriv.training.mechanisms.uplink import uplink_mechanisms, uplink_releases
 from vflpriv.training.models.networks import descend
+from vflpriv.training.settings import AsyncSettings
 
-__all__ = ["Czofo"]
+__all__ = ["Czofo", "CzofoSettings"]
+
+
+class CzofoSettings(AsyncSettings, OneSidedSettings):
+    """Settings of VFL-CZOFO; n = 5 is that of the DPZV paper."""
+
+    perturbations: int = Field(5, ge=1, le=100_000, description="n, perturbed embeddings per record and round")
 
 
 @register("engine")
 class Czofo(ZoEngine):
-    """The device sends h and n perturbations h + μu_k; the server replies n loss differences a record.
+    """The device sends h and n perturbations h + μu_k; the server replies n loss differences per record.
 
-    dpzv-journal.txt §VII says that it "computes the intermediate gradient via ZOO, while keeping the back propagation
+    DPZV §VII says that it "computes the intermediate gradient via ZOO, while keeping the back propagation
     on both server and device", with n = 5 perturbations. Read here as: each record has its own u_k over the E entries
     of its embedding and its own n differences δ_k = ℓ(h + μu_k) - ℓ(h), for a batch's mean loss would tell nothing of
-    one record's gradient. The estimate φ(E)/(nμ) Σ δ_k u_k takes the place of ∂ℓ/∂h. Without a claim of its own.
+    one record's gradient. The estimate φ(E)/(nμ) Σ δ_k u_k takes the place of ∂ℓ/∂h. No guarantee is claimed for it.
     """
 
     name = "czofo"
     summary = "zeroth-order gradient of the embedding, back-propagated; per-record loss differences on the downlink"
-    source = "dpzv-journal.txt §VII"
+    source = "DPZV, §VII"
     settings_type = CzofoSettings
     asynchronous = True
     settings: CzofoSettings
 
     mechanisms = staticmethod(uplink_mechanisms)
-    releases = staticmethod(czofo_releases)
-    claims = staticmethod(no_claims)
+
+    @staticmethod
+    def releases(settings: CzofoSettings, schedule: Schedule) -> tuple[Release, ...]:
+        """Embeddings and their perturbations up, per-record loss differences down, and the trained models.
+
+        The perturbations are added to the embedding that leaves, noise included: they tell nothing more.
+        Back-propagation reads raw features, so a device's model carries a record without noise into the rows of all
+        later batches.
+        """
+        kind = "logits" if settings.aggregation == "sum" else "embeddings"
+        uplinks = uplink_releases(settings, schedule, kind=kind, sent=schedule.active)
+        read = LABEL_UNITS if settings.noise_std > 0 else frozenset(Unit)
+        what = "loss differences of each record"
+        return *uplinks, *losses_and_models(schedule, "loss-differences", what, read, frozenset(Unit))
+
+    @staticmethod
+    def claims(settings: CzofoSettings, schedule: Schedule) -> tuple[Claim, ...]:
+        """None."""
+        return ()
 
     def setup(self) -> None:
         super().setup()
-        self.mechanism = self.mechanisms(self.settings, self.schedule)["embeddings"]
-        self.noise = NoiseSource(self.stream("noise"), secure=self.settings.secure_noise)
+        mechanism = self.mechanisms(self.settings, self.schedule)["embeddings"]
+        self.uplink_point = self.release_point("logits" if self.sums else "embeddings", mechanism)
         self._stream = self.stream("directions")
         self._leaves: dict[str, Tensor] = {}
         self._output = self._directions = torch.empty(0)
 
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         self._leaves = {name: value.detach().requires_grad_() for name, value in self.bottom_parameters[m].items()}
-        self._output = self.mechanism.noiseless(self.bank.models[m].apply(self._leaves, self.inputs(m, records)))
-        out = let_out(
-            self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": self._output.detach()}
-        )
-        sent = out.tensors["embedding"]
+        output = self.bank.models[m].apply(self._leaves, self.inputs(m, records))
+        self._output = self.uplink_point.mechanism.noiseless(output)
+        sent = self.uplink_point.rows(round_, m, records, {"embedding": self._output.detach()})["embedding"]
         self._directions = self.embedding_directions(round_, m, len(records))
         perturbed = torch.add(sent.unsqueeze(1), self._directions, alpha=self.settings.smoothing)
-        return Payload(out.kind, {"embedding": sent, "perturbed": perturbed}, out.worlds)
+        return Payload(self.uplink_point.kind, {"embedding": sent, "perturbed": perturbed})
 
     def embedding_directions(self, round_: int, m: int, batch: int) -> Tensor:
         """(R, n, B, E): for each record n directions over its embedding."""

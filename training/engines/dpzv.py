@@ -1,4 +1,8 @@
-"""DPZV: zeroth-order training whose downlink is one clipped, noised scalar (dpzv-journal.txt, Algorithm 1)."""
+"""DPZV: zeroth-order training whose downlink is one clipped, noised scalar.
+
+"Communication-Efficient and Differentially Private Vertical Federated Learning with Zeroth-Order Optimization" (Zhang
+et al.), Algorithm 1; equation and theorem numbers are that paper's.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,25 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from vflpriv.common.registry import register
-from vflpriv.core.canaries import Canaries, Canary
 from vflpriv.core.claims import Claim
+from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.core.wire import Payload, Shift
+from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import ZoEngine, ZoSettings
-from vflpriv.training.engines.zeroth_order_server import SERVER_UPDATES, Losses, server_mechanism
+from vflpriv.training.engines.zeroth_order_server import SERVER_UPDATES, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
-from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.models.directions import Direction, Directions, Shifted
 from vflpriv.training.settings import AsyncSettings
 
-__all__ = ["Dpzv", "DpzvSettings", "claims", "mechanisms", "published_noise", "releases"]
+__all__ = ["Dpzv", "DpzvSettings"]
+
+_EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
+_FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+_NOISELESS_UPDATES = ("sgd", "zo")
 
 
 class DpzvSettings(AsyncSettings, ZoSettings):
@@ -66,18 +73,147 @@ class DpzvSettings(AsyncSettings, ZoSettings):
     def _view(cls, value: str) -> str:
         return str(Adversary.parse(value))
 
-
-# What DPZV lets out, and what its papers promise about it.
-
-_EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
-_FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
-_UNSOUND = ("sgd", "zo")
+    @property
+    def server_learns_without_noise(self) -> bool:
+        """Whether the server's model moves by exact labels, as published."""
+        return self.server_update in _NOISELESS_UPDATES
 
 
-def mechanisms(settings: DpzvSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
-    """The scalar's mechanism, and the server's own where it has one."""
-    own = server_mechanism(settings, schedule.batch_size)
-    return {"zo-scalar": _scalar(settings, schedule)} | ({} if own is None else {"server-update": own})
+@register("engine")
+class Dpzv(ZoEngine):
+    """Asynchronous two-point zeroth-order VFL with scalar noise; the server's table of the others' embeddings is stale.
+
+    The finite difference divides by λ as the paper's eq. (7) does, not by 2λ as its estimator (3); the factor two is
+    part of C and of the devices' rate. The two embeddings of a pair refresh the table by their mean.
+    """
+
+    name = "dpzv"
+    summary = "zeroth-order, asynchronous; one clipped and noised scalar on the downlink"
+    source = "DPZV, Algorithm 1"
+    settings_type = DpzvSettings
+    asynchronous = True
+    capabilities = Capabilities(relabels=True, server_model=True)
+    settings: DpzvSettings
+
+    # Algorithm 1 ---------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        super().setup()
+        s, models = self.settings, [*self.bank.models, self.top]
+        mechanisms = self.mechanisms(s, self.schedule)
+        self.directions = Directions(self.stream("directions"), models, self.schedule.turns, lean=s.lean)
+        self.scalar = self.release_point("zo-scalar", mechanisms["zo-scalar"])
+        if "server-update" in mechanisms:
+            own = mechanisms["server-update"]
+            self.server_point = self.release_point("server-update", own, stream="server-noise", internal=True)
+        self.server_update = SERVER_UPDATES[s.server_update]
+        self._direction: Direction | None = None
+
+    @torch.no_grad()
+    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
+        assert self.directions is not None
+        self._direction = self.directions.at(round_, m)
+        features, model = self.inputs(m, records), self.bank.models[m]
+        pair = {
+            sign: model.apply(Shifted(self.bottom_parameters[m], self._direction, step), features)
+            for sign, step in (("plus", self.settings.smoothing), ("minus", -self.settings.smoothing))
+        }
+        return Payload("embedding-pair", pair)  # eq. (6)
+
+    @torch.no_grad()
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        ((m, pair),) = uplinks.items()
+        rows = self.refresh(m, records, (pair["plus"] + pair["minus"]) / 2)
+        step, columns, smoothing = self.server_step(round_, records, rows), self.columns(m), self.settings.smoothing
+        weights = self.server_update.weights(step)
+        plus = step.losses(weights[0], step.replaced(columns, pair["plus"]))
+        minus = step.losses(weights[1], step.replaced(columns, pair["minus"]))
+        delta = self.scalar.scalar(
+            Contributions(
+                round=round_,
+                party=m,
+                records=records,
+                values=(plus.of(step.labels) - minus.of(step.labels)) / smoothing,  # eq. (7)
+                relabelled=lambda places, labels: (plus.at(places, labels) - minus.at(places, labels)) / smoothing,
+            )
+        )  # eq. (8)
+        self.server_update.apply(step, delta)
+        return {m: Payload("zo-scalar", {"delta": delta})}
+
+    @torch.no_grad()
+    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
+        assert self._direction is not None
+        self.move(round_, m, self._direction, reply["delta"])  # eq. (9)
+
+    # Releases and claims -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def mechanisms(settings: DpzvSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
+        """The scalar's mechanism, and that of the server's own step where it has one."""
+        own = server_mechanism(settings, schedule.batch_size)
+        return {"zo-scalar": _scalar(settings, schedule)} | ({} if own is None else {"server-update": own})
+
+    @staticmethod
+    def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
+        """Scalars down, embeddings up, and the server's model."""
+        every = np.ones(schedule.rounds, dtype=np.bool_)
+        scalar, carried = _scalar(settings, schedule), not settings.server_learns_without_noise
+        leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
+        down = scalar.describe(
+            kind="zo-scalar",
+            what="clipped mean loss difference, server to device",
+            rounds=every,
+            seen_by=_EVERYONE,
+            carried=carried,
+            leak=None if carried else leak,
+        )
+        up = NoNoise(depends_on=_FEATURE_UNITS).describe(
+            kind="embedding-pair",
+            what="embeddings, device to server",
+            rounds=every,
+            seen_by=frozenset({"server", "eavesdropper", "outsider"}),
+        )
+        return (down, up, *_server_releases(settings, schedule))
+
+    @staticmethod
+    def published_noise(settings: DpzvSettings, schedule: Schedule) -> float:
+        """σ = 2C√T/(Dμ), Theorem VI.5."""
+        mu = mu_of(settings.epsilon, settings.delta)
+        return 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * mu)
+
+    @staticmethod
+    def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
+        """Theorem VI.5 and the conference version's Appendix F.2 for this noise, or the target of its calibration."""
+        if settings.noise == "calibrated":
+            return (_calibrated(settings),)
+        if not settings.noise_std:
+            return ()
+        mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
+        statement = "σ = 2C√T/(Dμ) makes the whole training μ-GDP, against one or a few curious devices"
+        theorem = [
+            Claim.of_mu(
+                mu,
+                settings.delta,
+                key=key,
+                source="DPZV",
+                where="Theorem VI.5",
+                statement=statement,
+                unit=Unit.RECORD,
+                view=view,
+            )
+            for key, view in (("dpzv-device", "device"), ("dpzv-devices", "devices(all)"))
+        ]
+        model = Claim.of_mu(
+            mu,
+            settings.delta,
+            key="dpzv-model",
+            source="DPZV (conference)",
+            where="Appendix F.2",
+            statement="the final model parameters satisfy the same (ε, δ)",
+            unit=Unit.RECORD,
+            view="model",
+        )
+        return (*theorem, model)
 
 
 def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
@@ -91,31 +227,9 @@ def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
     )
 
 
-def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
-    """Scalars down, embeddings up, and what becomes of the server's model."""
-    every = np.ones(schedule.rounds, dtype=np.bool_)
-    scalar = _scalar(settings, schedule)
-    sound = settings.server_update not in _UNSOUND
-    leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
-    down = scalar.describe(
-        kind="zo-scalar",
-        what="clipped mean loss difference, server to device",
-        rounds=every,
-        seen_by=_EVERYONE,
-        carried=sound,
-        leak=None if sound else leak,
-    )
-    up = NoNoise(depends_on=_FEATURE_UNITS).describe(
-        kind="embedding-pair",
-        what="embeddings, device to server",
-        rounds=every,
-        seen_by=frozenset({"server", "eavesdropper", "outsider"}),
-    )
-    return (down, up, *_server_releases(settings, schedule))
-
-
 def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
-    if settings.server_update in _UNSOUND:
+    """The trained w0 where exact labels moved it, or the server's own noised step."""
+    if settings.server_learns_without_noise:
         last = np.arange(schedule.rounds) == schedule.rounds - 1
         what = "the trained w0, moved by exact labels"
         model = NoNoise(depends_on=frozenset(Unit))
@@ -126,40 +240,6 @@ def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Releas
     what = "the server's own noised step, which every later message reads"
     every = np.ones(schedule.rounds, dtype=np.bool_)
     return (own.describe(kind="server-update", what=what, rounds=every, seen_by=_EVERYONE, reaches_all=True),)
-
-
-def published_noise(settings: DpzvSettings, schedule: Schedule) -> float:
-    """σ = 2C√T/(Dμ), dpzv-journal Theorem VI.5."""
-    mu = mu_of(settings.epsilon, settings.delta)
-    return 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * mu)
-
-
-def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
-    """What Theorem VI.5 and Appendix F.2 say of this noise, or what calibrated noise is for."""
-    if settings.noise == "calibrated":
-        return (_calibrated(settings),)
-    if not settings.noise_std:
-        return ()
-    mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
-    source, where = "dpzv-journal", "Theorem VI.5"
-    statement = "σ = 2C√T/(Dμ) makes the whole training μ-GDP, against one or a few curious devices"
-    theorem = [
-        Claim.of_mu(
-            mu, settings.delta, key=key, source=source, where=where, statement=statement, unit=Unit.RECORD, view=view
-        )
-        for key, view in (("dpzv-device", "device"), ("dpzv-devices", "devices(all)"))
-    ]
-    model = Claim.of_mu(
-        mu,
-        settings.delta,
-        key="dpzv-model",
-        source="dpzv-conference",
-        where="Appendix F.2",
-        statement="the final model parameters satisfy the same (ε, δ)",
-        unit=Unit.RECORD,
-        view="model",
-    )
-    return (*theorem, model)
 
 
 def _calibrated(settings: DpzvSettings) -> Claim:
@@ -173,119 +253,3 @@ def _calibrated(settings: DpzvSettings) -> Claim:
         unit=Unit.RECORD,
         view=settings.protect,
     )
-
-
-# DPZV: zeroth-order training whose downlink is one clipped, noised scalar (dpzv-journal.txt, Algorithm 1).
-
-
-@register("engine")
-class Dpzv(ZoEngine):
-    """Asynchronous two-point zeroth-order VFL with scalar noise; the server's table of the others' embeddings is stale.
-
-    The finite difference divides by λ as the paper's eq. (7) does, not by 2λ as its estimator (3); the factor two is
-    part of C and of the devices' rate. The two embeddings of a pair refresh the table by their mean.
-    """
-
-    name = "dpzv"
-    summary = "zeroth-order, asynchronous; one clipped and noised scalar on the downlink"
-    source = "dpzv-journal.txt Alg. 1"
-    settings_type = DpzvSettings
-    asynchronous = True
-    many_canaries = True
-    settings: DpzvSettings
-
-    mechanisms = staticmethod(mechanisms)
-    releases = staticmethod(releases)
-    claims = staticmethod(claims)
-    published_noise = staticmethod(published_noise)
-
-    def setup(self) -> None:
-        super().setup()
-        s, models = self.settings, [*self.bank.models, self.top]
-        self.directions = Directions(self.stream("directions"), models, self.schedule.turns, lean=s.lean)
-        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
-        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
-        mechanisms = self.mechanisms(s, self.schedule)
-        mechanism = mechanisms["zo-scalar"]
-        assert isinstance(mechanism, ScalarMean)
-        self.mechanism = mechanism
-        self.server_mechanism = mechanisms.get("server-update")
-        self.server_update = SERVER_UPDATES[s.server_update]
-        self._direction: Direction | None = None
-
-    @torch.no_grad()
-    def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
-        assert self.directions is not None
-        self._direction = self.directions.at(round_, m)
-        features, model = self.inputs(m, records), self.bank.models[m]
-        pair = {
-            sign: model.apply(Shifted(self.bottom_parameters[m], self._direction, step), features)
-            for sign, step in (("plus", self.settings.smoothing), ("minus", -self.settings.smoothing))
-        }
-        return Payload("embedding-pair", pair)
-
-    @torch.no_grad()
-    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        ((m, pair),) = uplinks.items()
-        rows = self.refresh(m, records, (pair["plus"] + pair["minus"]) / 2)
-        step, columns = self.server_step(round_, records, rows), self.columns(m)
-        plus, minus = self.server_update.weights(step)
-        losses = (
-            step.losses(plus, step.replaced(columns, pair["plus"])),
-            step.losses(minus, step.replaced(columns, pair["minus"])),
-        )
-        differences = (losses[0].of(step.labels) - losses[1].of(step.labels)) / self.settings.smoothing  # eq. (7)
-        worlds = self._meet_canary(round_, differences, losses)
-        shifts = self._meet_canaries(round_, differences, losses)
-        noiseless = self.mechanism.noiseless(differences) + self._in_secret(round_)
-        delta = self.mechanism.release(noiseless, self.noise.scalar(round_))  # eq. (8)
-        self.server_update.apply(step, delta)
-        return {m: Payload("zo-scalar", {"delta": delta}, worlds, shifts)}
-
-    def _meet_canary(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Tensor]:
-        """Put the canary's contribution in its place, and return the noiseless scalar in either world, (R, 2)."""
-        place = self.canary_position(round_)
-        if not isinstance(self.canary, Canary):
-            return {}
-        clip = self.mechanism.clip
-        if self.canary.rate is not None:
-            if place is not None:
-                differences[:, place] = 0.0  # coins decide, not the schedule
-            edge = torch.tensor([[clip, -clip]], device=differences.device) / self.mechanism.batch_size
-            return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + edge}
-        if place is None:
-            return {}
-        labels = self.canary.labels
-        if self.canary.at_clip:
-            differences[:, place] = clip * self.canary.sign().to(differences.device)
-            either = torch.tensor([[clip, -clip]], device=differences.device)
-        else:
-            either = (losses[0].at(place, labels) - losses[1].at(place, labels)) / self.settings.smoothing
-        contributions = self.mechanism.contributions
-        change = contributions(either) - contributions(differences[:, place, None])
-        return {"delta": self.mechanism.noiseless(differences).unsqueeze(1) + change / self.mechanism.batch_size}
-
-    def _in_secret(self, round_: int) -> Tensor | float:
-        """What a canary adds whose batches nobody knows: (R,), each replica with a coin of its own."""
-        if not isinstance(self.canary, Canary) or self.canary.rate is None:
-            return 0.0
-        coin = self.stream("canary").uniform(1, round_)[:, 0] <= self.canary.rate
-        return coin * self.canary.sign().to(coin.device) * (self.mechanism.clip / self.mechanism.batch_size)
-
-    def _meet_canaries(self, round_: int, differences: Tensor, losses: tuple[Losses, Losses]) -> dict[str, Shift]:
-        """How each canary of the batch moves the noiseless scalar: half its distance between the worlds, either way."""
-        found = self.canary_positions(round_)
-        if not isinstance(self.canary, Canaries) or found is None:
-            return {}
-        places, numbers = found
-        labels = self.canary.labels.to(differences.device).index_select(0, numbers)
-        either = (losses[0].at_places(places, labels) - losses[1].at_places(places, labels)) / self.settings.smoothing
-        either, size = self.mechanism.contributions(either), self.mechanism.batch_size
-        own = self.mechanism.contributions(differences.index_select(1, places))
-        centre = self.mechanism.noiseless(differences) + (either.mean(-1) - own).sum(1) / size
-        return {"delta": Shift(canaries=numbers, centre=centre, halves=(either[..., 0] - either[..., 1]) / (2 * size))}
-
-    @torch.no_grad()
-    def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
-        assert self._direction is not None
-        self.move(round_, m, self._direction, reply["delta"])  # eq. (9)

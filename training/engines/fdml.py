@@ -1,10 +1,10 @@
-"""FDML: devices send logits, get their sum back, and own the labels (vimadmm.txt §VI-2)."""
+"""FDML: devices send logits, get their sum back, and own the labels (VIMADMM §VI-2)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,55 +28,13 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_releases,
 )
 
-__all__ = ["Fdml", "FdmlSettings", "releases"]
+__all__ = ["Fdml", "FdmlSettings"]
 
 
 class FdmlSettings(SplitSettings):
     """Settings of FDML; `embedding` and `top_hidden` are not used, since devices send logits and there is no top."""
 
     aggregation: Literal["sum"] = Field("sum", description="summed logits, always")
-
-
-def releases(settings: UplinkSettings, schedule: Schedule) -> tuple[Release, ...]:
-    """Logits up, their sum down, and the trained models.
-
-    Devices own the labels, so that no release before a device's eyes is one of labels. Onlookers see logits of models
-    that exact labels moved. The sum tells every device of the others' features; with noised logits it is
-    post-processing of them.
-    """
-    down = NoNoise(depends_on=frozenset() if settings.noise_std else FEATURE_UNITS).describe(
-        kind="summed-logits",
-        what="the devices' summed logits, server to device",
-        rounds=np.ones(schedule.rounds, dtype=np.bool_),
-        seen_by=DEVICES,
-    )
-    model = NoNoise(depends_on=frozenset(Unit)).describe(
-        kind="models",
-        what="the trained models, moved by exact labels",
-        rounds=np.arange(schedule.rounds) == schedule.rounds - 1,
-        seen_by=frozenset({"model"}),
-    )
-    up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
-    return (*up, _labels(settings, schedule), down, model)
-
-
-def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
-    """What logits tell onlookers of labels: nothing before a label's first round, then all that the clip allows."""
-    mechanism = uplink_mechanisms(settings, schedule)["embeddings"]
-    noised = settings.noise_std > 0
-    bound = math.sqrt(schedule.devices) * mechanism.sensitivity[Unit.CLIENT] if noised else math.inf
-    return Release(
-        kind="logits",
-        what="logits of models that exact labels moved",
-        noise=mechanism.noise,
-        sensitivity={Unit.LABEL: bound},
-        rounds=np.ones(schedule.rounds, dtype=np.bool_),
-        seen_by=ONLOOKERS,
-        leak=StateLeak(carrier="the devices' models", sensitivity={Unit.LABEL: bound}) if noised else None,
-    )
-
-
-# FDML: devices send logits, get their sum back, and own the labels (vimadmm.txt §VI-2).
 
 
 @register("engine")
@@ -89,12 +47,33 @@ class Fdml(Split):
 
     name = "fdml"
     summary = "logits up, their sum down; the devices own the labels, there is no server model"
-    source = "vimadmm.txt §VI-2 (Hu et al. 2019)"
+    source = "Hu et al. 2019; VIMADMM, §VI-2"
     settings_type = FdmlSettings
     label_holders = frozenset({"device", "devices"})
     settings: FdmlSettings
 
-    releases = staticmethod(releases)
+    @staticmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        """Logits up, their sum down, and the trained models.
+
+        Devices own the labels, so that nothing a device receives is a release of labels. Onlookers see logits of models
+        that exact labels moved. The sum tells every device of the others' features; with noised logits it is
+        post-processing of them.
+        """
+        down = NoNoise(depends_on=frozenset() if settings.noise_std else FEATURE_UNITS).describe(
+            kind="summed-logits",
+            what="the devices' summed logits, server to device",
+            rounds=np.ones(schedule.rounds, dtype=np.bool_),
+            seen_by=DEVICES,
+        )
+        model = NoNoise(depends_on=frozenset(Unit)).describe(
+            kind="models",
+            what="the trained models, moved by exact labels",
+            rounds=np.arange(schedule.rounds) == schedule.rounds - 1,
+            seen_by=frozenset({"model"}),
+        )
+        up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
+        return (*up, _labels(settings, schedule), down, model)
 
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
@@ -111,3 +90,19 @@ class Fdml(Split):
         """Of the batch's mean loss by a device's own logits."""
         target = as_target(self.labels_of(records, lambda: logits), logits)
         return torch.softmax(logits, dim=-1).sub_(target).div_(self.schedule.batch_size)
+
+
+def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
+    """What logits tell onlookers of a label: nothing before its first round, then all that the clip allows."""
+    mechanism = uplink_mechanisms(settings, schedule)["embeddings"]
+    noised = settings.noise_std > 0
+    bound = math.sqrt(schedule.devices) * mechanism.sensitivity[Unit.CLIENT] if noised else math.inf
+    return Release(
+        kind="logits",
+        what="logits of models that exact labels moved",
+        noise=mechanism.noise,
+        sensitivity={Unit.LABEL: bound},
+        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        seen_by=ONLOOKERS,
+        leak=StateLeak(carrier="the devices' models", sensitivity={Unit.LABEL: bound}) if noised else None,
+    )

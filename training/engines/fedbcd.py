@@ -1,4 +1,4 @@
-"""FedBCD: split learning whose devices take several steps with one, soon stale, gradient (vimadmm.txt §II, §VI)."""
+"""FedBCD: split learning whose devices take several steps with one, soon stale, gradient (VIMADMM §II, §VI)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class FedBcdSettings(GradientSettings):
 
 @register("engine")
 class FedBcd(Split):
-    """Split learning, and τ - 1 more steps of every device a round.
+    """Split learning, and τ - 1 more steps of every device in a round.
 
     Before each of them a device computes its outputs anew with the model it has by then, and goes back through them
     with the gradient that it was sent for the first ones. Nothing else is sent: with τ = 1 this is split learning, and
-    what is let out in a round does not depend on τ.
+    the releases of a round do not depend on τ.
     """
 
     name = "fedbcd"
     summary = "split learning with several local steps on the same, stale gradient"
-    source = "vimadmm.txt §II, §VI (Liu et al. 2022)"
+    source = "Liu et al. 2022; VIMADMM, §II and §VI"
     settings_type = FedBcdSettings
     settings: FedBcdSettings
 
@@ -61,5 +61,5 @@ class FedBcd(Split):
         """The stale gradient, back through the clip."""
         with torch.enable_grad():
             leaf = outputs.detach().requires_grad_()
-            clipped = self.mechanism.noiseless(leaf)
+            clipped = self.uplink_point.mechanism.noiseless(leaf)
         return stale[rows] if clipped is leaf else torch.autograd.grad(clipped, leaf, stale[rows])[0]

@@ -1,4 +1,4 @@
-"""Linear ADMM sharing: logistic regression with ADMM steps at the devices (Hu et al. 2019; vimadmm.txt §VI-A1)."""
+"""Linear ADMM sharing: logistic regression with ADMM steps at the devices (Hu et al. 2019; VIMADMM §VI-A1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["LinearAdmm", "LinearAdmmSettings"]
 
 
 class LinearAdmmSettings(AdmmSettings):
-    """Settings of linear ADMM; without SGD there are no rates, momentum or local steps to heed."""
+    """Settings of linear ADMM; without SGD, rates, momentum and local steps have no effect."""
 
     relaxation: float = Field(1.0, gt=0, le=1, description="how far a device moves towards its objective's minimum")
 
@@ -38,7 +38,7 @@ class LinearAdmm(AdmmEngine):
 
     name = "linear-admm"
     summary = "ADMM for logistic regression; duals that show the labels on the downlink"
-    source = "Hu et al. 2019; vimadmm.txt §VI-A1"
+    source = "Hu et al. 2019; VIMADMM, §VI-A1"
     settings_type = LinearAdmmSettings
     settings: LinearAdmmSettings
     bottoms = ("mlp", "linear")

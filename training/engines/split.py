@@ -1,9 +1,13 @@
-"""Split learning: embeddings up, exact gradients down, first-order everywhere (vimadmm.txt, Algorithm 2)."""
+"""Split learning: embeddings up, exact gradients down, first-order everywhere.
+
+"Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM" (Xie et al., here
+VIMADMM), Algorithm 2; equation numbers are that paper's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,10 +22,8 @@ from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.downlink import DownlinkSettings, guarded
+from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import summed_loss
-from vflpriv.training.mechanisms.noise import NoiseSource
-from vflpriv.training.mechanisms.release import let_out
 from vflpriv.training.mechanisms.uplink import (
     DEVICES,
     UplinkSettings,
@@ -32,11 +34,11 @@ from vflpriv.training.mechanisms.uplink import (
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.blocks import start
 from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Parameters, descend, first_replicas
+from vflpriv.training.models.networks import Model, Parameters, descend, first_replicas
 from vflpriv.training.models.selection import server_model
 from vflpriv.training.settings import TopSettings
 
-__all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases", "releases"]
+__all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases"]
 
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
@@ -49,44 +51,8 @@ class SplitSettings(UplinkSettings, TopSettings):
     )
 
 
-def releases(settings: SplitSettings, schedule: Schedule) -> tuple[Release, ...]:
-    """Embeddings (or logits) up, exact gradients down, and the trained models."""
-    sums = settings.aggregation == "sum"
-    return gradient_releases(settings, schedule, up="logits" if sums else "embeddings", logits=sums)
-
-
-def gradient_releases(
-    settings: UplinkSettings,
-    schedule: Schedule,
-    *,
-    up: str,
-    logits: bool,
-    sent: NDArray[np.bool_] | None = None,
-) -> tuple[Release, ...]:
-    """What an engine with embeddings up and exact gradients down lets out; `sent` says who sends when, if not `active`.
-
-    A gradient reads the other devices' features through their uplinks alone: where those are noised it is
-    post-processing of them, otherwise it is exact in the features too. A device's own model read its raw features.
-    """
-    last = np.arange(schedule.rounds) == schedule.rounds - 1
-    uplinks = uplink_releases(settings, schedule, kind=up, sent=schedule.active if sent is None else sent)
-    down = NoNoise(depends_on=_LABEL_UNITS if settings.noise_std else frozenset(Unit)).describe(
-        kind="logit-gradient" if logits else "embedding-gradient",
-        what="exact per-record gradients, server to device",
-        rounds=np.ones(schedule.rounds, dtype=np.bool_),
-        seen_by=DEVICES,
-    )
-    model = NoNoise(depends_on=frozenset(Unit)).describe(
-        kind="models", what="the trained models, moved by exact gradients", rounds=last, seen_by=frozenset({"model"})
-    )
-    return (*uplinks, down, model)
-
-
-# Split learning: embeddings up, exact gradients down, first-order everywhere (vimadmm.txt, Algorithm 2).
-
-
 class GradientSettings(SplitSettings, DownlinkSettings):
-    """Settings of split learning, a defence of its gradients included."""
+    """Settings of split learning, with a defence of its gradients."""
 
 
 @register("engine")
@@ -98,14 +64,20 @@ class Split(Engine):
 
     name = "split"
     summary = "first-order, synchronous; exact per-record gradients on the downlink"
-    source = "vimadmm.txt Alg. 2"
+    source = "VIMADMM, Algorithm 2"
     settings_type: ClassVar[type[SplitSettings]] = GradientSettings
     asynchronous = False
     settings: SplitSettings
+    top: Model
 
     mechanisms = staticmethod(uplink_mechanisms)
-    releases = staticmethod(releases)
     claims = staticmethod(client_claims)
+
+    @staticmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        """Embeddings (or logits) up, exact gradients down, and the trained models."""
+        sums = settings.aggregation == "sum"
+        return gradient_releases(settings, schedule, up="logits" if sums else "embeddings", logits=sums)
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices
@@ -117,11 +89,9 @@ class Split(Engine):
         self.bank = Bank(bottoms, init)
         self.top_parameters = {} if self.sums else start(self.top, init, devices)
         self._velocity: dict[str, Tensor] = {}
-        self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
-        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
-        guard: object = s
-        self._guard = guard if isinstance(guard, DownlinkSettings) else None
-        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
+        kind = "logits" if self.sums else "embeddings"
+        self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
+        self._guard = GradientGuard.of(s, self.stream("server-noise"), secure=s.secure_noise)
         self._inputs: list[Tensor] = []
         self._leaves: list[dict[str, Tensor]] = []
         self._outputs: list[Tensor] = []
@@ -129,14 +99,14 @@ class Split(Engine):
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         self._inputs = self.bank.inputs(self.data, records)
         self._forward()
-        kind = "logits" if self.sums else "embeddings"
-        outputs = self.bank.split([output.detach() for output in self._outputs])
-        return {m: let_out(self, kind, round_, m, records, {"embedding": outputs[m]}) for m in members}
+        outputs, point = self.bank.split([output.detach() for output in self._outputs]), self.uplink_point
+        return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": outputs[m]})) for m in members}
 
     def _forward(self) -> None:
         """One pass of all devices over this round's rows, clipped as their messages are."""
         self._leaves = self.bank.leaves()
-        self._outputs = [self.mechanism.noiseless(out) for out in self.bank.outputs(self._inputs, self._leaves)]
+        clip = self.uplink_point.mechanism.noiseless
+        self._outputs = [clip(outputs) for outputs in self.bank.outputs(self._inputs, self._leaves)]
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         received = [uplinks[m]["embedding"].detach() for m in sorted(uplinks)]
@@ -148,7 +118,7 @@ class Split(Engine):
         # Every device's logits have the gradient of their sum.
         shares = [gradient] if self.sums else gradient.split(self.embedding, dim=-1)
         if self._guard is not None:
-            shares = [guarded(self._guard, g, self.server_noise, round_, k) for k, g in enumerate(shares)]
+            shares = [self._guard.protect(share, round_, k) for k, share in enumerate(shares)]
         parts = list(shares) * (len(received) if self.sums else 1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
@@ -188,3 +158,30 @@ class Split(Engine):
         """The batch's mean loss, summed over replicas: they share nothing, so their gradients separate."""
         logits = self._logits(parameters, rows)
         return summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size
+
+
+def gradient_releases(
+    settings: UplinkSettings,
+    schedule: Schedule,
+    *,
+    up: str,
+    logits: bool,
+    sent: NDArray[np.bool_] | None = None,
+) -> tuple[Release, ...]:
+    """The releases of an engine with embeddings up and exact gradients down; `sent` says who sends, if not `active`.
+
+    A gradient reads the other devices' features through their uplinks alone: where those are noised it is
+    post-processing of them, otherwise it is exact in the features too. A device's own model read its raw features.
+    """
+    last = np.arange(schedule.rounds) == schedule.rounds - 1
+    uplinks = uplink_releases(settings, schedule, kind=up, sent=schedule.active if sent is None else sent)
+    down = NoNoise(depends_on=_LABEL_UNITS if settings.noise_std else frozenset(Unit)).describe(
+        kind="logit-gradient" if logits else "embedding-gradient",
+        what="exact per-record gradients, server to device",
+        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        seen_by=DEVICES,
+    )
+    model = NoNoise(depends_on=frozenset(Unit)).describe(
+        kind="models", what="the trained models, moved by exact gradients", rounds=last, seen_by=frozenset({"model"})
+    )
+    return (*uplinks, down, model)

@@ -1,4 +1,4 @@
-"""Syn-ZOO-VFL: all devices in every round, zeroth-order on both sides (vfl-cascaded.txt, Algorithm 2)."""
+"""Syn-ZOO-VFL: all devices in every round, zeroth-order on both sides (VFL-Cascaded, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vflpriv.common.registry import register
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import OneSidedEngine, SynZooSettings, zoo_releases
+from vflpriv.training.engines.zoo_vfl import OneSidedEngine, OneSidedSettings, zoo_releases
 
 __all__ = ["SynZooVfl"]
 
@@ -26,10 +26,10 @@ class SynZooVfl(OneSidedEngine):
 
     name = "syn-zoo-vfl"
     summary = "zeroth-order on both sides, synchronous; one exact loss difference on the downlink"
-    source = "vfl-cascaded.txt Alg. 2"
-    settings_type = SynZooSettings
+    source = "VFL-Cascaded, Algorithm 2"
+    settings_type = OneSidedSettings
     asynchronous = False
-    settings: SynZooSettings
+    settings: OneSidedSettings
 
     releases = staticmethod(partial(zoo_releases, down="loss-difference"))
 

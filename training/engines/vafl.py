@@ -1,4 +1,8 @@
-"""VAFL: vertical asynchronous federated learning (vafl.txt, Algorithm 1)."""
+"""VAFL: the server keeps every device's last embeddings; asynchronous, and the base of the t-synchronous variant.
+
+"VAFL: a Method of Vertical Asynchronous Federated Learning" (Chen et al. 2020), Algorithm 1; equation and theorem
+numbers are that paper's.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +20,29 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
-from vflpriv.core.schedules import Activation, Schedule
+from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.delays import Refreshes, senders
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.downlink import DownlinkSettings, guarded
+from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import summed_loss
-from vflpriv.training.mechanisms.noise import NoiseSource
-from vflpriv.training.mechanisms.release import let_out
 from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.blocks import start
 from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Parameters, descend, first_replicas
+from vflpriv.training.models.networks import Model, Parameters, descend, first_replicas
 from vflpriv.training.models.neurons import NoisyMlp
 from vflpriv.training.models.selection import output_width, server_model
 from vflpriv.training.settings import AsyncSettings, TopSettings
 
-__all__ = ["TsyncSettings", "Vafl", "VaflBase", "VaflEngine", "VaflSettings", "claims", "releases"]
+__all__ = ["Vafl", "VaflEngine", "VaflSettings", "VaflSharedSettings"]
 
 
-class VaflBase(UplinkSettings, DownlinkSettings, TopSettings):
-    """What both kinds of VAFL can be told. Its random neurons are `hidden_noise` and `protection = "embedding"`."""
+class VaflSharedSettings(UplinkSettings, DownlinkSettings, TopSettings):
+    """Settings of both variants. VAFL's random neurons are `hidden_noise` and `protection = "embedding"`."""
 
     aggregation: Literal["concat", "sum", "weighted"] = Field(
         "concat",
@@ -62,64 +64,8 @@ class VaflBase(UplinkSettings, DownlinkSettings, TopSettings):
         return self
 
 
-class VaflSettings(VaflBase, AsyncSettings):
+class VaflSettings(VaflSharedSettings, AsyncSettings):
     """Settings of asynchronous VAFL."""
-
-
-class TsyncSettings(VaflBase):
-    """Settings of t-synchronous VAFL."""
-
-    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
-    together: int | None = Field(None, ge=1, description="t, devices in a round; all of them if not given")
-
-    @property
-    def activation(self) -> Activation:
-        """The first t clocks to ring."""
-        return Activation.SEVERAL
-
-
-def releases(settings: VaflBase, schedule: Schedule) -> tuple[Release, ...]:
-    """Embeddings (or logits) up, active or asked; exact gradients down; and the trained models.
-
-    A refreshed batch counts with all its records, although only those that are too old are asked for.
-    """
-    logits = settings.aggregation == "sum"
-    sent = senders(schedule, settings.max_delay)
-    found = gradient_releases(settings, schedule, up="logits" if logits else "embeddings", logits=logits, sent=sent)
-    if settings.max_delay is None:
-        return found
-    request = NoNoise(depends_on=frozenset()).describe(
-        kind="refresh-request",
-        what="the ids of records whose embeddings are too old; they follow from the schedule alone",
-        rounds=np.asarray((sent & ~schedule.active).any(axis=1)),
-        seen_by=frozenset({"device", "devices", "eavesdropper", "outsider"}),
-    )
-    return (*found, request)
-
-
-def claims(settings: VaflBase, schedule: Schedule) -> tuple[Claim, ...]:
-    """Theorem 6 where embeddings are clipped and noised row by row, vimadmm.txt Theorem 2 where by the batch."""
-    if settings.protection != "embedding" or not settings.noise_std:
-        return client_claims(settings, schedule)
-    queries = int(schedule.active.sum(axis=0).max(initial=0))
-    diameter = 2 * settings.clip
-    # vafl.txt eq. (15), c = O(N_m √K / (μN)), with the diameter S of the embeddings as its constant.
-    mu = diameter * schedule.batch_size * math.sqrt(queries) / (settings.noise_std * schedule.records)
-    return (
-        Claim.of_mu(
-            mu,
-            settings.delta,
-            key="vafl-features",
-            source="vafl",
-            where="Theorem 6",
-            statement="last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device",
-            unit=Unit.FEATURES,
-            view="server",
-        ),
-    )
-
-
-# VAFL, asynchronous or t-synchronous: the server keeps every device's last embeddings (vafl.txt, Algorithms 1, 2).
 
 
 class VaflEngine(Engine):
@@ -130,14 +76,56 @@ class VaflEngine(Engine):
     asked for anew. All devices of a round work on the same batch, so that its mean gradient is the mean over them.
     """
 
-    settings: VaflBase
+    settings: VaflSharedSettings
+    top: Model
 
     mechanisms = staticmethod(uplink_mechanisms)
-    releases = staticmethod(releases)
-    claims = staticmethod(claims)
+
+    @staticmethod
+    def releases(settings: VaflSharedSettings, schedule: Schedule) -> tuple[Release, ...]:
+        """Embeddings (or logits) up, active or asked; exact gradients down; and the trained models.
+
+        A refreshed batch counts with all its records, although only those that are too old are asked for.
+        """
+        logits = settings.aggregation == "sum"
+        sent = senders(schedule, settings.max_delay)
+        exchanged = gradient_releases(
+            settings, schedule, up="logits" if logits else "embeddings", logits=logits, sent=sent
+        )
+        if settings.max_delay is None:
+            return exchanged
+        request = NoNoise(depends_on=frozenset()).describe(
+            kind="refresh-request",
+            what="the ids of records whose embeddings are too old; they follow from the schedule alone",
+            rounds=np.asarray((sent & ~schedule.active).any(axis=1)),
+            seen_by=frozenset({"device", "devices", "eavesdropper", "outsider"}),
+        )
+        return (*exchanged, request)
+
+    @staticmethod
+    def claims(settings: VaflSharedSettings, schedule: Schedule) -> tuple[Claim, ...]:
+        """Theorem 6 where embeddings are clipped and noised row by row, VIMADMM Theorem 2 where by the batch."""
+        if settings.protection != "embedding" or not settings.noise_std:
+            return client_claims(settings, schedule)
+        queries = int(schedule.active.sum(axis=0).max(initial=0))
+        diameter = 2 * settings.clip
+        # Eq. (15), c = O(N_m √K / (μN)), with the diameter S of the embeddings as its constant.
+        mu = diameter * schedule.batch_size * math.sqrt(queries) / (settings.noise_std * schedule.records)
+        return (
+            Claim.of_mu(
+                mu,
+                settings.delta,
+                key="vafl-features",
+                source="VAFL",
+                where="Theorem 6",
+                statement="last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device",
+                unit=Unit.FEATURES,
+                view="server",
+            ),
+        )
 
     @classmethod
-    def state_bytes(cls, settings: VaflBase, data: VerticalData) -> int:
+    def state_bytes(cls, settings: VaflSharedSettings, data: VerticalData) -> int:
         return super().state_bytes(settings, data) + 4 * data.records * data.devices * output_width(settings, data)
 
     def setup(self) -> None:
@@ -147,9 +135,9 @@ class VaflEngine(Engine):
         noisy = partial(NoisyMlp, noise=s.hidden_noise)
         self.bank = Bank(self.device_models(self.width, activate=not self.sums, mlp=noisy), self.stream("init"))
         self._make_top(devices)
-        self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
-        self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)
-        self.server_noise = NoiseSource(self.stream("server-noise"), secure=s.secure_noise)
+        kind = "logits" if self.sums else "embeddings"
+        self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
+        self._guard = GradientGuard(s, self.stream("server-noise"), secure=s.secure_noise)
         self._neurons = self.stream("noise")
         self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
         # Where all devices send in every round nothing is ever stale, and no table is needed.
@@ -183,7 +171,8 @@ class VaflEngine(Engine):
         if self.settings.hidden_noise:
             groups = zip(parameters, part.groups, strict=True)
             parameters = [{**own, **self._drawn(part, group, round_, len(records))} for own, group in groups]
-        return [self.mechanism.noiseless(out) for out in part.outputs(part.inputs(self.data, records), parameters)]
+        clip = self.uplink_point.mechanism.noiseless
+        return [clip(outputs) for outputs in part.outputs(part.inputs(self.data, records), parameters)]
 
     def _drawn(self, part: Bank, group: Sequence[int], round_: int, records: int) -> Parameters:
         model = part.models[group[0]]
@@ -191,7 +180,7 @@ class VaflEngine(Engine):
         return model.neurons(self._neurons, records, round_, [part.members[k] for k in group])
 
     def _released(self, round_: int, m: int, records: Tensor, output: Tensor) -> Payload:
-        return let_out(self, "logits" if self.sums else "embeddings", round_, m, records, {"embedding": output})
+        return Payload(self.uplink_point.kind, self.uplink_point.rows(round_, m, records, {"embedding": output}))
 
     def questions(self, round_: int) -> Mapping[int, Tensor]:
         return self._refreshes.at(round_)
@@ -226,7 +215,7 @@ class VaflEngine(Engine):
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         # Of its own memory where most is not sent, so that a recorded message does not keep the rest.
         own = {m: by_held[:, m].contiguous() if self.stale else by_held[:, m] for m in uplinks}
-        sent = {m: guarded(self.settings, g, self.server_noise, round_, m) for m, g in own.items()}
+        sent = {m: self._guard.protect(gradient, round_, m) for m, gradient in own.items()}
         return {m: Payload(kind, {"gradient": gradient}) for m, gradient in sent.items()}  # eq. (2b)
 
     def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Tensor:
@@ -263,9 +252,6 @@ class VaflEngine(Engine):
         return self._logits(first_replicas(self.top_parameters, replicas), held)
 
 
-# VAFL: vertical asynchronous federated learning (vafl.txt, Algorithm 1).
-
-
 @register("engine")
 class Vafl(VaflEngine):
     """One device a round, on a batch of its own; the other devices' embeddings are as old as their last visit.
@@ -277,6 +263,6 @@ class Vafl(VaflEngine):
 
     name = "vafl"
     summary = "first-order, asynchronous; noised embeddings up, exact per-record gradients down"
-    source = "vafl.txt Alg. 1"
+    source = "VAFL, Algorithm 1"
     settings_type = VaflSettings
     asynchronous = True

@@ -1,22 +1,43 @@
-"""VAFL, t-synchronous: the server waits for t devices (vafl.txt, Algorithm 2)."""
+"""VAFL, t-synchronous: the server waits for t devices (VAFL, Algorithm 2)."""
 
 from __future__ import annotations
 
-from vflpriv.common.registry import register
-from vflpriv.training.engines.vafl import TsyncSettings, VaflEngine
+from typing import Any
 
-__all__ = ["VaflTsync"]
+from pydantic import Field
+
+from vflpriv.common.registry import register
+from vflpriv.core.schedules import Activation
+from vflpriv.training.engines.vafl import VaflEngine, VaflSharedSettings
+
+__all__ = ["TsyncSettings", "VaflTsync"]
+
+
+class TsyncSettings(VaflSharedSettings):
+    """Settings of t-synchronous VAFL."""
+
+    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
+    together: int | None = Field(None, ge=1, description="t, devices in a round; all of them if not given")
+
+    @property
+    def activation(self) -> Activation:
+        """The first t clocks to ring."""
+        return Activation.SEVERAL
 
 
 @register("engine")
 class VaflTsync(VaflEngine):
-    """The first t devices to ring send embeddings of the same batch; t = M is the synchronous baseline.
+    """The first t devices whose clocks ring send embeddings of the same batch; t = M is the synchronous baseline.
 
-    With `aggregation = "weighted"` and all devices it is the VAFL that vimadmm.txt §VI compares with.
+    With `aggregation = "weighted"` and all devices it is the VAFL that VIMADMM §VI compares with.
     """
 
     name = "vafl-tsync"
     summary = "VAFL whose server waits for t devices; all of them is the synchronous baseline"
-    source = "vafl.txt Alg. 2"
+    source = "VAFL, Algorithm 2"
     settings_type = TsyncSettings
     asynchronous = True
+
+    @classmethod
+    def devices_together(cls, settings: Any, devices: int) -> int:
+        return settings.together or devices

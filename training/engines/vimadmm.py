@@ -1,4 +1,4 @@
-"""VIMADMM: one head a device at the server, ADMM variables instead of gradients (vimadmm.txt, Algorithm 1)."""
+"""VIMADMM: one head per device at the server, ADMM variables instead of gradients (VIMADMM, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Vimadmm(AdmmEngine):
 
     name = "vimadmm"
     summary = "ADMM with a head for each device; duals that show the labels on the downlink"
-    source = "vimadmm.txt Alg. 1"
+    source = "VIMADMM, Algorithm 1"
     settings_type = VimadmmSettings
     uplink_kind = "embeddings"
     settings: VimadmmSettings
@@ -53,8 +53,8 @@ class Vimadmm(AdmmEngine):
         linear = s.heads == "linear"
         widths = [self.embedding, *s.top_hidden, data.classes]
         self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
-        each = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
-        self.heads = {name: torch.cat([one[name] for one in each]) for name in self.head.shapes}
+        heads = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
+        self.heads = {name: torch.cat([head[name] for head in heads]) for name in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
@@ -73,10 +73,10 @@ class Vimadmm(AdmmEngine):
             masks = self._masks(round_, 0, range(len(received)), embeddings.shape[1])
             own = self.head.apply({**leaves, **masks}, embeddings)
         pulls = pull(self._split(own.detach()), duals, residuals(outputs, z), penalty=s.penalty)
-        found = torch.autograd.grad(own, list(leaves.values()), pulls.flatten(0, 1) / self.schedule.batch_size)
+        gradients = torch.autograd.grad(own, list(leaves.values()), pulls.flatten(0, 1) / self.schedule.batch_size)
         descend(
             self.heads,
-            dict(zip(leaves, found, strict=True)),
+            dict(zip(leaves, gradients, strict=True)),
             rate=s.server_rate,
             momentum=s.top_momentum,
             velocity=self._velocity,
@@ -137,6 +137,6 @@ class Vimadmm(AdmmEngine):
         return outputs.reshape(-1, replicas, *outputs.shape[1:]).sum(0)
 
     def importance(self) -> Tensor:
-        """(R, M): the norm of each device's head; a device with features that tell nothing gets a low one (§VI-C)."""
+        """(R, M): the norm of each device's head; a device whose features tell nothing has a small one (§VI-C)."""
         weights = [self._split(value).flatten(2) for name, value in self.heads.items() if name.startswith("weight")]
         return torch.cat(weights, dim=2).square().sum(2).sqrt().transpose(0, 1)

@@ -1,4 +1,4 @@
-"""VIMADMM-J: extractor and head both at the device, logits up (vimadmm.txt, Algorithm 3)."""
+"""VIMADMM-J: extractor and head both at the device, logits up (VIMADMM, Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VimadmmJ(AdmmEngine):
 
     name = "vimadmm-j"
     summary = "ADMM without a server model; duals that show the labels on the downlink"
-    source = "vimadmm.txt Alg. 3"
+    source = "VIMADMM, Algorithm 3"
     settings_type = AdmmSettings
     settings: AdmmSettings
     bottoms = ("mlp",)

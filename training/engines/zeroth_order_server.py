@@ -1,9 +1,9 @@
-"""How a zeroth-order engine's server learns: as published (sgd, zo, zo-one-sided), or with a guarantee (the others)."""
+"""How the server of a zeroth-order engine learns: sgd, zo, zo-one-sided as published, the others with a guarantee."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -11,8 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from vflpriv.core.engine import Contributions
 from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
-from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.release import ReleasePoint
 from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
 from vflpriv.training.models.networks import Model, Parameters, descend
 
@@ -71,19 +72,15 @@ class Losses:
             return -(self.log_probabilities * labels).sum(-1)
         return -self.log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
-    def at(self, place: int, labels: tuple[int, int]) -> Tensor:
-        """(R, 2) cross-entropy of the record at one place under each of two labels."""
-        return -self.log_probabilities[:, place][:, list(labels)]
-
-    def at_places(self, places: Tensor, labels: Tensor) -> Tensor:
-        """(R, k, 2) cross-entropy of the records at k places under each of two labels, (k, 2)."""
-        found = self.log_probabilities.index_select(1, places)
-        return -found.gather(-1, labels.expand(len(found), -1, -1))
+    def at(self, places: Tensor, labels: Tensor) -> Tensor:
+        """(R, k, c) cross-entropy of the records at k places under each of c labels, (k, c)."""
+        rows = self.log_probabilities.index_select(1, places)
+        return -rows.gather(-1, labels.expand(len(rows), -1, -1))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServerStep:
-    """All the server has in hand in one round."""
+    """Everything that the server's step of one round reads."""
 
     settings: StepSettings
     rate: float
@@ -97,10 +94,10 @@ class ServerStep:
     batch_size: int
     round: int
     party: int
+    records: Tensor
     directions: Directions | None = None
-    noise: NoiseSource | None = None
-    mechanism: Mechanism | None = None
-    """What clips and noises the server's own step, where something does."""
+    point: ReleasePoint | None = None
+    """Where the server's own step is clipped and noised, if it is."""
 
     @cached_property
     def direction(self) -> Direction:
@@ -130,15 +127,13 @@ class ServerStep:
         return values.sum(1) / self.batch_size
 
     def own_differences(self) -> Tensor:
-        """(R, B) the server's own finite differences, divided by 2λ as in dpzv-journal eq. (3)."""
+        """(R, B) the server's own finite differences, divided by 2λ as in DPZV eq. (3)."""
         plus, minus = (self.losses(p, self.rows).of(self.labels) for p in self.pair)
         return (plus - minus) / (2 * self.settings.smoothing)
 
-    def noised(self, values: Tensor, normals: Callable[[NoiseSource], Tensor]) -> Tensor:
-        """What the server's own mechanism makes of one value a record."""
-        assert self.mechanism is not None
-        assert self.noise is not None
-        return self.mechanism.release(self.mechanism.noiseless(values), normals(self.noise))
+    def contributions(self, values: Tensor) -> Contributions:
+        """One value per record, for the release point of the server's own step."""
+        return Contributions(round=self.round, party=self.party, records=self.records, values=values)
 
     def along(self, scalar: Tensor) -> None:
         move_along(
@@ -190,7 +185,7 @@ class Zo(ServerUpdate):
 
 
 class ZoOneSided(ServerUpdate):
-    """w0 -= η φ(d)/μ [f(w0 + μu0) - f(w0)] u0 (vfl-cascaded eq. 2 for the server; Algorithm 2, lines 9 and 10)."""
+    """w0 -= η φ(d)/μ [f(w0 + μu0) - f(w0)] u0 (VFL-Cascaded eq. 2 for the server; Algorithm 2, lines 9 and 10)."""
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         mu = step.settings.smoothing
@@ -216,7 +211,8 @@ class DpZo(ServerUpdate):
     """The zeroth-order step with a clip and noise of its own."""
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
-        step.along(step.noised(step.own_differences(), lambda noise: noise.scalar(step.round)))
+        assert step.point is not None
+        step.along(step.point.scalar(step.contributions(step.own_differences())))
 
 
 class DpSgd(ServerUpdate):
@@ -225,7 +221,8 @@ class DpSgd(ServerUpdate):
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         gradients = self._per_record(step)
         flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
-        released = step.noised(flat, lambda noise: noise.tensor((flat.shape[-1],), step.round, step.party))
+        assert step.point is not None
+        released = step.point.vector(step.contributions(flat), flat.shape[-1])
         parts = released.split([math.prod(value.shape[2:]) for value in gradients.values()], dim=-1)
         step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
 

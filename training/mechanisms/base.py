@@ -1,4 +1,4 @@
-"""Mechanisms: they clip, they add the noise, and they describe the release; the three cannot drift apart."""
+"""Mechanisms: they clip, add the noise and describe the release, so that the three cannot drift apart."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def noiseless(self, values: Tensor) -> Tensor:
-        """What would leave if there were no noise."""
+        """The value before noise."""
 
     @property
     @abstractmethod
@@ -83,7 +83,7 @@ class Mechanism(ABC):
         carried: bool = False,
         leak: StateLeak | None = None,
     ) -> Release:
-        """The ledger's entry for what this mechanism lets out."""
+        """The ledger's entry for the releases of this mechanism."""
         return Release(
             kind=kind,
             what=what,
@@ -117,7 +117,7 @@ def _mean_sensitivity(clip: float, batch_size: int) -> Mapping[Unit, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarMean(Mechanism):
-    """The mean of one clipped number a record, over a fixed denominator B (dpzv-journal eq. 8).
+    """The mean of one clipped number per record, over a fixed denominator B (DPZV eq. 8).
 
     `two_sided` clamps to [-C, C], which bounds the sensitivity. Otherwise the clip is the published min(δ, C), which
     has no lower bound: the sensitivity is infinite.
@@ -154,7 +154,7 @@ class ScalarMean(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorMean(Mechanism):
-    """The mean of one vector a record, each scaled into the L2 ball of radius C, over a fixed denominator B (DP-SGD).
+    """The mean of one vector per record, each scaled into the L2 ball of radius C, over a fixed denominator B (DP-SGD).
 
     The bounds are those of `ScalarMean`, by the triangle inequality.
     """
@@ -174,7 +174,7 @@ class VectorMean(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class NoNoise(Mechanism):
-    """The values as they are: no clip, no noise, and for every unit they depend on an infinite sensitivity."""
+    """Values that leave as they are: no clip, no noise, and an infinite sensitivity for every unit they depend on."""
 
     noise_std: float = 0.0
     depends_on: frozenset[Unit]

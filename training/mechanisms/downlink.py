@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -11,7 +11,10 @@ from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.mechanisms.uplink import EmbeddingClip
 from vflpriv.training.settings import EngineSettings
 
-__all__ = ["DownlinkSettings", "guarded"]
+if TYPE_CHECKING:
+    from vflpriv.common.random import Stream
+
+__all__ = ["DownlinkSettings", "GradientGuard"]
 
 
 class DownlinkSettings(EngineSettings):
@@ -30,11 +33,24 @@ class DownlinkSettings(EngineSettings):
         return self
 
 
-def guarded(settings: DownlinkSettings, gradient: Tensor, noise: NoiseSource, round_: int, party: int) -> Tensor:
-    """(R, B, width) gradients as they are sent; `party` numbers the noise of a round."""
-    if settings.gradient_clip is None:
-        return gradient
-    std, size = settings.gradient_noise_std, gradient.shape[1]
-    mechanism = EmbeddingClip(noise_std=std, clip=settings.gradient_clip, batch_size=size)
-    clipped = mechanism.noiseless(gradient)
-    return mechanism.release(clipped, noise.tensor(tuple(clipped.shape[1:]), round_, party)) if std else clipped
+class GradientGuard:
+    """Clips and noises the gradients of one engine, where its settings ask for it."""
+
+    def __init__(self, settings: DownlinkSettings, stream: Stream, *, secure: bool) -> None:
+        self._settings, self._noise = settings, NoiseSource(stream, secure=secure, name="server-noise")
+
+    @classmethod
+    def of(cls, settings: object, stream: Stream, *, secure: bool) -> GradientGuard | None:
+        """A guard for settings that have one; None for an engine that sends no gradients."""
+        return cls(settings, stream, secure=secure) if isinstance(settings, DownlinkSettings) else None
+
+    def protect(self, gradient: Tensor, round_: int, party: int) -> Tensor:
+        """(R, B, width) gradients as they are sent; `party` numbers the noise of a round."""
+        s = self._settings
+        if s.gradient_clip is None:
+            return gradient
+        mechanism = EmbeddingClip(noise_std=s.gradient_noise_std, clip=s.gradient_clip, batch_size=gradient.shape[1])
+        clipped = mechanism.noiseless(gradient)
+        if not s.gradient_noise_std:
+            return clipped
+        return mechanism.release(clipped, self._noise.tensor(tuple(clipped.shape[1:]), round_, party))

@@ -1,4 +1,4 @@
-"""The protection of what devices send: settings that any engine with embeddings on the uplink takes."""
+"""Protection of the uplink: clip and noise of what devices send, its settings, ledger entries and claims."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ __all__ = [
     "uplink_releases",
 ]
 
+FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
+"""Who sees an uplink."""
+DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
+"""Who sees a downlink."""
+_JOINT = (Unit.RECORD, Unit.ADD_REMOVE)
+_WHOLE = (Unit.CLIENT_ZERO, Unit.CLIENT)
 _RAW = ("transformer-embedding",)
 _WITHOUT_BIAS = ("resnet18-stem",)
 
@@ -53,7 +60,7 @@ class Emptied(StrEnum):
 
     @classmethod
     def by(cls, bottom: str, *, logits: bool) -> Emptied:
-        """Of a kind of model that sends logits, or activations: those have a ReLU behind the last layer.
+        """For a kind of model that sends logits, or activations, which have a ReLU behind the last layer.
 
         ResNet's first convolution has neither ReLU nor bias; an encoder's embedding layer has no ReLU.
         """
@@ -74,12 +81,9 @@ class Emptied(StrEnum):
         return torch.zeros_like(values) if self is Emptied.ZEROS else self.outputs(values)
 
 
-# Mechanisms of the uplink: what a device sends of a batch, scaled into a ball, with noise on every entry.
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClientClip(Mechanism):
-    """A device's batch matrix, scaled into the Frobenius ball of radius C (vimadmm.txt §V).
+    """A device's batch matrix, scaled into the Frobenius ball of radius C (VIMADMM §V).
 
     Any two points of the ball are at most 2C apart (`client`). Scaling into a ball is the projection onto it, so one
     replaced row moves it by at most 2C; a removed row leaves an angle of at most 90° between the two matrices, hence
@@ -149,11 +153,6 @@ class EmbeddingClip(Mechanism):
         }
 
 
-# The protection of what devices send: settings that any engine with embeddings on the uplink takes.
-
-FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
-
-
 class UplinkSettings(EngineSettings):
     """Clip and noise of the uplink."""
 
@@ -189,7 +188,7 @@ def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[s
 
 
 def client_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:
-    """vimadmm.txt Theorem 2, where the uplink carries its noise."""
+    """VIMADMM Theorem 2, where the uplink carries its noise."""
     if settings.protection != "client" or settings.noise_std == 0:
         return ()
     return (
@@ -197,7 +196,7 @@ def client_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, 
             _theorem_2(settings.noise_std / settings.clip, schedule.rounds, settings.delta),
             settings.delta,
             key="vimadmm-client",
-            source="vimadmm",
+            source="VIMADMM",
             where="Theorem 2",
             statement="Frobenius clip C and noise N(0, σ²C²) on every uplink give client-level (ε, δ) by RDP",
             unit=Unit.CLIENT_ZERO,
@@ -215,14 +214,6 @@ def _theorem_2(sigma: float, rounds: int, delta: float) -> float:
         return rounds * alpha / (2 * sigma**2) + conversion
 
     return max(0.0, float(minimize_scalar(epsilon, bounds=(-8.0, 12.0), method="bounded").fun))
-
-
-# What devices let out on the uplink: which rounds count for which unit, and what their own models carry along.
-
-ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
-DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
-_JOINT = (Unit.RECORD, Unit.ADD_REMOVE)
-_WHOLE = (Unit.CLIENT_ZERO, Unit.CLIENT)
 
 
 def uplink_releases(
@@ -254,17 +245,17 @@ def uplink_releases(
     return tuple(
         replace(
             whole,
-            what=words,
+            what=described,
             rounds=rounds,
             sensitivity={unit: scale * mechanism.sensitivity[unit] for unit in units},
             leak=_carried(mechanism, units, scale),
         )
-        for units, rounds, scale, words in parts
+        for units, rounds, scale, described in parts
     )
 
 
 def _carried(mechanism: Mechanism, units: tuple[Unit, ...], scale: float) -> StateLeak | None:
-    """What the device's own model adds, for units that belong to one record; a device's whole block is all there is."""
+    """What the device's own model adds, for units that belong to one record; a whole block leaves nothing to add."""
     if not units[0].per_record:
         return None
     # Any two clipped batches are at most as far apart as those of two different blocks.

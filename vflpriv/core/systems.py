@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.core.attack import Conduct
-from vflpriv.core.canaries import Canaries, Canary
 from vflpriv.core.data import VerticalData
+from vflpriv.core.engine import Engine, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
 
@@ -24,7 +24,7 @@ class System:
     """`engine` is a registered engine class; `settings` are complete, its noise a number."""
 
     key: str
-    engine: Any
+    engine: type[Engine]
     settings: Any
     data: VerticalData
     schedule: Schedule
@@ -33,27 +33,33 @@ class System:
 
     @property
     def ledger(self) -> Ledger:
-        ledger: Ledger = self.engine.ledger(self.settings, self.schedule)
-        return ledger
+        return self.engine.ledger(self.settings, self.schedule)
 
     def train(
         self,
         replicas: Sequence[int],
         *,
-        canary: Canary | Canaries | None = None,
+        data: VerticalData | None = None,
+        probe: Probe | None = None,
         conducts: Mapping[int, Conduct] | None = None,
-    ) -> Any:
-        """An engine ready to run these replicas; `conducts` are those of dishonest devices."""
-        return self.engine(
-            self.data,
+    ) -> Engine:
+        """An engine ready to run these replicas.
+
+        `data` takes the place of the system's own, `probe` is attached to its release points, and `conducts` are those
+        of dishonest devices.
+        """
+        engine = self.engine(
+            self.data if data is None else data,
             self.settings,
             schedule=self.schedule,
             seed=self.seed,
             replicas=replicas,
             torch_device=self.torch_device,
-            canary=canary,
             conducts=conducts,
         )
+        if probe is not None:
+            engine.attach(probe)
+        return engine
 
     def fingerprint(self) -> str:
         """A hash of all that decides what a training of this system does."""

@@ -1,4 +1,4 @@
-"""The wire: every message passes through it, is counted, and is handed to whoever records."""
+"""Parties, messages and the wire: every message passes through it, is counted, and is handed to the recorders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["SERVER", "Message", "Party", "Payload", "Recorder", "Shift", "Traffic", "Transcript", "Wire", "device"]
+__all__ = ["SERVER", "Message", "Party", "Payload", "Recorder", "Traffic", "Transcript", "Wire", "device"]
 
 
 @dataclass(frozen=True, order=True)
@@ -41,30 +41,9 @@ def device(index: int) -> Party:
     return Party(index)
 
 
-# The wire: every message passes through it, is counted, and is handed to whoever records.
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Shift:
-    """How the coins of many canaries move one noiseless value: `centre` + the sum of ±`halves`, plus in world 0.
-
-    `centre` is (R, …), `halves` is (R, k, …) for the k canaries whose numbers are in `canaries`. Neither depends on a
-    coin where all state is post-processing of releases.
-    """
-
-    canaries: Tensor
-    centre: Tensor
-    halves: Tensor
-
-
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """One payload: tensors with a leading replica axis, and the ids of the records they speak of.
-
-    `worlds` exists only in a run with a canary: for each tensor, its noiseless value in either world, (R, 2). It is
-    what an adversary who knows every other record can compute for itself, so audits may read it; it is never sent.
-    `shifts` is the same in a run with many canaries, for an adversary who knows every record but the canaries' coins.
-    """
+    """One payload: tensors with a leading replica axis, and the ids of the records they belong to."""
 
     round: int
     sender: Party
@@ -72,8 +51,6 @@ class Message:
     kind: str
     tensors: Mapping[str, Tensor]
     records: Tensor | None = None
-    worlds: Mapping[str, Tensor] = field(default_factory=dict)
-    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:
@@ -87,8 +64,7 @@ class Message:
 
     def replica(self, r: int) -> Message:
         """The message as one replica's parties exchanged it."""
-        tensors = {name: value[r : r + 1] for name, value in self.tensors.items()}
-        return replace(self, tensors=tensors, worlds={name: value[r : r + 1] for name, value in self.worlds.items()})
+        return replace(self, tensors={name: value[r : r + 1] for name, value in self.tensors.items()})
 
 
 class Recorder(Protocol):
@@ -123,19 +99,17 @@ class Traffic:
 class Transcript:
     """The recorded messages of a run.
 
-    `kinds` limits what is kept to these kinds, `devices` to the links of these devices, `moved` to what a canary moves;
-    by default all is kept.
+    `kinds` limits what is kept to these kinds, `devices` to the links of these devices; by default all is kept.
     """
 
     kinds: frozenset[str] | None = None
-    moved: bool = False
     devices: frozenset[int] | None = None
     messages: list[Message] = field(default_factory=list)
 
     def record(self, message: Message) -> None:
         wanted = self.kinds is None or message.kind in self.kinds
         linked = self.devices is None or message.device.index in self.devices
-        if wanted and linked and (message.worlds or message.shifts or not self.moved):
+        if wanted and linked:
             self.messages.append(message)
 
 
@@ -155,12 +129,10 @@ class Wire:
 
 @dataclass(frozen=True)
 class Payload:
-    """The contents of a message; `worlds` and `shifts` as in `Message`."""
+    """The contents of a message, before it has a sender, a receiver and a round."""
 
     kind: str
     tensors: Mapping[str, Tensor]
-    worlds: Mapping[str, Tensor] = field(default_factory=dict)
-    shifts: Mapping[str, Shift] = field(default_factory=dict)
 
     def send(self, wire: Wire, round_: int, sender: Party, receiver: Party, records: Tensor) -> Mapping[str, Tensor]:
         """What arrives at the receiver."""
@@ -171,7 +143,5 @@ class Payload:
             kind=self.kind,
             tensors=self.tensors,
             records=records,
-            worlds=self.worlds,
-            shifts=self.shifts,
         )
         return wire.send(message).tensors

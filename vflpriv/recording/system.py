@@ -76,7 +76,9 @@ def read_recording(folder: Path, config: LedgerConfig) -> ForeignSystem:
     )
     system = System(
         key=config.key,
-        engine=ForeignEngine(ledger, tuple(c.claim({}) for c in config.claim)),
+        engine=ForeignEngine(  # type: ignore[arg-type]
+            ledger, tuple(c.claim({}) for c in config.claim)
+        ),
         settings=config,
         data=_data(recording, answers),
         schedule=recorded.schedule,

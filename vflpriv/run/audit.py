@@ -114,8 +114,8 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
         for text in ("device(0)", "eavesdropper")
     ]
     attempts = [_attempt(a, view, system, config.confidence) for a in tried for view in views]
-    measured = getattr(engine, "importance", None)
-    importance = () if measured is None else tuple(float(x) for x in measured()[0])
+    measured = engine.importance()
+    importance = () if measured is None else tuple(float(x) for x in measured[0])
     found = replace(audited, before=before, after=after, traffic=wire.traffic, importance=importance)
     return replace(found, attempts=tuple(attempts))
 

@@ -14,11 +14,11 @@ from vflpriv.audits.worlds.trials import Trials
 from vflpriv.config.models import SystemConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, SuccessClaim
+from vflpriv.core.engine import Evaluation
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Traffic
 from vflpriv.report.attacks import FeatureCell
-from vflpriv.training.engine import Evaluation
 
 __all__ = ["Attempt", "Audited"]
 

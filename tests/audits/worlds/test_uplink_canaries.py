@@ -11,13 +11,13 @@ from tests.support import make_system
 from vflpriv.audits.scoring.worlds import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, p_value_rectangle
 from vflpriv.audits.two_world import TwoWorldAudit
+from vflpriv.audits.worlds.probes import extremes
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import VflprivError
-from vflpriv.training.mechanisms.release import extremes
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 SERVER, DEVICE = Adversary.parse("server"), Adversary.parse("device")

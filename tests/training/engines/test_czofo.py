@@ -12,7 +12,7 @@ from tests.training.engines.zo_reading import bottom, first, gradient_of_top, lo
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.training.engines.zeroth_order import CzofoSettings
+from vflpriv.training.engines.czofo import CzofoSettings
 
 LAWS = ["sphere", "gaussian"]
 

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
+from vflpriv.audits.worlds.probes import in_worlds
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.training.engines.dpzv import DpzvSettings
 
 
-def run(system, replicas=(0,), canary=None):
+def run(system, replicas=(0,), data=None):
     transcript = Transcript()
-    engine = system.train(replicas, canary=canary)
+    engine = system.train(replicas, data=data)
     engine.run(Wire(transcript))
     return engine, transcript
 
@@ -152,20 +153,20 @@ def test_momentum_is_heavy_ball():
 
 @pytest.mark.parametrize("update", ["sgd", "joint", "dp-zo"])
 @pytest.mark.parametrize("kind", list(CanaryKind))
-def test_both_worlds_are_told_and_the_replicas_own_world_is_the_one_released(update, kind):
-    """`worlds` minus noise is exactly what each replica released; the worst case sits at ±C/B around the rest."""
-    system = make_system(f"dpzv-{update}", noise_std=0.0, rounds=24)
+def test_a_probe_knows_both_worlds_and_each_replica_releases_its_own(update, kind):
+    """The noiseless value of its world is what each replica releases; the worst case sits at ±C/B around the others."""
+    system = make_system(f"dpzv-{update}", noise_std=1e-6, rounds=24)
     record = int(system.schedule.batch(0)[0])
     world = torch.tensor([0, 1, 1, 0])
     canary = Canary(kind=kind, record=record, world=world, labels=(0, 2))
-    _, transcript = run(system, range(4), canary)
-    moved = [m for m in transcript.messages if m.worlds]
+    engine, probe = in_worlds(system, range(4), canary)
+    values = [value for t in range(24) for value in probe.round(engine, t) if value.worlds is not None]
     rounds = [t for t in range(24) if record in system.schedule.batch(t)]
-    assert [m.round for m in moved] == rounds
-    for message in moved:
-        either = message.worlds["delta"]
+    assert [value.message.round for value in values] == rounds
+    for value in values:
+        either = value.worlds
         own = either.gather(1, world.unsqueeze(1)).squeeze(1)
-        torch.testing.assert_close(message.tensors["delta"], own, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(value.message.tensors["delta"], own, atol=1e-3, rtol=1e-3)
         gap = either[:, 0] - either[:, 1]
         bound = 2 * system.settings.clip / system.schedule.batch_size
         assert float(gap.abs().max()) <= bound * (1 + 1e-5)
@@ -181,7 +182,7 @@ def test_a_label_moves_rounds_it_is_not_in_only_when_the_server_learns_without_n
         out = [t for t in range(1, 20) if record not in system.schedule.batch(t)]
         world = torch.tensor([0, 1])
         canary = Canary(kind=CanaryKind.NATURAL, record=record, world=world, labels=(0, 2))
-        engine = system.train((0, 0), canary=canary)
+        engine = system.train((0, 0), data=canary.into(system.data))
         transcript = Transcript()
         wire = Wire(transcript)
         for t in range(20):

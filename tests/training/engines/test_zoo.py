@@ -10,7 +10,7 @@ from tests.training.engines.zo_reading import bottom, first, loss, mean_step, ru
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.training.engines.zeroth_order import ZooSettings
+from vflpriv.training.engines.zoo_vfl import ZooSettings
 
 LAWS = ["sphere", "gaussian"]
 

@@ -9,9 +9,9 @@ from vflpriv.core.wire import Transcript, Wire
 __all__ = ["bottom", "first", "gradient_of_top", "loss", "mean_step", "run", "same_start", "shift"]
 
 
-def run(system, replicas=(0,), canary=None):
+def run(system, replicas=(0,), data=None):
     transcript = Transcript()
-    engine = system.train(replicas, canary=canary)
+    engine = system.train(replicas, data=data)
     wire = Wire(transcript)
     engine.run(wire)
     return engine, transcript, wire

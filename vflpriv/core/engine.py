@@ -1,0 +1,210 @@
+"""What a training engine is to everyone else: what it declares, how it is run, and where an audit may attach a probe.
+
+An engine lets a protected value out in one way: it hands the contributions of the records to a *release point*, which
+clips them, adds the noise and returns what is sent. A *probe* that is attached from outside may put another value in
+the place of the noiseless one, and sees what was released. Engines know nothing of audits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from vflpriv.core.attack import Conduct
+    from vflpriv.core.claims import Claim, SuccessClaim
+    from vflpriv.core.data import VerticalData
+    from vflpriv.core.ledger import Ledger
+    from vflpriv.core.schedules import Schedule
+    from vflpriv.core.units import Unit
+    from vflpriv.core.views import Belongings
+    from vflpriv.core.wire import Wire
+
+__all__ = ["Capabilities", "Contributions", "Engine", "Evaluation", "Mechanism", "Probe", "ReleasePoint"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What an engine can do beyond training, and audits may ask of it."""
+
+    relabels: bool = False
+    """Its release points know what a record would contribute under another label (`Contributions.relabelled`)."""
+    server_model: bool = False
+    """Its server has a model that follows from the data and the noise alone, so that an adversary can train its own."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation:
+    """Test accuracy and training loss, (R,) each."""
+
+    accuracy: Tensor
+    loss: Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contributions:
+    """What the records of a batch contribute to one release.
+
+    `values` is (R, B) or (R, B, width). `clipped` says that they are the noiseless value already, because the clip is
+    part of the model's forward pass. `relabelled(places, labels)` gives the contributions, (R, k, c), of the records at
+    k places of the batch under each of c other labels, (k, c).
+    """
+
+    round: int
+    party: int
+    """The device that sends or receives the value; the number of devices stands for the server itself."""
+    records: Tensor
+    values: Tensor
+    clipped: bool = False
+    relabelled: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+class Mechanism(Protocol):
+    """A clipped function of private values plus noise, as others see it."""
+
+    @property
+    def noise_std(self) -> float: ...
+    @property
+    def sensitivity(self) -> Mapping[Unit, float]: ...
+    @property
+    def declared(self) -> Mapping[Unit, float]: ...
+    def noiseless(self, values: Tensor) -> Tensor: ...
+
+
+class ReleasePoint(Protocol):
+    """One place where protected values leave; `kind` is the kind of message that carries them."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def internal(self) -> bool: ...
+    @property
+    def mechanism(self) -> Any: ...
+    def noiseless(self, contributions: Contributions) -> Tensor: ...
+
+
+class Probe(Protocol):
+    """What an audit attaches to the release points of an engine."""
+
+    def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        """The value to release, before noise; `point.noiseless(contributions)` changes nothing."""
+        ...
+
+    def released(
+        self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
+    ) -> Tensor:
+        """The value that leaves, noise included; `released` changes nothing."""
+        ...
+
+
+class Engine(Protocol):
+    """A training engine: the class declares, an instance trains R replicas of one run."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    settings_type: ClassVar[Any]
+    asynchronous: ClassVar[bool]
+    label_holders: ClassVar[frozenset[str]]
+    capabilities: ClassVar[Capabilities]
+    replicas: tuple[int, ...]
+
+    def __init__(
+        self,
+        data: VerticalData,
+        settings: Any,
+        *,
+        schedule: Schedule,
+        seed: int,
+        replicas: Sequence[int] = (0,),
+        torch_device: torch.device | None = None,
+        conducts: Mapping[int, Conduct] | None = None,
+    ) -> None: ...
+
+    # Declarations: read off the class, nothing is trained for them.
+
+    @classmethod
+    def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
+        """All releases of a run."""
+        ...
+
+    @staticmethod
+    def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
+        """The published guarantees for these settings."""
+        ...
+
+    @staticmethod
+    def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
+        """The published statements about the success of attacks."""
+        ...
+
+    @staticmethod
+    def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Any]:
+        """The mechanisms of a run, by the kind of message that they protect."""
+        ...
+
+    @staticmethod
+    def published_noise(settings: Any, schedule: Schedule) -> float:
+        """The noise std that the paper prescribes for its claim."""
+        ...
+
+    @classmethod
+    def check(cls, settings: Any, data: VerticalData) -> None:
+        """Raise an error that names the setting if the models do not fit the data."""
+        ...
+
+    @classmethod
+    def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
+        """The batches and active devices of all rounds."""
+        ...
+
+    @classmethod
+    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
+        """Roughly the memory of one replica."""
+        ...
+
+    # Training.
+
+    def attach(self, probe: Probe) -> None:
+        """Let a probe see, and replace, what the release points release."""
+        ...
+
+    def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
+        """Draw the noise of all release points from the streams of this seed and these replicas instead."""
+        ...
+
+    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
+        """Train all rounds."""
+        ...
+
+    def round(self, round_: int, wire: Wire) -> None:
+        """Train one round."""
+        ...
+
+    def evaluate(self) -> Evaluation:
+        """Test accuracy and training loss of the current models."""
+        ...
+
+    def belongings(self, m: int) -> Belongings:
+        """What device m holds of its own by now."""
+        ...
+
+    def server_parameters(self) -> Mapping[str, Tensor]:
+        """What the server has trained, (R, …) each."""
+        ...
+
+    def trained(self, replica: int = 0) -> dict[str, Tensor]:
+        """All parameters of one replica, by party and name."""
+        ...
+
+    def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
+        """The shapes of each party's parameters, the server's last if it has a model."""
+        ...
+
+    def importance(self) -> Tensor | None:
+        """(R, M) how much each device matters to the trained model; None where the engine has no measure of it."""
+        ...
