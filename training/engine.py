@@ -26,9 +26,9 @@ from vflpriv.training.malicious import Amplifier
 from vflpriv.training.mechanisms.base import Mechanism
 from vflpriv.training.mechanisms.labels import posterior, protected
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.networks import Mlp, Model
-from vflpriv.training.models.selection import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.models.base import Model, initialise
+from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.models.mlp import Mlp
 from vflpriv.training.settings import EngineSettings
 
 __all__ = ["Declarations", "Engine", "Evaluation", "pick_device"]
@@ -274,7 +274,7 @@ class Engine(Declarations):
         return Belongings(
             features=self.data.blocks[m].flatten(1).clone(),
             apply=model.apply,
-            initial=start(model, self.stream("init"), m),
+            initial=initialise(model, self.stream("init"), m),
             trained={name: value.clone() for name, value in self.bank.parameters[m].items()},
             conduct=self.conducts[m].name if m in self.conducts else "honest",
         )

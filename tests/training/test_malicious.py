@@ -11,7 +11,7 @@ from tests.support import make_system
 from vflpriv.core.attack import Conduct
 from vflpriv.core.wire import Wire
 from vflpriv.training.malicious import Amplifier
-from vflpriv.training.models.networks import descend
+from vflpriv.training.models.base import descend
 
 GREEDY = Conduct(name="malicious-optimiser", gain=1.0)
 

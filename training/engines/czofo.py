@@ -13,7 +13,7 @@ from vflpriv.training.engines.zeroth_order import CzofoSettings, ZoEngine, czofo
 from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.mechanisms.release import let_out
 from vflpriv.training.mechanisms.uplink import uplink_mechanisms
-from vflpriv.training.models.networks import descend
+from vflpriv.training.models.base import descend
 
 __all__ = ["Czofo"]
 

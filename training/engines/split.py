@@ -30,18 +30,17 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_releases,
 )
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Parameters, descend, first_replicas
-from vflpriv.training.models.selection import server_model
-from vflpriv.training.settings import TopSettings
+from vflpriv.training.models.base import Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.factory import server_model
+from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.settings import AggregationSettings, TopSettings
 
 __all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases", "releases"]
 
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
-class SplitSettings(UplinkSettings, TopSettings):
+class SplitSettings(AggregationSettings, UplinkSettings, TopSettings):
     """Settings of split learning."""
 
     aggregation: Literal["concat", "sum"] = Field(
@@ -115,7 +114,7 @@ class Split(Engine):
         self.top = server_model(s, self.data, mlp=FusedMlp)
         init = self.stream("init")
         self.bank = Bank(bottoms, init)
-        self.top_parameters = {} if self.sums else start(self.top, init, devices)
+        self.top_parameters = {} if self.sums else initialise(self.top, init, devices)
         self._velocity: dict[str, Tensor] = {}
         self.mechanism = self.mechanisms(s, self.schedule)["embeddings"]
         self.noise = NoiseSource(self.stream("noise"), secure=s.secure_noise)

@@ -29,17 +29,15 @@ from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.mechanisms.release import let_out
 from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Parameters, descend, first_replicas
-from vflpriv.training.models.neurons import NoisyMlp
-from vflpriv.training.models.selection import output_width, server_model
-from vflpriv.training.settings import AsyncSettings, TopSettings
+from vflpriv.training.models.base import Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.factory import output_width, server_model
+from vflpriv.training.models.mlp import FusedMlp, NoisyMlp
+from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
 
 __all__ = ["TsyncSettings", "Vafl", "VaflBase", "VaflEngine", "VaflSettings", "claims", "releases"]
 
 
-class VaflBase(UplinkSettings, DownlinkSettings, TopSettings):
+class VaflBase(AggregationSettings, UplinkSettings, DownlinkSettings, TopSettings):
     """What both kinds of VAFL can be told. Its random neurons are `hidden_noise` and `protection = "embedding"`."""
 
     aggregation: Literal["concat", "sum", "weighted"] = Field(
@@ -164,7 +162,7 @@ class VaflEngine(Engine):
 
     def _make_top(self, devices: int) -> None:
         self.top = server_model(self.settings, self.data, mlp=FusedMlp)
-        self.top_parameters = {} if self.sums else start(self.top, self.stream("init"), devices)
+        self.top_parameters = {} if self.sums else initialise(self.top, self.stream("init"), devices)
         if self.settings.aggregation == "weighted":
             shape = (len(self.replicas), devices)
             self.top_parameters["combination"] = torch.full(shape, 1 / devices, device=self.torch_device)

@@ -26,11 +26,11 @@ from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.mechanisms.release import let_out
 from vflpriv.training.mechanisms.uplink import DEVICES, UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import Sum, start
+from vflpriv.training.models.base import Model, first_replicas, initialise
 from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
-from vflpriv.training.models.networks import Model, first_replicas
-from vflpriv.training.models.selection import embedding_width, server_model
-from vflpriv.training.settings import AsyncSettings, TopSettings
+from vflpriv.training.models.factory import embedding_width, server_model
+from vflpriv.training.models.heads import Sum
+from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
 
 __all__ = [
     "CzofoSettings",
@@ -64,7 +64,7 @@ class ZoSettings(TopSettings):
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
-class SynZooSettings(UplinkSettings, ZoSettings):
+class SynZooSettings(AggregationSettings, UplinkSettings, ZoSettings):
     """Settings of synchronous ZOO-VFL; μ = 1e-3 is the paper's."""
 
     aggregation: Literal["concat", "sum"] = Field(
@@ -192,7 +192,7 @@ class ZoEngine(Engine):
         init = self.stream("init")
         self.bank = Bank(self.device_models(self.width, activate=not self.sums), init)
         self.bottom_parameters = self.bank.parameters
-        self.top_parameters = start(self.top, init, devices)
+        self.top_parameters = initialise(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.

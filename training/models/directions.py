@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.networks import Model, descend, size_of
+from vflpriv.training.models.base import Model, descend, size_of
 
 __all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
 
