@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 def noised(mechanism, classes=10, records=40_000):
     labels = (torch.arange(records) % classes).unsqueeze(0)
-    return labels, mechanism.apply(labels, classes, Stream.of(0, "labels", [0], CPU))
+    return labels, mechanism.observe(labels, classes, Stream.of(0, "labels", [0], CPU)).argmax(-1)
 
 
 @pytest.mark.parametrize(("std", "epsilon"), [(1.0, 2.83), (2.0, 1.41)])
