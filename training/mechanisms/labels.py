@@ -82,7 +82,7 @@ class LabelMechanism(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """How far one changed label moves the value under the noise: an L1 distance for Laplace noise, a count for rr."""
+        """How far one changed label moves the value under the noise: L1 distance for Laplace noise, a count for rr."""
 
     def release(self, rounds: int) -> Release:
         """The ledger's entry."""

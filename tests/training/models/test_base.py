@@ -26,8 +26,8 @@ def test_a_module_with_a_replica_axis_equals_the_plain_module():
             for name, value in module.named_parameters():
                 value.copy_(parameters[name][r])
         torch.testing.assert_close(outputs[r], module(images))
-    own = model.apply(parameters, images.expand(3, *images.shape))
-    torch.testing.assert_close(own, outputs)
+    separate = model.apply(parameters, images.expand(3, *images.shape))
+    torch.testing.assert_close(separate, outputs)
 
 
 def test_initial_weights_fill_the_range_that_torch_uses():

@@ -81,47 +81,49 @@ def test_every_kind_of_the_settings_is_tried() -> None:
     assert {f"top-{kind}" for kind in get_args(TopKind)} <= set(CASES)
 
 
-def test_each_replica_is_its_plain_module(case: Case) -> None:
-    """With inputs that all share, and with inputs of their own."""
+def test_each_replica_equals_its_plain_module(case: Case) -> None:
+    """With inputs that all replicas share, and with different inputs for each replica."""
     model, records = case
     parameters = {n: v + 0.1 * numbers(*v.shape, seed=9) for n, v in initialise(model, replicas(3), 0).items()}
-    own = torch.stack([records, records.flip(0), records.roll(1, 0)])
-    shared, separate = model.apply(parameters, records), model.apply(parameters, own)
+    different = torch.stack([records, records.flip(0), records.roll(1, 0)])
+    shared, separate = model.apply(parameters, records), model.apply(parameters, different)
     assert shared.shape[:2] == (3, len(records))
     for r in range(3):
-        one = {name: value[r] for name, value in parameters.items()}
-        torch.testing.assert_close(shared[r], plain(model, one, records), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(separate[r], plain(model, one, own[r]), atol=1e-5, rtol=1e-4)
+        weights = {name: value[r] for name, value in parameters.items()}
+        torch.testing.assert_close(shared[r], plain(model, weights, records), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(separate[r], plain(model, weights, different[r]), atol=1e-5, rtol=1e-4)
     assert float((shared[0] - shared[1]).abs().max()) > 1e-4  # replicas differ, so the comparison can fail
 
 
-def plain(model: Model, one: dict[str, Tensor], records: Tensor) -> Tensor:
+def plain(model: Model, weights: dict[str, Tensor], records: Tensor) -> Tensor:
     """The model of one replica without `vmap` or batched products."""
     if isinstance(model, ModuleModel):
         fixed = model._frozen_on(CPU)
-        return torch.func.functional_call(model.module, {**fixed, **one}, (records,))
+        return torch.func.functional_call(model.module, {**fixed, **weights}, (records,))
     assert isinstance(model, Mlp)
     layers = len(model.widths) - 1
     for i in range(layers):
-        records = records @ one[f"weight{i}"] + one[f"bias{i}"]
+        records = records @ weights[f"weight{i}"] + weights[f"bias{i}"]
         records = torch.relu(records) if i + 1 < layers or model.activate else records
     return records
 
 
-def test_replica_r_of_many_is_replica_r_alone(case: Case) -> None:
+def test_a_replica_is_the_same_alone_and_among_others(case: Case) -> None:
     model, records = case
     many, alone = initialise(model, replicas(3), 1), initialise(model, Stream.of(3, "init", [2], CPU), 1)
     torch.testing.assert_close(model.apply(many, records)[2], model.apply(alone, records)[0], atol=1e-5, rtol=1e-4)
 
 
-def test_gradients_of_the_sum_separate(case: Case) -> None:
+def test_the_gradient_of_the_summed_losses_is_that_of_each_replica(case: Case) -> None:
     model, records = case
     parameters = {name: value.requires_grad_() for name, value in initialise(model, replicas(2), 0).items()}
     outputs = model.apply(parameters, records)
     together = torch.autograd.grad(outputs.square().sum(), list(parameters.values()))
     for r in range(2):
-        one = {name: value.detach()[r].requires_grad_() for name, value in parameters.items()}
-        alone = torch.autograd.grad(plain(model, one, records).square().sum(), list(one.values()), allow_unused=True)
+        weights = {name: value.detach()[r].requires_grad_() for name, value in parameters.items()}
+        alone = torch.autograd.grad(
+            plain(model, weights, records).square().sum(), list(weights.values()), allow_unused=True
+        )
         for name, ours, theirs in zip(parameters, together, alone, strict=True):
             expected = torch.zeros_like(ours[r]) if theirs is None else theirs
             torch.testing.assert_close(ours[r], expected, atol=1e-4, rtol=1e-3, msg=lambda m, name=name: f"{name}: {m}")
@@ -129,13 +131,13 @@ def test_gradients_of_the_sum_separate(case: Case) -> None:
     assert sum(float(gradient.abs().sum()) for gradient in together) > 0
 
 
-def test_the_meta_device_computes_shapes_and_leaves_the_values_alone(case: Case) -> None:
+def test_models_run_on_the_meta_device_and_keep_no_state(case: Case) -> None:
     model, records = case
     before = model.apply(initialise(model, replicas(2), 0), records)
-    somewhere = initialise(model, replicas(2, META), 0)
-    assert {value.device.type for value in somewhere.values()} == {"meta"}
-    assert {name: tuple(value.shape[1:]) for name, value in somewhere.items()} == dict(model.shapes)
-    assert model.apply(somewhere, records.to(META)).shape == before.shape
+    on_meta = initialise(model, replicas(2, META), 0)
+    assert {value.device.type for value in on_meta.values()} == {"meta"}
+    assert {name: tuple(value.shape[1:]) for name, value in on_meta.items()} == dict(model.shapes)
+    assert model.apply(on_meta, records.to(META)).shape == before.shape
     torch.testing.assert_close(model.apply(initialise(model, replicas(2), 0), records), before)
 
 
@@ -153,7 +155,7 @@ def test_normalisation_starts_at_one_and_zero() -> None:
     parameters = initialise(model, replicas(2), 0)
     assert isinstance(model, ModuleModel)
     norms = [name for name, part in model.module.named_modules() if isinstance(part, nn.GroupNorm)]
-    assert len(norms) == 20  # the first, two a block, three shortcuts
+    assert len(norms) == 20  # after the first convolution, two per block, three shortcuts
     for norm in norms:
         assert bool((parameters[f"{norm}.weight"] == 1).all())
         assert bool((parameters[f"{norm}.bias"] == 0).all())
@@ -162,19 +164,19 @@ def test_normalisation_starts_at_one_and_zero() -> None:
 
 
 def test_resnet18_has_as_many_parameters_as_the_original() -> None:
-    """He et al. 2016, as everyone counts it: 11 689 512 with 1000 classes; group normalisation has as many as batch."""
+    """He et al. 2016: 11 689 512 with 1000 classes; group normalisation has as many as batch normalisation."""
     assert size_of(bottom("resnet18", (3, 224, 224), 1000)) == 11_689_512
     stem = bottom("resnet18-stem", (3, 32, 16), 64 * 512)
     rest = resnet_top([(32, 16), (32, 16)], 10, maps=64)
     assert size_of(stem) + size_of(rest) == size_of(bottom("resnet18", (3, 32, 32), 10))
 
 
-def test_the_split_resnet_is_the_whole_one() -> None:
-    """With all devices' first convolutions equal, only the seam differs: there a device sees zeros beyond its tile."""
+def test_the_split_resnet_equals_the_whole_one() -> None:
+    """With equal first convolutions only the border between tiles differs, where a device pads its tile with zeros."""
     whole = bottom("resnet18", (3, 8, 8), 10, hidden=(4,), activate=False)
     parameters = initialise(whole, replicas(1), 0)
     image = numbers(2, 3, 8, 8)
-    image[..., 3:5] = 0  # nothing at the seam
+    image[..., 3:5] = 0  # nothing at the border between the tiles
     stem = bottom("resnet18-stem", (3, 8, 4), 4 * 32, hidden=(4,))
     halves = [
         stem.apply({"convolution.weight": parameters["stem.weight"]}, half.flatten(1)) for half in image.split(4, dim=3)
@@ -184,7 +186,7 @@ def test_the_split_resnet_is_the_whole_one() -> None:
     torch.testing.assert_close(split, whole.apply(parameters, image.flatten(1)), atol=1e-5, rtol=1e-4)
 
 
-def test_lstm_is_the_one_of_torch() -> None:
+def test_the_lstm_equals_that_of_torch() -> None:
     model = bottom("lstm", (TOKENS,), 7, hidden=(4, 5), vocabulary=WORDS, activate=False)
     parameters = {name: value[0] for name, value in initialise(model, replicas(1), 0).items()}
     lstm = nn.LSTM(4, 5, batch_first=True)
@@ -201,13 +203,13 @@ def test_lstm_is_the_one_of_torch() -> None:
         ours = model.apply({name: value.unsqueeze(0) for name, value in parameters.items()}, padded)[0]
         torch.testing.assert_close(ours, expected)
         between = torch.cat([padded[:, :1], torch.zeros(5, 1, dtype=torch.int64), padded[:, 1:-1]], dim=1)
-        if length < TOKENS:  # padding is passed over wherever it is
+        if length < TOKENS:  # padding is skipped wherever it is
             again = model.apply({name: value.unsqueeze(0) for name, value in parameters.items()}, between)[0]
             torch.testing.assert_close(again, expected)
 
 
-def test_convolutional_bottoms_are_the_papers() -> None:
-    """Written out: conv, ReLU, mean of 2x2 pixels where there are two; flattened (cnn2) or averaged (cnn4)."""
+def test_convolutional_bottoms_equal_the_layers_written_out() -> None:
+    """Convolution, ReLU, 2x2 mean pooling while two pixels are left; then flattened (cnn2) or averaged (cnn4)."""
     for kind, shape, pools in (
         ("cnn2", (4, 28), [(2, 2), (2, 2)]),
         ("cnn2", (2, 28), [(2, 2), (1, 2)]),
@@ -251,8 +253,8 @@ def test_sum_adds_the_devices_logits() -> None:
         Sum(8, 3)
 
 
-def test_same_shapes_need_not_be_the_same_function() -> None:
-    """A tile of 11x10 pixels and one of 10x11: same parameters, other neighbours. The key tells them apart."""
+def test_models_with_equal_shapes_and_different_functions_have_different_keys() -> None:
+    """A tile of 11x10 pixels and one of 10x11 have the same parameters, but neighbouring pixels differ."""
     tall, wide = bottom("cnn4", (3, 11, 10), 7), bottom("cnn4", (3, 10, 11), 7)
     assert isinstance(tall, ModuleModel)
     assert isinstance(wide, ModuleModel)

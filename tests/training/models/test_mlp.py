@@ -36,22 +36,22 @@ def leaves(model):
 @pytest.mark.parametrize("widths", [(5, 3), (5, 40), (7, 50, 4), (7, 6, 50), (7, 40, 36, 33), (7, 5, 4, 3)])
 @pytest.mark.parametrize("activate", [False, True])
 @pytest.mark.parametrize("cache", [1, 20_000, 1 << 20])
-def test_the_fused_passes_are_those_of_autograd(monkeypatch, widths, activate, cache):
+def test_fused_passes_equal_autograd(monkeypatch, widths, activate, cache):
     """Narrow and wide layers in every order; one model at a time, two, and all at once."""
     monkeypatch.setattr(mlp, "_CACHE", cache)
     fused, plain = FusedMlp(widths, activate=activate), Mlp(widths, activate=activate)
     inputs = torch.randn(6, 9, widths[0], generator=torch.Generator().manual_seed(1))
-    found = []
+    results = []
     for model in (fused, plain):
-        own, x = leaves(model), inputs.clone().requires_grad_()
-        out = model.apply(own, x)
+        parameters, x = leaves(model), inputs.clone().requires_grad_()
+        out = model.apply(parameters, x)
         weights = torch.linspace(-1, 1, out.numel()).reshape(out.shape)
-        found.append((out, *torch.autograd.grad((out * weights).sum(), [x, *own.values()])))
-    for a, b in zip(*found, strict=True):
+        results.append((out, *torch.autograd.grad((out * weights).sum(), [x, *parameters.values()])))
+    for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
 
 
-def test_only_what_is_asked_for_is_computed():
+def test_only_the_needed_gradients_are_computed():
     model = FusedMlp((5, 40, 3), activate=False)
     fixed = {n: v.detach() for n, v in leaves(model).items()}
     x = torch.randn(6, 4, 5).requires_grad_()
@@ -64,14 +64,14 @@ def test_only_what_is_asked_for_is_computed():
 
 def test_two_passes_at_once_do_not_share_memory_and_outputs_are_never_overwritten():
     model, plain = FusedMlp((5, 40, 36), activate=True), Mlp((5, 40, 36), activate=True)
-    own = leaves(model)
+    parameters = leaves(model)
     a, b = torch.randn(6, 4, 5), torch.randn(6, 4, 5)
-    first, second = model.apply(own, a), model.apply(own, b)
+    first, second = model.apply(parameters, a), model.apply(parameters, b)
     kept = first.detach().clone()
     for out, x in ((first, a), (second, b)):
-        found = torch.autograd.grad(out.sum(), list(own.values()))
-        expected = torch.autograd.grad(plain.apply(own, x).sum(), list(own.values()))
-        for g, e in zip(found, expected, strict=True):
+        gradients = torch.autograd.grad(out.sum(), list(parameters.values()))
+        expected = torch.autograd.grad(plain.apply(parameters, x).sum(), list(parameters.values()))
+        for g, e in zip(gradients, expected, strict=True):
             torch.testing.assert_close(g, e, atol=1e-5, rtol=1e-4)
-    model.apply(own, b)
+    model.apply(parameters, b)
     assert torch.equal(first.detach(), kept)

@@ -1,4 +1,4 @@
-"""Encoders from a folder: the same function as torch's own layers, and errors that name what does not fit."""
+"""Encoders from a checkpoint equal torch's own layers, and errors name what does not fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replicas(count: int) -> Stream:
 
 
 @pytest.mark.parametrize(("distil", "old"), [(False, False), (False, True), (True, False)])
-def test_an_encoder_is_the_one_of_torch(tmp_path: Path, distil: bool, old: bool) -> None:
+def test_an_encoder_equals_torchs_own_layers(tmp_path: Path, distil: bool, old: bool) -> None:
     weights, epsilon = checkpoint(tmp_path, distil=distil, old=old), 1e-12 if distil else 1e-6
     model = bottom(
         "transformer", (TOKENS,), 7, encoder=str(tmp_path), encoder_layers=2, encoder_frozen=True, activate=False
@@ -57,7 +57,7 @@ def reference_layer(weights: dict[str, Tensor], i: int, epsilon: float) -> nn.Tr
     return layer
 
 
-def test_a_split_encoder_is_the_whole_one(tmp_path: Path) -> None:
+def test_a_split_encoder_equals_the_whole_one(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     tokens = bottom("transformer-embedding", (TOKENS,), TOKENS * WIDTH, encoder=str(tmp_path))
     rest = transformer_top(4, tmp_path)
@@ -78,7 +78,7 @@ def test_an_encoder_starts_from_its_checkpoint_and_can_be_trained(tmp_path: Path
     for r in range(2):
         assert torch.equal(parameters["embeddings.words.weight"][r], weights["words.weight"])
     assert not torch.equal(parameters["head.0.weight"][0], parameters["head.0.weight"][1])
-    parameters["embeddings.words.weight"][0].zero_()  # a replica's step stays its own
+    parameters["embeddings.words.weight"][0].zero_()  # replicas do not share memory
     assert torch.equal(parameters["embeddings.words.weight"][1], weights["words.weight"])
     assert not any(name.startswith("layers.1") for name in model.shapes)
 
@@ -99,7 +99,7 @@ def test_an_encoder_starts_from_its_checkpoint_and_can_be_trained(tmp_path: Path
         ({"weights": b"\x80\x04 not safetensors"}, "a safetensors file that can be read"),
     ],
 )
-def test_a_folder_without_an_encoder_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_an_error_names_the_file_that_is_not_a_checkpoint(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     checkpoint(tmp_path)
     for name, key in (("config.json", "config"), ("model.safetensors", "weights")):
         if key in change and change[key] is None:
@@ -114,7 +114,7 @@ def test_a_folder_without_an_encoder_is_named(tmp_path: Path, change: dict[str, 
         bottom("transformer", (TOKENS,), 7, encoder=str(tmp_path), encoder_layers=change.get("num_hidden_layers", 2))
 
 
-def test_encoders_check_their_sizes(tmp_path: Path) -> None:
+def test_sizes_that_do_not_fit_the_encoder_are_refused(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     for arguments, message in (
         ({"kind": "transformer", "shape": (10,), "width": 7}, "at most 9 tokens"),
