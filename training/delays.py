@@ -1,8 +1,12 @@
-"""Bounded delay: which stored embeddings are too old, decided before training from the schedule alone."""
+"""Bounded delay of asynchronous VAFL: which stored embeddings the server asks for again because they are too old.
+
+All of it follows from the schedule, before any training. Rule 1 and eq. (3) are those of "VAFL: a Method of Vertical
+Asynchronous Federated Learning" (Chen et al. 2020), §2.3.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -14,54 +18,54 @@ from vflpriv.core.schedules import Schedule
 __all__ = ["Refreshes", "senders", "stale_positions"]
 
 Positions = Mapping[int, NDArray[np.int64]]
+"""Positions in a round's batch, by device."""
 
 
 def stale_positions(schedule: Schedule, max_delay: int | None) -> list[Positions]:
-    """For every round and device the places in the batch whose stored embedding is too old, or was never sent.
+    """For every round and inactive device, the positions in the batch whose stored embedding is too old, or missing.
 
-    vafl.txt §2.3, rule 1: when the delay τ of eq. (3) exceeds D, the server asks for a fresh embedding, which is then
-    as new as those of the round's own devices.
+    When the delay τ of eq. (3) exceeds D = `max_delay`, the server asks for a new embedding (rule 1), which is then as
+    recent as those of the round's active devices. Without a bound nothing is asked for.
     """
     if max_delay is None:
         return [{}] * schedule.rounds
     last = np.full((schedule.records, schedule.devices), -1, dtype=np.int64)
-    found: list[Positions] = []
+    positions: list[Positions] = []
     for t in range(schedule.rounds):
         ids, active = schedule.batch(t), schedule.active[t]
-        seen = last[ids]
-        stale = ((seen < 0) | (t - seen > max_delay)) & ~active
-        found.append({int(m): np.flatnonzero(stale[:, m]) for m in np.flatnonzero(stale.any(axis=0))})
-        last[ids] = np.where(stale | active, t, seen)
-    return found
+        previous = last[ids]
+        stale = ((previous < 0) | (t - previous > max_delay)) & ~active
+        positions.append({int(m): np.flatnonzero(stale[:, m]) for m in np.flatnonzero(stale.any(axis=0))})
+        last[ids] = np.where(stale | active, t, previous)
+    return positions
 
 
 def senders(schedule: Schedule, max_delay: int | None) -> NDArray[np.bool_]:
-    """(rounds, devices): who sends embeddings, active or asked."""
+    """(rounds, devices): whether a device sends embeddings, since it is active or since the server asks for some."""
     sent = schedule.active.copy()
-    for t, asked in enumerate(stale_positions(schedule, max_delay)):
-        sent[t, list(asked)] = True
+    for t, stale in enumerate(stale_positions(schedule, max_delay)):
+        sent[t, list(stale)] = True
     return sent
 
 
 class Refreshes:
-    """The plan of a run: which records to ask which devices for. All ids are on the device before training."""
+    """The records that the server asks each device for, in every round of a run.
+
+    All ids are copied to the torch device before training, so that no round waits for the host.
+    """
 
     def __init__(self, schedule: Schedule, max_delay: int | None, torch_device: torch.device) -> None:
         ids: list[NDArray[np.int64]] = []
-        self._places: list[dict[int, slice]] = []
+        self._ranges: list[dict[int, slice]] = []
         end = 0
-        for t, asked in enumerate(stale_positions(schedule, max_delay)):
-            self._places.append({})
-            for m, positions in asked.items():
+        for t, stale in enumerate(stale_positions(schedule, max_delay)):
+            self._ranges.append({})
+            for m, positions in stale.items():
                 ids.append(schedule.batch(t)[positions])
-                self._places[t][m] = slice(end, end + len(positions))
+                self._ranges[t][m] = slice(end, end + len(positions))
                 end += len(positions)
-        self._ids = torch.from_numpy(np.concatenate(_whole(ids))).to(torch_device)
+        self._ids = torch.from_numpy(np.concatenate(ids or [np.empty(0, dtype=np.int64)])).to(torch_device)
 
     def at(self, round_: int) -> dict[int, Tensor]:
-        """The records to ask each device for."""
-        return {m: self._ids[place] for m, place in self._places[round_].items()}
-
-
-def _whole(parts: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.int64]]:
-    return parts or [np.empty(0, dtype=np.int64)]
+        """The ids of the records that the server asks each device for in this round."""
+        return {m: self._ids[ids] for m, ids in self._ranges[round_].items()}

@@ -29,9 +29,9 @@ from vflpriv.training.mechanisms.labels import posterior, protected
 from vflpriv.training.mechanisms.noise import NoiseSource
 from vflpriv.training.mechanisms.release import ReleasePoint
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.networks import Mlp, Model
-from vflpriv.training.models.selection import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.models.base import Model, initialise
+from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
+from vflpriv.training.models.mlp import Mlp
 from vflpriv.training.settings import EngineSettings
 
 __all__ = ["Engine", "pick_device"]
@@ -305,7 +305,7 @@ class Engine(ABC):
         return Belongings(
             features=self.data.blocks[m].flatten(1).clone(),
             apply=model.apply,
-            initial=start(model, self.stream("init"), m),
+            initial=initialise(model, self.stream("init"), m),
             trained={name: value.clone() for name, value in self.bank.parameters[m].items()},
             conduct=self.conducts[m].name if m in self.conducts else "honest",
         )

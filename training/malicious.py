@@ -1,4 +1,8 @@
-"""The malicious optimiser of Fu et al. 2022: a device scales its own steps up, so that its model matters more."""
+"""The malicious local optimiser of "Label Inference Attacks Against Vertical Federated Learning" (Fu et al. 2022).
+
+A device enlarges its own steps, so that the joint model relies more on its bottom model, which then reveals more about
+the labels.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,16 @@ from torch import Tensor
 
 __all__ = ["Amplifier"]
 
-_LARGEST = 5.0
+_LARGEST_RATIO = 5.0
 _GUARD = 1e-7
 
 
 class Amplifier:
-    """Makes the step v of every parameter r ⊙ v, r = clamp(1 + γ v/(v_last + 1e-7), 1, 5); the first stays as it is.
+    """Replaces each parameter's step v by r ⊙ v, r = clamp(1 + γ v/(v_last + 1e-7), 1, 5), from the second step on.
 
-    It reads v off the parameters before and after an honest step, whatever optimiser made it. So momentum, which is the
-    honest optimiser's, never sees the scale: where it does, the scale of one step enters the next and compounds.
+    v is the difference of the parameters before and after an honest step, divided by the learning rate, whatever
+    optimiser made that step. The momentum of the honest optimiser therefore stays free of r; otherwise the r of one
+    step would be part of the next v, and compound.
     """
 
     def __init__(self, gain: float, rate: float) -> None:
@@ -26,15 +31,15 @@ class Amplifier:
         self._last: dict[str, Tensor] = {}
 
     def before(self, parameters: Mapping[str, Tensor]) -> None:
-        """Note where an honest step starts."""
+        """Store the parameters as they are before an honest step."""
         self._before = {name: value.detach().clone() for name, value in parameters.items()}
 
     @torch.no_grad()
     def after(self, parameters: Mapping[str, Tensor]) -> None:
-        """Lengthen the step that was made."""
+        """Enlarge, in place, the honest step that was made since `before`."""
         for name, value in parameters.items():
             step = (self._before[name] - value) / self.rate
             if name in self._last:
-                ratio = (1 + self.gain * step / (self._last[name] + _GUARD)).clamp(1.0, _LARGEST)
+                ratio = (1 + self.gain * step / (self._last[name] + _GUARD)).clamp(1.0, _LARGEST_RATIO)
                 value.sub_((ratio - 1) * step, alpha=self.rate)
             self._last[name] = step

@@ -1,4 +1,7 @@
-"""What every engine can be told, and what those can whose server has a model."""
+"""Settings that every engine takes, and those of engines with a server model, an aggregation rule or asynchrony.
+
+An engine's own settings inherit from these classes. The descriptions of the fields are the user documentation.
+"""
 
 from __future__ import annotations
 
@@ -9,70 +12,104 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 
-__all__ = ["AsyncSettings", "EngineSettings", "LabelTargets", "TopSettings"]
+__all__ = [
+    "Aggregation",
+    "AggregationSettings",
+    "AsyncSettings",
+    "BottomKind",
+    "EngineSettings",
+    "LabelTargets",
+    "TopKind",
+    "TopSettings",
+]
 
+BottomKind = Literal[
+    "mlp",
+    "linear",
+    "cnn2",
+    "cnn4",
+    "resnet18-stem",
+    "resnet18",
+    "lstm",
+    "transformer",
+    "transformer-embedding",
+]
+TopKind = Literal["mlp", "resnet18", "transformer"]
+Aggregation = Literal["concat", "sum", "weighted"]
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
-LARGEST = 1e30
 Width = Annotated[int, Field(ge=1, le=100_000)]
-"""Of a layer; a wider one is a slip, and would fill the memory before it is seen."""
+"""The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
+
+_LARGEST = 1e30
 
 
 class EngineSettings(BaseModel):
-    """What every engine can be told."""
+    """Settings that every engine takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rounds: int = Field(
-        ge=1, le=10_000_000, description="communication rounds T; asynchronous engines count every device's"
+        ge=1,
+        le=10_000_000,
+        description="number of communication rounds, T; asynchronous engines count the rounds of all devices together",
     )
-    batch_size: int = Field(ge=1, description="records in a round, B")
-    schedule: Batching = Field(Batching.SHUFFLE, description="how a round's records are chosen")
-    bottom: Literal[
+    batch_size: int = Field(ge=1, description="number of records in a round's batch, B")
+    schedule: Batching = Field(Batching.SHUFFLE, description="how the records of each batch are chosen")
+    bottom: BottomKind = Field(
         "mlp",
-        "linear",
-        "cnn2",
-        "cnn4",
-        "resnet18-stem",
-        "resnet18",
-        "lstm",
-        "transformer",
-        "transformer-embedding",
-    ] = Field(
-        "mlp",
-        description="the devices' models; convolutions need blocks that are images, lstm and transformers token ids",
+        description="the devices' models: mlp (linear layers with ReLU), linear (one linear layer), cnn2 and cnn4 (two "
+        "or four convolutions), resnet18 (ResNet-18 with group normalisation), resnet18-stem (its first convolution), "
+        "lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding layer); convolutional "
+        "models need blocks that are images, lstm and the transformers need token ids",
     )
-    hidden: tuple[Width, ...] = Field((), description="widths of the bottom models' hidden layers")
+    hidden: tuple[Width, ...] = Field(
+        (),
+        description="widths of the bottom models' hidden layers: of an MLP's layers, of each convolution of cnn2 and "
+        "cnn4, of ResNet's first convolution, or of the LSTM's word vectors and state; if empty no hidden layer for an "
+        "MLP, and default widths for the others",
+    )
     embedding: Width = Field(
-        16, description="width of a device's embedding; resnet18-stem and transformer-embedding have their own"
+        16,
+        description="width of a device's embedding; resnet18-stem and transformer-embedding determine their own",
     )
     encoder: str | None = Field(
-        None, description="folder with the config.json and model.safetensors of the transformer that parts are taken of"
+        None,
+        description="folder with the config.json and model.safetensors of the encoder (BERT, MiniLM or DistilBERT) "
+        "that transformer models are taken from",
     )
-    encoder_layers: int = Field(0, ge=0, description="layers of the transformer behind its embedding layer, at devices")
-    encoder_frozen: bool = Field(False, description="whether the transformer's own weights stay as they are")
+    encoder_layers: int = Field(
+        0, ge=0, description="for bottom = transformer: number of encoder layers that follow the embedding layer"
+    )
+    encoder_frozen: bool = Field(
+        False, description="for bottom = transformer: keep the encoder's weights fixed and train the last layer alone"
+    )
     top_hidden: tuple[Width, ...] = Field((), description="widths of the top model's hidden layers")
     device_rate: float = Field(0.05, gt=0, description="learning rate of the devices")
     server_rate: float = Field(0.05, gt=0, description="learning rate of the server")
-    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of every update")
-    server_momentum: float | None = Field(None, ge=0, lt=1, description="of the server's; as the devices' if not given")
+    momentum: float = Field(0.0, ge=0, lt=1, description="heavy-ball momentum of the updates")
+    server_momentum: float | None = Field(
+        None, ge=0, lt=1, description="momentum of the server's updates; `momentum` if not given"
+    )
     weight_decay: float = Field(0.0, ge=0, description="ℓ2 weight decay of every first-order update")
     label_protection: Literal["none", "alibi", "rr"] = Field(
-        "none", description="noise on the labels before training: Laplace on one-hot labels, or randomised response"
+        "none",
+        description="noise that is added to the labels before training: alibi (Laplace noise on one-hot labels), rr "
+        "(randomised response), or none",
     )
-    label_noise: float = Field(1.0, gt=0, description="std of alibi's noise, or ε of rr")
+    label_noise: float = Field(1.0, gt=0, description="standard deviation of the noise of alibi, or ε of rr")
 
     label_targets: LabelTargets | None = Field(
         None,
-        description="what is trained on of noised labels: the likeliest label, their posterior, or iterative, the "
-        "posterior with the model's prediction as prior (ALIBI's own, for large data); if not given posterior for "
-        "alibi and likeliest for rr",
+        description="what the training takes as target in place of the noised labels: the likeliest label, the "
+        "posterior over labels, or iterative, the posterior with the model's prediction as prior (as ALIBI was "
+        "published, for large data); if not given, posterior for alibi and likeliest for rr",
     )
 
     @field_validator("*")
     @classmethod
     def _in_single_precision(cls, value: object) -> object:
-        if isinstance(value, float) and abs(value) > LARGEST:
-            raise ValueError(f"a number <= {LARGEST:g}: models are trained in single precision")
+        if isinstance(value, float) and abs(value) > _LARGEST:
+            raise ValueError(f"a number <= {_LARGEST:g}: models are trained in single precision")
         return value
 
     @field_validator("label_targets")
@@ -84,7 +121,7 @@ class EngineSettings(BaseModel):
 
     @property
     def targets(self) -> LabelTargets:
-        """What losses are taken against."""
+        """What losses are taken against where labels were noised: `label_targets`, or the mechanism's default."""
         if self.label_targets is not None:
             return self.label_targets
         return "posterior" if self.label_protection == "alibi" else "likeliest"
@@ -96,36 +133,62 @@ class EngineSettings(BaseModel):
 
     @property
     def label_mechanism(self) -> LabelMechanism | None:
-        """The mechanism that noises the labels, if any."""
+        """The mechanism that adds noise to the labels, if any."""
         if self.label_protection == "alibi":
             return Alibi(std=self.label_noise)
         return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
 
+    @property
+    def top_kind(self) -> TopKind:
+        """The server's model; `TopSettings` makes it a setting."""
+        return "mlp"
+
+    @property
+    def aggregation_rule(self) -> Aggregation:
+        """How the server joins what the devices send; `AggregationSettings` makes it a setting."""
+        return "concat"
+
 
 class TopSettings(EngineSettings):
-    """What engines can be told whose server has a model."""
+    """Settings of engines whose server has a model."""
 
-    top: Literal["mlp", "resnet18", "transformer"] = Field(
+    top: TopKind = Field(
         "mlp",
-        description="the server's model: linear layers with ReLU, the rest of ResNet-18 behind bottom = resnet18-stem, "
-        "or the rest of the encoder behind bottom = transformer-embedding",
+        description="the server's model: mlp (linear layers with ReLU), resnet18 (the remaining layers of ResNet-18, "
+        "with bottom = resnet18-stem), or transformer (the remaining layers of the encoder, with bottom = "
+        "transformer-embedding)",
     )
 
+    @property
+    def top_kind(self) -> TopKind:
+        return self.top
 
-# What every asynchronous engine can be told about who is active when.
 
-_ALONE = (Activation.CLOCKS, Activation.ROUND_ROBIN)
+class AggregationSettings(EngineSettings):
+    """Settings of engines that can join the devices' outputs in several ways; an engine narrows the field down."""
+
+    aggregation: Aggregation = Field(
+        "concat",
+        description="concatenated embeddings under a server model, summed logits without a server model, or a learned "
+        "linear combination of embeddings under a server model",
+    )
+
+    @property
+    def aggregation_rule(self) -> Aggregation:
+        return self.aggregation
 
 
 class AsyncSettings(EngineSettings):
-    """One device a round. Mix it into the settings of an engine whose `asynchronous` is true."""
+    """Settings of engines with one active device per round; for engines whose `asynchronous` is true."""
 
-    activation: Activation = Field(Activation.CLOCKS, description="independent Poisson clocks, or round-robin")
+    activation: Activation = Field(
+        Activation.CLOCKS, description="how the active device is chosen: independent Poisson clocks, or round-robin"
+    )
     rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
 
     @field_validator("activation")
     @classmethod
-    def _alone(cls, value: Activation) -> Activation:
-        if value not in _ALONE:
-            raise ValueError(f"activation must be clocks or round-robin: one device a round, not '{value}'")
+    def _one_device_per_round(cls, value: Activation) -> Activation:
+        if value not in (Activation.CLOCKS, Activation.ROUND_ROBIN):
+            raise ValueError(f"activation must be clocks or round-robin, with one device per round, not '{value}'")
         return value

@@ -1,4 +1,4 @@
-"""Numbers look the same everywhere, and infinity is a number."""
+"""Formatting of numbers and text for reports: rounding, infinite values, and hostile text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vflpriv.common.formatting import (
 
 
 @pytest.mark.parametrize("show", [epsilon, mu, formatting.exact])
-def test_what_is_no_finite_number(show: object) -> None:
+def test_infinite_and_missing_numbers_have_signs_of_their_own(show: object) -> None:
     assert callable(show)
     assert [show(x) for x in (math.inf, -math.inf, math.nan, None)] == ["∞", "-∞", "–", "–"]
 
@@ -34,22 +34,22 @@ def test_what_is_no_finite_number(show: object) -> None:
     ("number", "shown"),
     [(99.96, "100.0"), (9.9996, "10.00"), (999.6, "1,000"), (1234.0, "1,230"), (999_600.0, "1e6"), (0.004, "4e-3")],
 )
-def test_epsilon_where_the_style_changes(number: float, shown: str) -> None:
+def test_epsilon_at_the_limits_between_formats(number: float, shown: str) -> None:
     assert epsilon(number) == shown
 
 
 @given(st.floats(min_value=1e-12, max_value=1e12))
-def test_a_shown_epsilon_is_close_to_the_epsilon(number: float) -> None:
+def test_a_formatted_epsilon_is_close_to_the_number(number: float) -> None:
     assert float(epsilon(number).replace(",", "")) == pytest.approx(number, rel=0.006, abs=0.0051)
 
 
 @given(st.floats(min_value=0, max_value=1e300), st.floats(min_value=0, max_value=1e300))
-def test_shown_order_never_contradicts_the_order(one: float, other: float) -> None:
-    small, large = sorted((one, other))
+def test_formatted_epsilons_keep_their_order(first: float, second: float) -> None:
+    small, large = sorted((first, second))
     assert float(epsilon(small).replace(",", "")) <= float(epsilon(large).replace(",", "")) * 1.006 + 0.0051
 
 
-def test_rates_and_ratios() -> None:
+def test_percentages_ratios_p_values_and_sizes() -> None:
     assert percent(0.0) == "0.0 %"
     assert interval(0.984, 1.0) == "98.4 – 100.0 %"
     assert ratio(0.75, 0.0) == "–"
@@ -72,6 +72,6 @@ def test_cleaned_text_is_one_printable_line(text: str) -> None:
 
 
 @given(st.text())
-def test_cleaned_lines_keep_only_new_lines(text: str) -> None:
+def test_cleaned_lines_keep_line_breaks_and_nothing_else_unprintable(text: str) -> None:
     assert clean_lines(text).count("\n") == text.count("\n")
     assert all(part.isprintable() or part == "" for part in clean_lines(text).replace("\u00a0", " ").split("\n"))

@@ -25,18 +25,18 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("counter", "key", "expected"), VECTORS)
-def test_philox_gives_the_published_words(counter, key, expected):
-    words = philox([torch.tensor([c]) for c in counter], [torch.tensor([k]) for k in key])
-    assert tuple(int(w) for w in words) == expected
+def test_philox_gives_the_published_outputs(counter, key, expected):
+    outputs = philox([torch.tensor([c]) for c in counter], [torch.tensor([k]) for k in key])
+    assert tuple(int(w) for w in outputs) == expected
 
 
-def test_a_replica_draws_the_same_alone_and_in_company():
+def test_a_replica_draws_the_same_alone_and_among_others():
     together = Stream.of(3, "noise", [4, 9, 2], CPU).normal(37, 5, 1)
     for place, replica in enumerate([4, 9, 2]):
         assert torch.equal(Stream.of(3, "noise", [replica], CPU).normal(37, 5, 1)[0], together[place])
 
 
-def test_many_sequences_at_once_are_the_sequences_one_by_one():
+def test_many_sequences_at_once_equal_single_sequences():
     stream = Stream.of(3, "directions", [0, 1], CPU)
     rounds, parties = torch.tensor([7, 8, 9]), torch.tensor([2, 0, 2])
     block = stream.normal(10, rounds, parties)
@@ -44,19 +44,19 @@ def test_many_sequences_at_once_are_the_sequences_one_by_one():
         assert torch.equal(block[:, k], stream.normal(10, int(rounds[k]), int(parties[k])))
 
 
-def test_a_later_block_is_the_tail_of_the_sequence():
+def test_a_draw_from_a_later_block_is_the_tail_of_the_sequence():
     stream = Stream.of(3, "directions", [0], CPU)
     assert torch.equal(stream.normal(12, 1, 2)[:, 8:], stream.normal(4, 1, 2, first=2))
 
 
-def test_a_long_draw_is_the_same_in_pieces(monkeypatch):
+def test_the_size_of_chunks_does_not_change_a_long_draw(monkeypatch):
     stream = Stream.of(3, "directions", [0, 1], CPU)
     whole = stream.normal(1003, 1, 2)
     monkeypatch.setattr("vflpriv.common.random._PIECE", 64)
     assert torch.equal(stream.normal(1003, 1, 2), whole)
 
 
-def test_streams_and_seeds_differ():
+def test_streams_of_different_names_seeds_and_replicas_are_uncorrelated():
     draws = [
         Stream.of(seed, name, [replica], CPU).normal(64)
         for seed in (0, 1)
@@ -70,7 +70,7 @@ def test_streams_and_seeds_differ():
 
 
 @pytest.mark.parametrize("source", ["stream", "secure"])
-def test_normals_pass_kolmogorov_smirnov_and_a_tenth_too_wide_fails(source):
+def test_normals_pass_the_kolmogorov_smirnov_test_and_ten_percent_wider_ones_fail(source):
     n = 200_000
     drawn = Stream.of(11, "noise", [0], CPU).normal(n)[0] if source == "stream" else secure_normal((n,), CPU)
     values = drawn.numpy().astype(np.float64)
@@ -82,10 +82,3 @@ def test_normals_pass_kolmogorov_smirnov_and_a_tenth_too_wide_fails(source):
 def test_unknown_streams_are_refused():
     with pytest.raises(ValueError, match="one of init"):
         derive(0, "nois")
-
-
-def test_noise_for_an_empty_batch_is_empty():
-    from vflpriv.training.mechanisms.noise import NoiseSource
-
-    source = NoiseSource(Stream.of(0, "noise", [0, 1], CPU), secure=False)
-    assert source.tensor((0, 4), 3, 1).shape == (2, 0, 4)

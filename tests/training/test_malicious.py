@@ -1,4 +1,4 @@
-"""The malicious optimiser: scaled steps, an honest momentum, and nobody else's model touched by it."""
+"""The malicious optimiser: enlarged steps, and momentum that stays that of the honest optimiser."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tests.support import make_system
 from vflpriv.core.attack import Conduct
 from vflpriv.core.wire import Wire
 from vflpriv.training.malicious import Amplifier
-from vflpriv.training.models.networks import descend
+from vflpriv.training.models.base import descend
 
-GREEDY = Conduct(name="malicious-optimiser", gain=1.0)
+MALICIOUS = Conduct(name="malicious-optimiser", gain=1.0)
 
 
 def steps(count: int, momentum: float, rate: float = 0.5) -> list[float]:
-    """The steps that a gradient of one, again and again, leads to, in units of the rate."""
+    """The steps, divided by the learning rate, when every gradient is one."""
     parameters, velocity = {"w": torch.zeros(1, 1, dtype=torch.float64)}, {}
-    amplifier, found = Amplifier(1.0, rate), []
+    amplifier, lengths = Amplifier(1.0, rate), []
     for _ in range(count):
         before = parameters["w"].clone()
         amplifier.before(parameters)
         gradient = {"w": torch.ones(1, 1, dtype=torch.float64)}
         descend(parameters, gradient, rate=rate, momentum=momentum, velocity=velocity)
         amplifier.after(parameters)
-        found.append(float(before - parameters["w"]) / rate)
-    return found
+        lengths.append(float(before - parameters["w"]) / rate)
+    return lengths
 
 
 def test_the_scale_does_not_enter_the_momentum():
@@ -48,19 +48,21 @@ def test_the_scale_lies_between_one_and_five():
 
 
 @pytest.mark.parametrize("variant", ["split-concat", "fedbcd", "vafl-concat", "vimadmm", "zoo-vfl"])
-def test_a_dishonest_device_moves_farther_and_trains_on(variant):
-    honest, greedy = make_system(variant).train([0]), make_system(variant).train([0], conducts={0: GREEDY})
-    start = [greedy.belongings(m).initial for m in range(3)]
-    for engine in (honest, greedy):
+def test_a_malicious_device_moves_farther_in_every_kind_of_engine(variant):
+    honest, malicious = make_system(variant).train([0]), make_system(variant).train([0], conducts={0: MALICIOUS})
+    start = [malicious.belongings(m).initial for m in range(3)]
+    for engine in (honest, malicious):
         engine.run(Wire())
-    ways = [sum(float((e.bank.parameters[0][n] - v).norm()) for n, v in start[0].items()) for e in (honest, greedy)]
-    assert ways[1] > ways[0]
-    assert greedy.belongings(0).conduct == "malicious-optimiser"
-    assert greedy.belongings(1).conduct == "honest"
+    distances = [
+        sum(float((e.bank.parameters[0][n] - v).norm()) for n, v in start[0].items()) for e in (honest, malicious)
+    ]
+    assert distances[1] > distances[0]
+    assert malicious.belongings(0).conduct == "malicious-optimiser"
+    assert malicious.belongings(1).conduct == "honest"
 
 
-def test_until_the_second_step_everything_is_the_same():
-    systems = [make_system("split-concat", rounds=1).train([0], conducts=c) for c in (None, {0: GREEDY})]
+def test_the_first_step_is_honest():
+    systems = [make_system("split-concat", rounds=1).train([0], conducts=c) for c in (None, {0: MALICIOUS})]
     for engine in systems:
         engine.run(Wire())
     for name, value in systems[0].bank.parameters[0].items():

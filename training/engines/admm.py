@@ -25,8 +25,8 @@ from vflpriv.training.engines.split import gradient_releases
 from vflpriv.training.mechanisms.labels import as_target
 from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.base import Parameters
 from vflpriv.training.models.local_steps import Slope, local_steps
-from vflpriv.training.models.networks import Parameters
 
 __all__ = [
     "AdmmEngine",
@@ -140,7 +140,7 @@ class AdmmEngine(Engine):
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         if self.settings.restart_momentum:
-            self.bank.rest()
+            self.bank.reset_velocity()
         names = replies[0]
         joined = {name: self.bank.join([replies[m][name] for m in sorted(replies)]) for name in names}
         for g, inputs in enumerate(self._inputs):

@@ -17,7 +17,7 @@ from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import ZoEngine, losses_and_models
 from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings
 from vflpriv.training.mechanisms.uplink import uplink_mechanisms, uplink_releases
-from vflpriv.training.models.networks import descend
+from vflpriv.training.models.base import descend
 from vflpriv.training.settings import AsyncSettings
 
 __all__ = ["Czofo", "CzofoSettings"]

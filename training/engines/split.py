@@ -32,18 +32,17 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_releases,
 )
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Model, Parameters, descend, first_replicas
-from vflpriv.training.models.selection import server_model
-from vflpriv.training.settings import TopSettings
+from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.factory import server_model
+from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.settings import AggregationSettings, TopSettings
 
 __all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases"]
 
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
-class SplitSettings(UplinkSettings, TopSettings):
+class SplitSettings(AggregationSettings, UplinkSettings, TopSettings):
     """Settings of split learning."""
 
     aggregation: Literal["concat", "sum"] = Field(
@@ -87,7 +86,7 @@ class Split(Engine):
         self.top = server_model(s, self.data, mlp=FusedMlp)
         init = self.stream("init")
         self.bank = Bank(bottoms, init)
-        self.top_parameters = {} if self.sums else start(self.top, init, devices)
+        self.top_parameters = {} if self.sums else initialise(self.top, init, devices)
         self._velocity: dict[str, Tensor] = {}
         kind = "logits" if self.sums else "embeddings"
         self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])

@@ -31,17 +31,15 @@ from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import summed_loss
 from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import start
-from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Model, Parameters, descend, first_replicas
-from vflpriv.training.models.neurons import NoisyMlp
-from vflpriv.training.models.selection import output_width, server_model
-from vflpriv.training.settings import AsyncSettings, TopSettings
+from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.factory import output_width, server_model
+from vflpriv.training.models.mlp import FusedMlp, NoisyMlp
+from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
 
 __all__ = ["Vafl", "VaflEngine", "VaflSettings", "VaflSharedSettings"]
 
 
-class VaflSharedSettings(UplinkSettings, DownlinkSettings, TopSettings):
+class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, TopSettings):
     """Settings of both variants. VAFL's random neurons are `hidden_noise` and `protection = "embedding"`."""
 
     aggregation: Literal["concat", "sum", "weighted"] = Field(
@@ -152,7 +150,7 @@ class VaflEngine(Engine):
 
     def _make_top(self, devices: int) -> None:
         self.top = server_model(self.settings, self.data, mlp=FusedMlp)
-        self.top_parameters = {} if self.sums else start(self.top, self.stream("init"), devices)
+        self.top_parameters = {} if self.sums else initialise(self.top, self.stream("init"), devices)
         if self.settings.aggregation == "weighted":
             shape = (len(self.replicas), devices)
             self.top_parameters["combination"] = torch.full(shape, 1 / devices, device=self.torch_device)

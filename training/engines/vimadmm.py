@@ -13,9 +13,9 @@ from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, leaves_of, pull, pull_through, residuals
 from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.fused import FusedMlp
+from vflpriv.training.models.base import Parameters, descend, initialise
 from vflpriv.training.models.heads import DropoutMlp, Linear, mask_name
-from vflpriv.training.models.networks import Parameters, descend, initialise
+from vflpriv.training.models.mlp import FusedMlp
 
 __all__ = ["Vimadmm", "VimadmmSettings"]
 

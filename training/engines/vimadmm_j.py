@@ -10,8 +10,8 @@ from torch import Tensor
 from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, pull_through
 from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.base import descend
 from vflpriv.training.models.heads import Headed
-from vflpriv.training.models.networks import descend
 
 __all__ = ["VimadmmJ"]
 

@@ -21,10 +21,10 @@ from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.release import ReleasePoint
 from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.blocks import Sum, start
+from vflpriv.training.models.base import Model, first_replicas, initialise
 from vflpriv.training.models.directions import Direction, Directions, move_along
-from vflpriv.training.models.networks import Model, first_replicas
-from vflpriv.training.models.selection import embedding_width, server_model
+from vflpriv.training.models.factory import embedding_width, server_model
+from vflpriv.training.models.heads import Sum
 from vflpriv.training.settings import TopSettings
 
 __all__ = ["ZoEngine", "ZoSettings", "losses_and_models"]
@@ -67,13 +67,13 @@ class ZoEngine(Engine):
 
     def setup(self) -> None:
         devices, classes = self.data.devices, self.data.classes
-        self.sums = getattr(self.settings, "aggregation", "concat") == "sum"
+        self.sums = self.settings.aggregation_rule == "sum"
         self.width = classes if self.sums else self.embedding
         self.top: Model = Sum(devices * classes, classes) if self.sums else server_model(self.settings, self.data)
         init = self.stream("init")
         self.bank = Bank(self.device_models(self.width, activate=not self.sums), init)
         self.bottom_parameters = self.bank.parameters
-        self.top_parameters = start(self.top, init, devices)
+        self.top_parameters = initialise(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.

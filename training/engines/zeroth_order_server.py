@@ -14,8 +14,8 @@ from torch import Tensor
 from vflpriv.core.engine import Contributions
 from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.release import ReleasePoint
+from vflpriv.training.models.base import Model, Parameters, descend
 from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
-from vflpriv.training.models.networks import Model, Parameters, descend
 
 __all__ = [
     "SERVER_UPDATES",

@@ -28,7 +28,7 @@ from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import ZoEngine, ZoSettings, losses_and_models
 from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.directions import Direction, Directions, Shifted
-from vflpriv.training.settings import AsyncSettings
+from vflpriv.training.settings import AggregationSettings, AsyncSettings
 
 __all__ = ["LABEL_UNITS", "OneSidedEngine", "OneSidedSettings", "ZooSettings", "ZooVfl", "zoo_releases"]
 
@@ -36,7 +36,7 @@ LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 """The units that a value which reads labels, and features through noise only, depends on."""
 
 
-class OneSidedSettings(UplinkSettings, ZoSettings):
+class OneSidedSettings(AggregationSettings, UplinkSettings, ZoSettings):
     """Settings of engines that take one-sided finite differences; μ = 1e-3 is VFL-Cascaded's."""
 
     aggregation: Literal["concat", "sum"] = Field(

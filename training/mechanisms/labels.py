@@ -1,4 +1,8 @@
-"""Label mechanisms: the labels are noised once, before training; all that follows is post-processing of them."""
+"""Label mechanisms: noise that is added to all labels once, before training, and the targets that are trained on.
+
+Whatever the training does with noised labels is post-processing of them, and costs no further privacy. ALIBI is the
+mechanism of "Antipodes of Label Differential Privacy: PATE and ALIBI" (Malek et al. 2021).
+"""
 
 from __future__ import annotations
 
@@ -30,11 +34,11 @@ __all__ = [
 
 
 def posterior(evidence: Tensor, logits: Tensor | None = None) -> Tensor:
-    """P[label = c | what was observed], (…, C), from log-likelihoods of the observation under each label, (…, C).
+    """P[label = c | observation], (…, C), from the log-likelihoods of the observation under each label, (…, C).
 
-    The prior is uniform, or the prediction that these logits are (ALIBI, Malek et al. 2021). No gradient flows through
-    it. With the prediction as prior, softmax(z) - posterior is the gradient by z of -log P[observation] under the
-    model: cross-entropy against it descends what was observed, noise included.
+    The prior is uniform, or softmax(logits), the model's prediction, as in ALIBI. No gradient flows through the result.
+    With the prediction as prior, softmax(z) - posterior is the gradient by the logits z of -log P[observation] under
+    the model: descending the cross-entropy against the posterior maximises the likelihood of the observation.
     """
     if logits is None:
         return torch.softmax(evidence, dim=-1)
@@ -42,71 +46,66 @@ def posterior(evidence: Tensor, logits: Tensor | None = None) -> Tensor:
 
 
 def as_target(labels: Tensor, like: Tensor) -> Tensor:
-    """One-hot labels (…, C) of labels (…), with the type of `like` (…, C); a posterior stays what it is."""
+    """Targets (…, C) of the data type of `like` (…, C): integer labels (…) as one-hot, a posterior (…, C) as it is."""
     onehot = labels if labels.is_floating_point() else torch.nn.functional.one_hot(labels, like.shape[-1])
     return onehot.to(like.dtype)
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of logits (R, B, C) against labels (R, B) or a posterior (R, B, C), summed over all records."""
+    """Cross-entropy of logits (R, B, C) against labels (R, B) or a posterior (R, B, C), summed over R and B."""
     target = labels.transpose(1, 2) if labels.is_floating_point() else labels
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="sum")
 
 
-# Label mechanisms: the labels are noised once, before training; all that follows is post-processing of them.
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelMechanism(ABC):
-    """Turns labels into an observation of them, and describes that release."""
+    """Turns labels into a noised observation of them, and describes that release for the ledger."""
 
     @abstractmethod
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        """(R, N, C): all that labels (R, N) let out, an entry a class; its largest entry is at the likeliest label."""
+        """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
 
     @abstractmethod
     def evidence(self, observed: Tensor) -> Tensor:
-        """(R, N, C): the log-likelihood of what was observed under every label, but for what all classes share."""
-
-    def apply(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        """(R, N) noised labels of (R, N) labels: the likeliest ones."""
-        return self.observe(labels, classes, stream).argmax(-1)
+        """(R, N, C): the log-likelihood of an observation (R, N, C) under each label, up to terms all labels share."""
 
     @property
     @abstractmethod
-    def noise(self) -> Noise: ...
+    def noise(self) -> Noise:
+        """The distribution of the noise, for the ledger."""
 
     @property
     @abstractmethod
     def epsilon(self) -> float:
-        """What one label gives away, whoever looks."""
+        """The ε of one label, for every adversary that does not hold the labels."""
 
-    def describe(self, rounds: int, sensitivity: float) -> Release:
-        everyone = frozenset({"device", "devices", "eavesdropper", "outsider", "model"})
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """How far one changed label moves the value under the noise: L1 distance for Laplace noise, a count for rr."""
+
+    def release(self, rounds: int) -> Release:
+        """The ledger's entry."""
         return Release(
             kind="noised-labels",
-            what="every label once, noised before training; all later messages read only these",
+            what="every label once, with noise, before training; later messages depend on labels only through these",
             noise=self.noise,
-            sensitivity=dict.fromkeys((Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE), sensitivity),
+            sensitivity=dict.fromkeys((Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE), self.sensitivity),
             rounds=np.arange(rounds) == 0,
-            seen_by=everyone,
+            seen_by=frozenset({"device", "devices", "eavesdropper", "outsider", "model"}),
             reaches_all=True,
             once=True,
         )
 
-    @abstractmethod
-    def release(self, rounds: int) -> Release:
-        """The ledger's entry."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Alibi(LabelMechanism):
-    """Laplace noise of this std on every entry of the one-hot label (ALIBI, Malek et al. 2021).
+    """ALIBI: Laplace noise of this standard deviation on every entry of the one-hot label.
 
-    Two one-hot labels are at L1 distance 2 and the scale is std/√2: ε = 2√2/std. An observed o has under label c the
-    log-likelihood -(|o_c - 1| + Σ_{j≠c} |o_j|)/scale, which is (|o_c| - |o_c - 1|)/scale but for what all classes
-    share. It grows with o_c up to 1 and is flat from there on: several classes are often equally likely. The largest
-    o_c is one of the likeliest, and favours no class; the first of them, or whichever rounding prefers, would.
+    Two one-hot labels are at L1 distance 2 and the scale is std/√2, hence ε = 2√2/std. Under label c, an observation o
+    has the log-likelihood -(|o_c - 1| + Σ_{j≠c} |o_j|)/scale, which is (|o_c| - |o_c - 1|)/scale up to a term that all
+    labels share. It grows with o_c up to 1 and is constant beyond, so that several labels are often equally likely. The
+    label with the largest o_c is one of them and favours no class, as the first of them would.
     """
 
     std: float
@@ -129,13 +128,18 @@ class Alibi(LabelMechanism):
     def epsilon(self) -> float:
         return 2 * math.sqrt(2) / self.std
 
-    def release(self, rounds: int) -> Release:
-        return self.describe(rounds, 2.0)
+    @property
+    def sensitivity(self) -> float:
+        return 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomizedLabels(LabelMechanism):
-    """Keeps a label with probability e^ε/(e^ε + C - 1), otherwise draws one of the others: ε-DP for each label."""
+    """Randomised response: keeps a label with probability e^ε/(e^ε + C - 1), else draws one of the C - 1 others.
+
+    The probabilities of any output under two labels differ by at most the factor e^ε: ε-DP for each label. An
+    observation is the one-hot encoding of the drawn label; `budget` is ε.
+    """
 
     budget: float
 
@@ -158,23 +162,24 @@ class RandomizedLabels(LabelMechanism):
     def epsilon(self) -> float:
         return self.budget
 
-    def release(self, rounds: int) -> Release:
-        return self.describe(rounds, 1.0)
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
 
 
 def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: int) -> tuple[Release, ...]:
-    """The releases of an engine that only ever reads noised labels: of a label they tell nothing beyond those."""
-    rest = []
+    """The releases of an engine that reads only noised labels: those labels, and the others without a label cost."""
+    others = []
     for release in releases:
         leak = release.leak
         if leak is not None:
             leak = replace(leak, sensitivity=_without_labels(leak.sensitivity))
-        rest.append(replace(release, sensitivity=_without_labels(release.sensitivity), leak=leak))
-    return (*rest, mechanism.release(rounds))
+        others.append(replace(release, sensitivity=_without_labels(release.sensitivity), leak=leak))
+    return (*others, mechanism.release(rounds))
 
 
 def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
-    """What the label protection of an engine's settings promises to those who do not hold the labels."""
+    """The guarantee of an engine's label protection against those who do not hold the labels; none without one."""
     mechanism: LabelMechanism | None = settings.label_mechanism
     if mechanism is None:
         return ()
@@ -184,9 +189,11 @@ def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
             mechanism.epsilon,
             float(getattr(settings, "delta", 1e-5)),
             key="labels",
-            source="alibi" if alibi else "randomised response",
+            source="ALIBI" if alibi else "randomised response",
             where="label_protection",
-            statement="ε = 2√2/λ for Laplace noise of std λ on one-hot labels" if alibi else "ε of each label",
+            statement="ε = 2√2/λ for Laplace noise of standard deviation λ on one-hot labels"
+            if alibi
+            else "ε-DP for each label",
             unit=Unit.LABEL,
             view="eavesdropper" if "device" in engine.label_holders else "device",
         ),

@@ -167,7 +167,7 @@ class UplinkSettings(EngineSettings):
     @property
     def emptied(self) -> Emptied:
         """What a device sends when its block is all zeros."""
-        return Emptied.by(self.bottom, logits=getattr(self, "aggregation", "concat") == "sum")
+        return Emptied.by(self.bottom, logits=self.aggregation_rule == "sum")
 
     @model_validator(mode="after")
     def _clipped(self) -> Self:

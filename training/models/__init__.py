@@ -1,1 +1,1 @@
-"""Models with a replica axis, and how settings choose among them."""
+"""Models with a replica axis, the architectures of the papers, and how settings choose among them."""

@@ -1,7 +1,7 @@
-"""The papers' networks as torch modules: a batch of flat records in, (records, outputs) out, no state.
+"""Convolutional and recurrent networks of the papers as torch modules: flat records (B, n) to outputs (B, k).
 
-Nothing keeps running statistics, since a replica's function must be its parameters alone: ResNet has group
-normalisation where the original has batch normalisation. Nothing draws random numbers.
+A replica's function must depend on its parameters alone, so no module keeps running statistics: ResNet has group
+normalisation where the original has batch normalisation. No module draws random numbers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 __all__ = ["ConvNet", "Lstm", "ResNet18", "ResNet18Rest", "Stem", "head"]
 
-_CHANNELS_A_GROUP = 16
+_CHANNELS_PER_GROUP = 16
 _LARGE = 64
+"""From this many pixels per side, ResNet-18 starts as the original does."""
 
 
 def head(inputs: int, outputs: int, *, activate: bool) -> nn.Sequential:
-    """The last linear layer, with ReLU behind it where devices send activations."""
+    """The last linear layer, followed by ReLU if `activate`."""
     return nn.Sequential(nn.Linear(inputs, outputs), *([nn.ReLU()] if activate else []))
 
 
@@ -29,10 +30,11 @@ def _halved(size: int) -> int:
 
 
 class ConvNet(nn.Module):
-    """3x3 convolutions with ReLU, each followed by a 2x2 mean wherever two pixels are left, and a linear layer.
+    """3x3 convolutions with ReLU, each followed by 2x2 mean pooling (while two pixels are left), and a linear layer.
 
-    With `average` the last maps are averaged, as in the CNN of vimadmm.txt §VI-1; without it they are flattened. The
-    published code enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is done here.
+    With `average` the last feature maps are averaged, as in the CNN of VIMADMM §VI-1; otherwise they are flattened. The
+    code published for VIMADMM enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is
+    done here.
     """
 
     def __init__(
@@ -54,12 +56,12 @@ class ConvNet(nn.Module):
 
 
 def _norm(channels: int) -> nn.GroupNorm:
-    # Wu and He 2018, 16 channels a group: two values on their own, in maps of one pixel, would become plus and minus 1.
-    return nn.GroupNorm(math.gcd(channels, max(1, channels // _CHANNELS_A_GROUP)), channels)
+    # 16 channels per group (Wu and He 2018); groups of two values, in maps of one pixel, would become ±1.
+    return nn.GroupNorm(math.gcd(channels, max(1, channels // _CHANNELS_PER_GROUP)), channels)
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions around which the input is added (He et al. 2016)."""
+    """A residual block: two 3x3 convolutions, to which the input is added (He et al. 2016)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class _Block(nn.Module):
 
 
 def _trunk(width: int, *, pool: bool = False) -> nn.Sequential:
-    """What lies between the first convolution and the last layer: four stages of two blocks."""
+    """All layers between the first convolution and the last layer: four stages of two blocks."""
     widths, strides = (width, width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2)
     blocks = []
     for inputs, outputs, stride in zip(widths, widths[1:], strides, strict=False):
@@ -90,10 +92,10 @@ def _trunk(width: int, *, pool: bool = False) -> nn.Sequential:
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 with group normalisation.
+    """ResNet-18 with group normalisation, for images (channels, height, width).
 
-    Pictures below 64 pixels a side start with a 3x3 convolution and no pooling, as is usual for CIFAR; larger ones with
-    the original's 7x7 convolution and 3x3 pooling, both with stride 2.
+    For images below 64 pixels per side it starts with a 3x3 convolution and no pooling, as is usual for CIFAR; for
+    larger ones with the original's 7x7 convolution and 3x3 pooling, both with stride 2.
     """
 
     def __init__(self, shape: tuple[int, int, int], embedding: int, *, width: int, activate: bool) -> None:
@@ -110,7 +112,10 @@ class ResNet18(nn.Module):
 
 
 class Stem(nn.Module):
-    """A device's part of the split ResNet-18 (vfl-cascaded.txt §VI-A): the first convolution, 3x3, of its own tile."""
+    """A device's part of the split ResNet-18 (VFL-Cascaded §VI-A): the first convolution, 3x3, of its own tile.
+
+    Its outputs are `width` feature maps of the tile's size, flat.
+    """
 
     def __init__(self, shape: tuple[int, int, int], width: int) -> None:
         super().__init__()
@@ -122,9 +127,9 @@ class Stem(nn.Module):
 
 
 class ResNet18Rest(nn.Module):
-    """The server's part of the split ResNet-18: puts the devices' tiles together and does the rest.
+    """The server's part of the split ResNet-18: joins the feature maps of all tiles, and computes all other layers.
 
-    `tiles` are the (height, width) of the devices' tiles, row by row.
+    `tiles` are the (height, width) of the devices' tiles, row by row; inputs are their flat maps, concatenated.
     """
 
     def __init__(self, tiles: Sequence[Sequence[tuple[int, int]]], classes: int, *, width: int) -> None:
@@ -135,15 +140,15 @@ class ResNet18Rest(nn.Module):
         self.head = head(8 * width, classes, activate=False)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        parts = iter(embeddings.split(self.sizes, dim=1))
-        rows = [torch.cat([next(parts).unflatten(1, (self.width, *t)) for t in row], dim=3) for row in self.tiles]
+        maps = iter(embeddings.split(self.sizes, dim=1))
+        rows = [torch.cat([next(maps).unflatten(1, (self.width, *t)) for t in row], dim=3) for row in self.tiles]
         return cast("Tensor", self.head(self.trunk(torch.cat(rows, dim=2)).mean((2, 3))))
 
 
 class Lstm(nn.Module):
-    """Word vectors, one LSTM layer over them, and a linear layer on its last state; padding (id 0) is passed over.
+    """Word vectors, one LSTM layer over them, and a linear layer on its last state; padding (id 0) is skipped.
 
-    The cell is written out: torch's own LSTM has no batching rule for parameters with a replica axis.
+    Inputs are token ids (B, tokens). The cell is written out, since `vmap` does not support torch's own LSTM.
     """
 
     def __init__(self, vocabulary: int, word: int, state: int, embedding: int, *, activate: bool) -> None:
@@ -157,8 +162,8 @@ class Lstm(nn.Module):
         gates, present = self.inputs(self.words(ids)), (ids != 0).unsqueeze(-1)
         hidden = cell = gates.new_zeros(len(ids), self.states.in_features)
         for t in range(ids.shape[1]):
-            enter, forget, value, leave = (gates[:, t] + self.states(hidden)).chunk(4, dim=1)
-            new_cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(value)
-            new_hidden = torch.sigmoid(leave) * torch.tanh(new_cell)
+            input_gate, forget_gate, value, output_gate = (gates[:, t] + self.states(hidden)).chunk(4, dim=1)
+            new_cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(value)
+            new_hidden = torch.sigmoid(output_gate) * torch.tanh(new_cell)
             cell, hidden = torch.where(present[:, t], new_cell, cell), torch.where(present[:, t], new_hidden, hidden)
         return cast("Tensor", self.head(hidden))

@@ -1,4 +1,8 @@
-"""Random directions over all of a party's parameters at once, regenerated from their seed."""
+"""Random directions for zeroth-order steps, over all parameters of a party at once, regenerated from a seed.
+
+Equations of VFL-Cascaded are those of "Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid
+Optimization" (Wang et al.).
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,20 @@ import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.networks import Model, descend, size_of
+from vflpriv.training.models.base import Model, descend, size_of
 
 __all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
 
 Law = Literal["root-sphere", "sphere", "gaussian"]
-"""Uniform on the sphere of radius √d, uniform on the unit sphere, or standard normal."""
+"""The distribution of a direction: uniform on the sphere of radius √d, on the unit sphere, or standard normal."""
 
 _PREFETCH = 1 << 18
+"""Normals that are drawn ahead, at most, for all replicas together."""
 _PREFETCH_ROUNDS = 64
 
 
 class _Layout:
-    """Where each parameter lies in a party's sequence: every one starts on a block of four."""
+    """The place of each parameter in a party's random sequence: each starts at a block of four numbers."""
 
     def __init__(self, model: Model) -> None:
         self.shapes = model.shapes
@@ -36,12 +41,13 @@ class _Layout:
 
 
 class Direction(Mapping[str, Tensor]):
-    """u = √d · g/‖g‖, g/‖g‖ or g, g standard normal over all d parameters of the party. Indexing gives one part.
+    """One direction u per replica: √d · g/‖g‖, g/‖g‖ or g, with g standard normal over all d parameters of a party.
 
-    `factor` is φ(d) of vfl-cascaded eq. (2), for which E[φ(d) u uᵀ] is the identity: d on the unit sphere, else 1.
+    Indexing by a parameter's name gives its part of u, (R, *shape). `factor` is φ(d) of VFL-Cascaded eq. (2), for which
+    E[φ(d) u uᵀ] is the identity: d on the unit sphere, else 1.
 
-    With `flat` the normals are held; without it each part is drawn anew when it is asked for (MeZO), so that a step
-    needs the memory of one parameter, not of the model.
+    With `flat` (R, length) the normals are kept in memory; without it a part is drawn again whenever it is indexed (as
+    in MeZO, Malladi et al. 2023), so that a step needs additional memory for one parameter, not for the whole model.
     """
 
     def __init__(self, layout: _Layout, stream: Stream, path: tuple[int, int], flat: Tensor | None, law: Law) -> None:
@@ -68,7 +74,7 @@ class Direction(Mapping[str, Tensor]):
 
     @property
     def held(self) -> bool:
-        """Whether the normals are kept; if not, what indexing gives is nobody else's and may be overwritten."""
+        """Whether the normals are kept in memory; if not, what indexing returns is new and may be overwritten."""
         return self._flat is not None
 
     def __iter__(self) -> Iterator[str]:
@@ -79,16 +85,16 @@ class Direction(Mapping[str, Tensor]):
 
 
 class Shifted(Mapping[str, Tensor]):
-    """parameters + step · direction, one parameter at a time, when it is asked for."""
+    """parameters + step · direction as a mapping; a parameter is computed, in new memory, when it is indexed."""
 
     def __init__(self, parameters: Mapping[str, Tensor], direction: Direction, step: float) -> None:
         self._parameters, self._direction, self._step = parameters, direction, step
 
     def __getitem__(self, name: str) -> Tensor:
-        own, part = self._parameters[name], self._direction[name]
+        value, part = self._parameters[name], self._direction[name]
         if self._direction.held:
-            return torch.add(own, part, alpha=self._step)
-        return part.mul_(self._step).add_(own)
+            return torch.add(value, part, alpha=self._step)
+        return part.mul_(self._step).add_(value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
@@ -98,10 +104,11 @@ class Shifted(Mapping[str, Tensor]):
 
 
 class Directions:
-    """The directions of all parties and rounds: a pure function of (seed, replica, party, round).
+    """The directions of all parties and rounds, a pure function of (seed, replica, party, round).
 
-    `lean` draws a parameter's part whenever it is needed. Otherwise a few rounds' normals are drawn at once; the
-    numbers are the same. `turns` is the one active device of each round, None if there are several.
+    `models` are those of the devices and, last, of the server. With `lean` a parameter's part is drawn whenever it is
+    needed, and nothing is kept; otherwise the normals of a few rounds are drawn together and kept. The numbers are the
+    same. `turns` is the one active device of each round, None if several are active.
     """
 
     def __init__(
@@ -122,12 +129,13 @@ class Directions:
         self._held: dict[bool, tuple[int, Tensor]] = {}
 
     def at(self, round_: int, party: int) -> Direction:
-        """The direction of one party in one round; the server is the party behind the last device."""
+        """The direction of one party in one round; the server's number is the number of devices."""
         layout = self._layouts[party]
         flat = None if self._lean else self._flat(round_, party)
         return Direction(layout, self._stream, (round_, party), flat, self._law)
 
     def _flat(self, round_: int, party: int) -> Tensor:
+        """(R, length or more): all normals of a party in a round."""
         if self._chunk == 1:
             return self._stream.normal(self._layouts[party].length, round_, party)
         server = party == len(self._layouts) - 1
@@ -150,9 +158,9 @@ def move_along(
     momentum: float,
     velocity: dict[str, Tensor],
 ) -> None:
-    """w -= rate · scalar · u in place, with heavy-ball momentum if asked for; `scalar` is (R,)."""
+    """w -= rate · scalar · u in place, with heavy-ball momentum if it is not zero; `scalar` is (R,)."""
     for name, value in parameters.items():
         part = direction[name]
-        each = scalar.reshape(-1, *(1 for _ in part.shape[1:]))
-        step = {name: part * each if direction.held else part.mul_(each)}
+        factor = scalar.reshape(-1, *(1 for _ in part.shape[1:]))
+        step = {name: part * factor if direction.held else part.mul_(factor)}
         descend({name: value}, step, rate=rate, momentum=momentum, velocity=velocity)

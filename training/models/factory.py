@@ -1,6 +1,7 @@
-"""Models by name: the bottoms and tops that the papers train.
+"""The bottom and top models that an engine's settings ask for, built for the data at hand.
 
-Every model takes flat records, (B, n) that all replicas share or (R, B, n), as engines hand them over.
+What does not fit is an `InputError` that names the setting. Every model takes flat records, (R, B, n), or (B, n) that
+all replicas share.
 """
 
 from __future__ import annotations
@@ -9,175 +10,280 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import nn
 
+from vflpriv.core.data import VerticalData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
 from vflpriv.training.models.architectures import ConvNet, Lstm, ResNet18, ResNet18Rest, Stem
-from vflpriv.training.models.blocks import BlockModel, Sum, start
-from vflpriv.training.models.heads import DropoutMlp
-from vflpriv.training.models.networks import Mlp, Model
-from vflpriv.training.models.transformer import Encoder, EncoderRest, EncoderShape, TokenEmbeddings, read_shape
+from vflpriv.training.models.base import Model
+from vflpriv.training.models.mlp import Mlp
+from vflpriv.training.models.modules import ModuleModel
+from vflpriv.training.models.transformer import (
+    Encoder,
+    EncoderRest,
+    EncoderShape,
+    TokenEmbeddings,
+    pretrained,
+    read_shape,
+)
+from vflpriv.training.settings import EngineSettings
 
-__all__ = ["BOTTOMS", "TOPS", "bottom", "natural_width", "start", "top"]
+__all__ = [
+    "bottom_model",
+    "check_choice",
+    "check_models",
+    "device_models",
+    "embedding_width",
+    "output_width",
+    "server_model",
+]
 
-BOTTOMS = {
-    "mlp": "linear layers with ReLU",
-    "linear": "one linear layer; logistic regression where the outputs are logits",
-    "cnn2": "two convolutions, for bands of an image",
-    "cnn4": "four convolutions, for patches of a colour image",
-    "resnet18-stem": "the first convolution of ResNet-18; the rest is the top",
-    "resnet18": "ResNet-18 with group normalisation",
-    "lstm": "word vectors and an LSTM, for token ids",
-    "transformer": "an encoder from a folder, its mean over tokens, and a linear layer",
-    "transformer-embedding": "the embedding layer of an encoder from a folder, a row a token; the rest is the top",
+_READ_TOKENS = ("lstm", "transformer", "transformer-embedding")
+_CONVOLUTIONAL = ("cnn2", "cnn4", "resnet18", "resnet18-stem")
+_BOTTOM_OF_TOP = {"resnet18": "resnet18-stem", "transformer": "transformer-embedding"}
+"""The bottom model whose network each top model continues."""
+_DEFAULT_WIDTHS = {
+    "cnn2": (16, 32),
+    "cnn4": (32, 64, 64, 128),
+    "resnet18": (64,),
+    "resnet18-stem": (64,),
+    "lstm": (32, 64),
 }
-TOPS = {
-    "linear": "one linear layer",
-    "mlp": "linear layers with ReLU, and dropout where it is asked for",
-    "sum": "the sum of the devices' logits, without parameters",
-    "resnet18": "the rest of ResNet-18 behind the devices' first convolutions",
-    "transformer": "the rest of an encoder behind the devices' embedding layers",
+_WIDTHS = {
+    "cnn2": "2 widths, one per convolution",
+    "cnn4": "4 widths, one per convolution",
+    "resnet18": "one width, of the first convolution",
+    "resnet18-stem": "one width, of the first convolution",
+    "lstm": "two widths, of word vectors and state",
 }
-_HIDDEN = {"cnn2": (16, 32), "cnn4": (32, 64, 64, 128), "resnet18": (64,), "lstm": (32, 64)}
 
 
-def bottom(
-    kind: str,
-    input_shape: tuple[int, ...],
-    embedding: int,
-    *,
-    hidden: Sequence[int] = (),
-    activate: bool = True,
-    folder: Path | None = None,
-    layers: int = 0,
-    frozen: bool = False,
-    vocabulary: int = VOCABULARY,
-) -> Model:
-    """A device's model, from a block of `input_shape` (without records) to `embedding` values.
+# Checks before any training ----------------------------------------------------------------------------------------
 
-    `hidden` are widths: of an MLP's hidden layers, of convolutions, of ResNet's first one, of word vectors and LSTM;
-    empty takes the usual ones (none for an MLP). `activate` puts a ReLU behind the last layer, except where the top
-    goes on with the same network. `folder`, `layers` and `frozen` are for encoders: where the checkpoint is, how many
-    layers to take behind the embedding layer, and whether they are trained.
+
+def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+    """Raise an InputError unless bottom, top and aggregation fit each other and this data; builds no model.
+
+    `allowed` are the bottom models that the engine can train, all if None.
     """
-    inputs, sizes = math.prod(input_shape), tuple(hidden) or _HIDDEN.get(kind.removesuffix("-stem"), ())
-    if kind in ("mlp", "linear"):
-        _expect(kind != "linear" or not sizes, "model.hidden", sizes, "none for a linear model")
-        return Mlp([inputs, *sizes, embedding], activate=activate)
-    key = (kind, tuple(input_shape), embedding, sizes, activate, folder, layers, frozen, vocabulary)
-    if kind in ("cnn2", "cnn4", "resnet18", "resnet18-stem"):
-        image = _image(kind, input_shape)
-        return BlockModel(key, _convolutional(kind, image, sizes, embedding, activate), inputs)
-    _expect(kind in BOTTOMS, "model.bottom", kind, f"one of {', '.join(BOTTOMS)}")
-    _expect(len(input_shape) == 1, "model.input_shape", input_shape, f"(tokens,) for {kind}")
-    if kind == "lstm":
-        _expect(len(sizes) == 2, "model.hidden", sizes, "two widths, of word vectors and state")
-        word, state = sizes
-        return BlockModel(key, lambda: Lstm(vocabulary, word, state, embedding, activate=activate), inputs)
-    return _encoder(key, kind, inputs, embedding, folder=folder, layers=layers, frozen=frozen, activate=activate)
+    bottom, top, aggregation = settings.bottom, settings.top_kind, settings.aggregation_rule
+    if allowed is not None and bottom not in allowed:
+        raise InputError("bottom", bottom, f"{' or '.join(allowed)} for this engine")
+    tokens = not all(block.is_floating_point() for block in data.blocks)
+    if tokens != (bottom in _READ_TOKENS):
+        expected = f"one of {', '.join(_READ_TOKENS)}, since" if tokens else "another one, since no"
+        raise InputError("bottom", bottom, f"{expected} features of {data.name} are token ids")
+    if aggregation == "sum" and bottom in _BOTTOM_OF_TOP.values():
+        raise InputError("bottom", bottom, "another one, since devices send logits where they are summed")
+    if top == "mlp":
+        return
+    if bottom != _BOTTOM_OF_TOP[top]:
+        raise InputError("top", top, f"mlp, or bottom = {_BOTTOM_OF_TOP[top]} below it instead of {bottom}")
+    if aggregation != "concat":
+        raise InputError("top", top, f"mlp, since aggregation = {aggregation} does not concatenate embeddings for it")
+    if settings.top_hidden:
+        raise InputError("top_hidden", settings.top_hidden, f"none for top = {top}")
 
 
-def natural_width(kind: str, input_shape: tuple[int, ...], hidden: Sequence[int], folder: Path | None) -> int | None:
-    """The outputs of a bottom whose network goes on at the top, which no setting chooses; None for all others."""
-    if kind == "transformer-embedding":
-        return math.prod(input_shape) * _checkpoint(folder)[0].width
-    if kind == "resnet18-stem":
-        _, height, width = _image(kind, input_shape)
-        return (tuple(hidden) or _HIDDEN["resnet18"])[0] * height * width
+def check_models(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+    """Raise an InputError unless `check_choice` passes and all models can be built."""
+    check_choice(settings, data, allowed)
+    device_models(settings, data, output_width(settings, data), activate=True)
+    if settings.aggregation_rule != "sum":
+        server_model(settings, data)
+
+
+# Widths of what devices send ---------------------------------------------------------------------------------------
+
+
+def output_width(settings: EngineSettings, data: VerticalData) -> int:
+    """The width of a device's outputs: the number of classes where logits are summed, else that of an embedding."""
+    return data.classes if settings.aggregation_rule == "sum" else embedding_width(settings, data)
+
+
+def embedding_width(settings: EngineSettings, data: VerticalData) -> int:
+    """The width of a device's embedding: the setting, unless the bottom model determines it."""
+    widths = [_natural_width(settings, tuple(block.shape[1:])) for block in data.blocks]
+    natural = widths[0]
+    if natural is None:
+        return settings.embedding
+    if len(set(widths)) > 1:
+        shapes = ", ".join(str(tuple(block.shape[1:])) for block in data.blocks)
+        raise InputError("bottom", settings.bottom, f"another one, or blocks of one size; they are {shapes}")
+    if "embedding" in settings.model_fields_set and settings.embedding != natural:
+        raise InputError("embedding", settings.embedding, f"{natural}, or nothing, for bottom = {settings.bottom}")
+    return natural
+
+
+def _natural_width(settings: EngineSettings, block_shape: tuple[int, ...]) -> int | None:
+    """The outputs of a bottom model whose network the top model continues; None for all others."""
+    if settings.bottom == "transformer-embedding":
+        return math.prod(block_shape) * _encoder(settings)[0].width
+    if settings.bottom == "resnet18-stem":
+        _, height, width = _image(settings.bottom, block_shape)
+        return _hidden_widths(settings)[0] * height * width
     return None
 
 
-def _convolutional(
-    kind: str, image: tuple[int, int, int], sizes: tuple[int, ...], embedding: int, activate: bool
-) -> Callable[[], nn.Module]:
-    if kind in ("cnn2", "cnn4"):
-        count = int(kind[-1])
-        _expect(len(sizes) == count, "model.hidden", sizes, f"{count} widths, one a convolution")
-        return lambda: ConvNet(image, sizes, embedding, average=kind == "cnn4", activate=activate)
-    _expect(len(sizes) == 1, "model.hidden", sizes, "one width, of the first convolution")
-    width = sizes[0]
-    if kind == "resnet18":
-        return lambda: ResNet18(image, embedding, width=width, activate=activate)
-    natural = natural_width(kind, image, sizes, None)
-    _expect(embedding == natural, "model.embedding", embedding, f"{natural}, {width} maps of {image[1]}x{image[2]}")
-    return lambda: Stem(image, width)
+# Bottom models -----------------------------------------------------------------------------------------------------
 
 
-def _encoder(
-    key: tuple[object, ...],
-    kind: str,
-    tokens: int,
-    embedding: int,
-    *,
-    folder: Path | None,
-    layers: int,
-    frozen: bool,
-    activate: bool,
-) -> Model:
-    shape, place = _checkpoint(folder)
-    _expect(tokens <= shape.positions, "model.input_shape", tokens, f"at most {shape.positions} tokens")
-    if kind == "transformer-embedding":
-        natural = natural_width(kind, (tokens,), (), place)
-        _expect(embedding == natural, "model.embedding", embedding, f"{natural}, {tokens} rows of {shape.width}")
-        _expect(not frozen, "model.frozen", frozen, "false, since nothing would be left to train")
-        return BlockModel(key, lambda: TokenEmbeddings(shape), tokens, folder=place)
-    _expect(0 <= layers <= shape.layers, "model.layers", layers, f"0 to {shape.layers}")
-    return BlockModel(
-        key, lambda: Encoder(shape, layers, embedding, activate=activate), tokens, folder=place, frozen=frozen
-    )
+def device_models(
+    settings: EngineSettings, data: VerticalData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
+) -> list[Model]:
+    """One bottom model per device, with outputs of this width; devices with blocks of one shape share the object.
 
-
-def top(
-    kind: str,
-    inputs: int,
-    classes: int,
-    *,
-    hidden: Sequence[int] = (),
-    dropout: float = 0.0,
-    tiles: Sequence[Sequence[tuple[int, int]]] | None = None,
-    folder: Path | None = None,
-    frozen: bool = False,
-) -> Model:
-    """The server's model, from the devices' embeddings next to each other (`inputs` values) to logits.
-
-    `dropout` is for `mlp`: a model that draws nothing and takes masks beside its parameters (`dropout_masks`). `tiles`
-    are for `resnet18`: the (height, width) of the devices' tiles, row by row. `folder` and `frozen` are for
-    `transformer`.
+    `activate` puts a ReLU after the last layer, except where the top model continues the network. `mlp` is the class
+    that MLPs are made of.
     """
-    key = (kind, inputs, classes, tuple(hidden), folder, frozen, *map(tuple, tiles or ()))
-    _expect(kind in TOPS, "model.top", kind, f"one of {', '.join(TOPS)}")
-    _expect(kind == "mlp" or not dropout, "model.dropout", dropout, "0 for a top that is not an mlp")
-    _expect(kind in ("mlp", "resnet18") or not hidden, "model.hidden", tuple(hidden), f"none for {kind}")
-    if kind == "sum":
-        return Sum(inputs, classes)
-    if kind in ("linear", "mlp"):
-        widths = [inputs, *hidden, classes]
-        return DropoutMlp(widths) if dropout else Mlp(widths, activate=False)
-    if kind == "transformer":
-        shape, place = _checkpoint(folder)
-        _expect(inputs % shape.width == 0, "model.inputs", inputs, f"rows of {shape.width}")
-        return BlockModel(key, lambda: EncoderRest(shape, classes), inputs, folder=place, frozen=frozen)
-    _expect(len(hidden) < 2, "model.hidden", tuple(hidden), "one width, of the first convolution")
-    (width,) = tuple(hidden) or _HIDDEN["resnet18"]
-    area = sum(height * across for row in tiles or () for height, across in row)
-    _expect(inputs == width * area, "model.tiles", tiles, f"tiles of {inputs / width:g} pixels, {width} maps each")
-    return BlockModel(key, lambda: ResNet18Rest(tiles or (), classes, width=width), inputs)
+    if settings.bottom == "mlp":
+        return [mlp([block[0].numel(), *settings.hidden, width], activate=activate) for block in data.blocks]
+    _check_vocabulary(settings, data)
+    vocabulary = data.vocabulary or VOCABULARY
+    models: dict[tuple[int, ...], Model] = {}
+    for shape in {tuple(block.shape[1:]): None for block in data.blocks}:
+        models[shape] = bottom_model(settings, shape, width, activate=activate, vocabulary=vocabulary)
+    return [models[tuple(block.shape[1:])] for block in data.blocks]
 
 
-def _expect(holds: bool, field: str, value: object, expected: str) -> None:
-    if not holds:
-        raise InputError(field, value, expected)
+def _check_vocabulary(settings: EngineSettings, data: VerticalData) -> None:
+    """Raise an InputError if the data's token ids are not those of the encoder's vocabulary."""
+    if settings.bottom not in ("transformer", "transformer-embedding") or settings.encoder is None:
+        return
+    known = read_shape(Path(settings.encoder)).vocabulary
+    if data.vocabulary is not None and data.vocabulary != known:
+        expected = f"the encoder of data.vocabulary: it knows {known} token ids, and the data has {data.vocabulary}"
+        raise InputError("encoder", settings.encoder, expected)
+
+
+def bottom_model(
+    settings: EngineSettings, block_shape: tuple[int, ...], width: int, *, activate: bool, vocabulary: int = VOCABULARY
+) -> Model:
+    """A device's model from a block of this shape (without the axis of records) to `width` outputs."""
+    kind, inputs, hidden = settings.bottom, math.prod(block_shape), _hidden_widths(settings)
+    if kind in ("mlp", "linear"):
+        return Mlp([inputs, *hidden, width], activate=activate)
+    encoder = (settings.encoder, settings.encoder_layers, settings.encoder_frozen)
+    key = (kind, block_shape, width, hidden, activate, *encoder, vocabulary)
+    if kind in _CONVOLUTIONAL:
+        image = _image(kind, block_shape)
+        return ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
+    if len(block_shape) != 1:
+        raise _wrong_shape(kind, block_shape, "(tokens,)")
+    if kind == "lstm":
+        words, state = hidden
+        with torch.device("meta"):
+            lstm = Lstm(vocabulary, words, state, width, activate=activate)
+        return ModuleModel(lstm, inputs=inputs, key=key)
+    return _encoder_bottom(settings, key, inputs, width, activate)
+
+
+def _convolutional(
+    settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool
+) -> ConvNet | ResNet18 | Stem:
+    kind, hidden = settings.bottom, _hidden_widths(settings)
+    with torch.device("meta"):
+        if kind in ("cnn2", "cnn4"):
+            return ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
+        if kind == "resnet18":
+            return ResNet18(image, width, width=hidden[0], activate=activate)
+        _check_natural_width(settings, image, width, f"{hidden[0]} maps of {image[1]}x{image[2]}")
+        return Stem(image, hidden[0])
+
+
+def _encoder_bottom(
+    settings: EngineSettings, key: tuple[object, ...], tokens: int, width: int, activate: bool
+) -> ModuleModel:
+    (shape, folder), frozen, layers = _encoder(settings), settings.encoder_frozen, settings.encoder_layers
+    if tokens > shape.positions:
+        raise _wrong_shape(settings.bottom, (tokens,), f"at most {shape.positions} tokens")
+    module: nn.Module
+    if settings.bottom == "transformer-embedding":
+        _check_natural_width(settings, (tokens,), width, f"{tokens} rows of {shape.width}")
+        if frozen:
+            raise InputError("encoder_frozen", frozen, "false, since nothing would be left to train")
+        with torch.device("meta"):
+            module = TokenEmbeddings(shape)
+    else:
+        if layers > shape.layers:
+            raise InputError("encoder_layers", layers, f"0 to {shape.layers}")
+        with torch.device("meta"):
+            module = Encoder(shape, layers, width, activate=activate)
+    return ModuleModel(module, inputs=tokens, key=key, weights=pretrained(folder, module), frozen=frozen)
+
+
+# The top model -----------------------------------------------------------------------------------------------------
+
+
+def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[..., Model] = Mlp) -> Model:
+    """The model from the devices' concatenated embeddings, or from their weighted combination, to logits.
+
+    `mlp` is the class that an MLP is made of.
+    """
+    width = output_width(settings, data)
+    inputs = width if settings.aggregation_rule == "weighted" else data.devices * width
+    if settings.top_kind == "mlp":
+        return mlp([inputs, *settings.top_hidden, data.classes], activate=False)
+    key: tuple[object, ...] = (settings.top_kind, inputs, data.classes)
+    if settings.top_kind == "transformer":
+        shape, folder = _encoder(settings)
+        with torch.device("meta"):
+            rest = EncoderRest(shape, data.classes)
+        return ModuleModel(rest, inputs=inputs, key=(*key, folder), weights=pretrained(folder, rest))
+    tiles, maps = _tiles(data), _hidden_widths(settings)[0]
+    with torch.device("meta"):
+        trunk = ResNet18Rest(tiles, data.classes, width=maps)
+    return ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
+
+
+def _tiles(data: VerticalData) -> list[list[tuple[int, int]]]:
+    """The (height, width) of the devices' tiles of one image, row by row."""
+    if data.grid is None or data.blocks[0].dim() not in (3, 4):
+        expected = "mlp, or blocks that are tiles of one image (data.keep_shape, data.partition rows or patches)"
+        raise InputError("top", "resnet18", expected)
+    _, columns = data.grid
+    sizes = [(block.shape[-2], block.shape[-1]) for block in data.blocks]
+    return [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
+
+
+# What settings say about a model, checked --------------------------------------------------------------------------
+
+
+def _hidden_widths(settings: EngineSettings) -> tuple[int, ...]:
+    """The setting `hidden`, or the default widths of this kind of bottom model."""
+    kind, hidden = settings.bottom, settings.hidden
+    if kind == "linear" and hidden:
+        raise InputError("hidden", hidden, "none for a linear model")
+    default = _DEFAULT_WIDTHS.get(kind)
+    if default is None:
+        return hidden
+    if hidden and len(hidden) != len(default):
+        raise InputError("hidden", hidden, _WIDTHS[kind])
+    return hidden or default
+
+
+def _encoder(settings: EngineSettings) -> tuple[EncoderShape, Path]:
+    if settings.encoder is None:
+        raise InputError("encoder", None, "a folder with config.json and model.safetensors")
+    folder = Path(settings.encoder)
+    return read_shape(folder), folder
 
 
 def _image(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, height, width) of a block, which may have no channel axis."""
-    _expect(len(shape) in (2, 3) and min(shape) > 0, "model.input_shape", shape, f"(H, W) or (C, H, W) for {kind}")
+    """(channels, height, width) of a block, which may have no axis of channels."""
+    if len(shape) not in (2, 3) or min(shape) <= 0:
+        raise _wrong_shape(kind, shape, f"(H, W) or (C, H, W) for {kind}")
     channels, height, width = (1, *shape) if len(shape) == 2 else shape
     return channels, height, width
 
 
-def _checkpoint(folder: Path | None) -> tuple[EncoderShape, Path]:
-    if folder is None:
-        raise InputError("model.folder", folder, "a folder with config.json and model.safetensors")
-    return read_shape(folder), folder
+def _check_natural_width(settings: EngineSettings, shape: tuple[int, ...], width: int, reason: str) -> None:
+    natural = _natural_width(settings, shape)
+    if width != natural:
+        raise InputError("embedding", width, f"{natural}, {reason}")
+
+
+def _wrong_shape(kind: str, shape: tuple[int, ...], expected: str) -> InputError:
+    return InputError("bottom", kind, f"another one, or blocks of {expected}, which are {shape}")

@@ -1,48 +1,49 @@
-"""Heads: the part of a device's model that turns its embedding into its share of the logits."""
+"""Models that turn embeddings or features into logits: linear and MLP heads of the ADMM engines, and summed logits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from vflpriv.training.models.fused import FusedMlp
-from vflpriv.training.models.networks import Mlp, Parameters
+from vflpriv.training.models.base import Model, Parameters
+from vflpriv.training.models.mlp import FusedMlp, Mlp
 
-__all__ = ["DropoutMlp", "Headed", "Linear", "mask_name"]
+__all__ = ["DropoutMlp", "Headed", "Linear", "Sum", "mask_name"]
 
 
-class Linear:
-    """x W without a bias: the linear head of vimadmm.txt §III, and the whole model of linear ADMM."""
+class Linear(Model):
+    """x W without a bias: the linear head of VIMADMM (§III), and the whole model of linear ADMM."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.shapes: Mapping[str, tuple[int, ...]] = {"weight0": (inputs, outputs)}
+        self.shapes = {"weight0": (inputs, outputs)}
 
     def fan_in(self, name: str) -> int:
         return self.shapes[name][0]
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         weight = parameters["weight0"]
-        return torch.bmm(inputs if inputs.dim() == 3 else inputs.expand(len(weight), *inputs.shape), weight)
+        return torch.bmm(_for_each_replica(inputs, len(weight)), weight)
 
 
 def mask_name(layer: int) -> str:
-    """Under which name a layer's dropout mask stands beside the parameters."""
+    """The name under which the dropout mask of a hidden layer is passed among the parameters."""
     return f"mask{layer}"
 
 
 class DropoutMlp(Mlp):
-    """The non-linear head of vimadmm.txt §VI-A2: linear layers, with ReLU and dropout between them.
+    """The non-linear head of VIMADMM (§VI-A2): linear layers, with ReLU and dropout between them.
 
-    Where the parameters hold a mask (R, B, width) for a hidden layer, its units are multiplied by it.
+    It draws nothing: the units of hidden layer i are multiplied by the mask (R, B, width) that the parameters hold
+    under `mask_name(i)`; without a mask all units are kept, as for evaluation.
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__(widths, activate=False)
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        hidden = inputs if inputs.dim() == 3 else inputs.expand(len(parameters["weight0"]), *inputs.shape)
+        hidden = _for_each_replica(inputs, len(parameters["weight0"]))
         layers = len(self.widths) - 1
         for i in range(layers):
             hidden = torch.baddbmm(parameters[f"bias{i}"].unsqueeze(1), hidden, parameters[f"weight{i}"])
@@ -54,19 +55,37 @@ class DropoutMlp(Mlp):
 
 
 class Headed(FusedMlp):
-    """An MLP with ReLU behind every layer, the extractor f(x; θ), and a bias-free linear head W in one model."""
+    """The device model of VIMADMM-J: an MLP f(x; θ) with ReLU after every layer, and a linear head W without bias.
+
+    The fused passes and `flat` cover θ alone; the parameter `head` is W, (R, embedding, classes).
+    """
 
     def __init__(self, widths: Sequence[int], classes: int) -> None:
         super().__init__(widths, activate=True)
-        self.extractor: Mapping[str, tuple[int, ...]] = self.shapes
         self.shapes = {**self.shapes, "head": (widths[-1], classes)}
 
     def fan_in(self, name: str) -> int:
         return self.widths[-1] if name == "head" else super().fan_in(name)
 
-    def embed(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        """f(x; θ)."""
-        return super().apply(parameters, inputs)
+    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return torch.bmm(super().apply(parameters, inputs), parameters["head"])
+
+
+class Sum(Model):
+    """The devices' logits, concatenated to (R, B, devices · classes), summed class by class; it has no parameters."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        if inputs % classes:
+            raise ValueError(f"Expected inputs={inputs} to be a multiple of classes={classes}.")
+        self.classes, self.shapes = classes, {}
+
+    def fan_in(self, name: str) -> int:
+        raise KeyError(name)
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return torch.bmm(self.embed(parameters, inputs), parameters["head"])
+        return torch.stack(inputs.split(self.classes, dim=-1)).sum(0)
+
+
+def _for_each_replica(inputs: Tensor, replicas: int) -> Tensor:
+    """Inputs (R, B, …), as a view where (B, …) are shared by all replicas."""
+    return inputs if inputs.dim() == 3 else inputs.expand(replicas, *inputs.shape)

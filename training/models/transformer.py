@@ -1,15 +1,15 @@
-"""A transformer encoder with the weights of a local folder, as BERT, MiniLM and DistilBERT checkpoints store them.
+"""Transformer encoders as torch modules, whole or split, and the checkpoints that their weights come from.
 
-Read with safetensors, never unpickled. Positions count from 0 within a device's own tokens, and there are no [CLS] and
-[SEP] tokens: a text is the mean of its tokens' states. A padded token (id 0) is a row of zeros, which tells the
-server's part what to pass over; noise on the embeddings hides that too.
+Checkpoints are local folders in the format of BERT, MiniLM and DistilBERT, read with safetensors and never unpickled.
+Positions count from 0 within a device's own tokens, and there are no [CLS] and [SEP] tokens: a text is the mean of its
+tokens' states. A padding token (id 0) is embedded as a row of zeros, by which the server's part recognises it; noise on
+the embeddings hides that too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from vflpriv.errors import InputError
 from vflpriv.training.models.architectures import head
 
-__all__ = ["Encoder", "EncoderRest", "EncoderShape", "TokenEmbeddings", "read_shape", "read_weights"]
+__all__ = ["Encoder", "EncoderRest", "EncoderShape", "TokenEmbeddings", "pretrained", "read_shape"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderShape:
-    """The sizes in a checkpoint's config.json."""
+    """The sizes in a checkpoint's config.json; `kinds` is the number of token types, 0 if it has none."""
 
     vocabulary: int
     positions: int
@@ -39,23 +39,27 @@ class EncoderShape:
 
 
 class _Embeddings(nn.Module):
+    """Token ids (B, tokens) to states (B, tokens, width): word, position and token type, summed and normalised."""
+
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
         self.words = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.positions, shape.width)
-        if shape.kinds:
-            self.kinds = nn.Embedding(shape.kinds, shape.width)
+        self.kinds = nn.Embedding(shape.kinds, shape.width) if shape.kinds else None
         self.norm = nn.LayerNorm(shape.width, eps=shape.epsilon)
 
     def forward(self, ids: Tensor) -> Tensor:
         states = self.words(ids) + self.positions.weight[: ids.shape[1]]
-        if hasattr(self, "kinds"):
+        if self.kinds is not None:
             states = states + self.kinds.weight[0]
         return cast("Tensor", self.norm(states)) * (ids != 0).unsqueeze(-1)
 
 
 class _Layer(nn.Module):
-    """Attention and a two-layer network, each added to its input and normalised (Devlin et al. 2018)."""
+    """Self-attention and a two-layer network, each added to its input and normalised (Devlin et al. 2018).
+
+    States are (B, tokens, width). Tokens that are not `present` (B, tokens) are not attended to.
+    """
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -79,12 +83,13 @@ class _Layer(nn.Module):
 
 
 def _mean(states: Tensor, present: Tensor) -> Tensor:
+    """(B, width): the mean state of the tokens that are present; zeros where there are none."""
     weights = present.unsqueeze(-1).to(states.dtype)
     return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 class TokenEmbeddings(nn.Module):
-    """The embedding layer alone, one row a token, flat: the client's part in vfl-cascaded.txt §VI-A."""
+    """The embedding layer alone, (B, tokens) to (B, tokens · width): a device's part in VFL-Cascaded §VI-A."""
 
     def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
@@ -95,7 +100,7 @@ class TokenEmbeddings(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The embedding layer and the first `layers` layers, the mean over tokens, and a linear layer of our own."""
+    """The embedding layer, the first `layers` layers, the mean over tokens, and a new linear layer to the embedding."""
 
     def __init__(self, shape: EncoderShape, layers: int, embedding: int, *, activate: bool) -> None:
         super().__init__()
@@ -111,7 +116,7 @@ class Encoder(nn.Module):
 
 
 class EncoderRest(nn.Module):
-    """What follows the embedding layer, for the server: all layers, the mean over tokens, a linear layer."""
+    """The server's part behind `TokenEmbeddings`: all layers, the mean over tokens, a new linear layer to logits."""
 
     def __init__(self, shape: EncoderShape, classes: int) -> None:
         super().__init__()
@@ -127,7 +132,7 @@ class EncoderRest(nn.Module):
         return cast("Tensor", self.head(_mean(states, present)))
 
 
-_NAMES = (
+_RENAMINGS = (
     (r"^(bert|distilbert|roberta)\.", ""),
     (r"^(encoder|transformer)\.layer\.", "layers."),
     (r"^embeddings\.word_embeddings\.", "embeddings.words."),
@@ -145,7 +150,7 @@ _NAMES = (
     (r"\.gamma$", ".weight"),
     (r"\.beta$", ".bias"),
 )
-_KEYS = {  # ours: BERT's and DistilBERT's
+_CONFIG_KEYS = {  # our name: BERT's and DistilBERT's in config.json
     "vocabulary": ("vocab_size", "vocab_size"),
     "positions": ("max_position_embeddings", "max_position_embeddings"),
     "width": ("hidden_size", "dim"),
@@ -155,13 +160,15 @@ _KEYS = {  # ours: BERT's and DistilBERT's
 }
 
 
-def _ours(name: str) -> str:
-    """A checkpoint's name for a parameter in our words.
+def _our_name(name: str) -> str:
+    """The name in the modules above of a parameter in a checkpoint.
 
-    >>> _ours("bert.encoder.layer.0.attention.self.query.weight"), _ours("distilbert.embeddings.LayerNorm.bias")
-    ('layers.0.query.weight', 'embeddings.norm.bias')
+    >>> _our_name("bert.encoder.layer.0.attention.self.query.weight")
+    'layers.0.query.weight'
+    >>> _our_name("distilbert.embeddings.LayerNorm.bias")
+    'embeddings.norm.bias'
     """
-    for pattern, replacement in _NAMES:
+    for pattern, replacement in _RENAMINGS:
         name = re.sub(pattern, replacement, name)
     return name
 
@@ -172,34 +179,39 @@ def read_shape(folder: Path) -> EncoderShape:
     try:
         config: Any = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError("model.folder", str(path), f"a JSON file that can be read ({error})") from error
+        raise InputError("encoder", str(path), f"a JSON file that can be read ({error})") from error
     distil = isinstance(config, dict) and config.get("model_type") == "distilbert"
     if not isinstance(config, dict) or config.get("model_type") not in ("bert", "distilbert"):
-        raise InputError("model.folder", str(path), "model_type bert (MiniLM's too) or distilbert")
-    sizes: dict[str, Any] = {ours: config.get(names[distil]) for ours, names in _KEYS.items()}
+        raise InputError("encoder", str(path), "model_type bert (MiniLM's too) or distilbert")
+    sizes: dict[str, Any] = {name: config.get(keys[distil]) for name, keys in _CONFIG_KEYS.items()}
     sizes["kinds"] = 0 if distil else config.get("type_vocab_size", 2)
-    for ours, value in sizes.items():
-        if type(value) is not int or value < (ours not in ("kinds", "layers")):
-            raise InputError("model.folder", str(path), f"a whole number for the {ours}, found {value!r}")
+    for name, value in sizes.items():
+        if type(value) is not int or value < (name not in ("kinds", "layers")):
+            raise InputError("encoder", str(path), f"a whole number for the {name}, found {value!r}")
     if sizes["width"] % sizes["heads"]:
-        raise InputError("model.folder", str(path), f"a width that {sizes['heads']} heads divide")
+        raise InputError("encoder", str(path), f"a width that {sizes['heads']} heads divide")
     if config.get("activation" if distil else "hidden_act", "gelu") != "gelu":
-        raise InputError("model.folder", str(path), "gelu between its layers")
+        raise InputError("encoder", str(path), "gelu between its layers")
     return EncoderShape(**sizes, epsilon=float(config.get("layer_norm_eps", 1e-12)))
 
 
-def read_weights(folder: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """These parameters from model.safetensors, as float32; only they are read."""
+def pretrained(folder: Path, module: nn.Module) -> dict[str, Tensor]:
+    """The checkpoint's values, as float32, of all parameters of a module but those of its new last layer, `head`.
+
+    Only these are read from model.safetensors.
+    """
+    parameters = module.named_parameters()
+    wanted = {name: tuple(value.shape) for name, value in parameters if not name.startswith("head.")}
     path = folder / "model.safetensors"
     try:
         with safe_open(path, framework="pt") as file:
-            stored = {_ours(name): name for name in file.keys()}  # noqa: SIM118 - not a mapping
+            stored = {_our_name(name): name for name in file.keys()}  # noqa: SIM118 - not a mapping
             if missing := [name for name in wanted if name not in stored]:
-                raise InputError("model.folder", str(path), f"a parameter {missing[0]}, which is not in it")
+                raise InputError("encoder", str(path), f"a parameter {missing[0]}, which is not in it")
             weights = {name: file.get_tensor(stored[name]).to(torch.float32) for name in wanted}
     except (OSError, SafetensorError) as error:
-        raise InputError("model.folder", str(path), f"a safetensors file that can be read ({error})") from error
+        raise InputError("encoder", str(path), f"a safetensors file that can be read ({error})") from error
     for name, shape in wanted.items():
         if tuple(weights[name].shape) != shape:
-            raise InputError("model.folder", str(path), f"{name} of shape {shape}, found {tuple(weights[name].shape)}")
+            raise InputError("encoder", str(path), f"{name} of shape {shape}, found {tuple(weights[name].shape)}")
     return weights

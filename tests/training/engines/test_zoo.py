@@ -222,7 +222,7 @@ def test_labels_are_unprotected_and_the_ledger_names_the_message(variant, kind):
     [
         ({"smoothing": 0.0}, "greater than 0"),
         ({"direction": "cube"}, "sphere"),
-        ({"activation": "all"}, "one device a round"),
+        ({"activation": "all"}, "one device per round"),
         ({"noise_std": 1.0}, "needs protection"),
     ],
 )

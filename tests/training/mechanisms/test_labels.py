@@ -1,4 +1,4 @@
-"""Label mechanisms: the right ε, the right keep probability, and nothing but noised labels behind them."""
+"""Label mechanisms: their ε, their distribution, and that training reads noised labels only."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ CPU = torch.device("cpu")
 
 def noised(mechanism, classes=10, records=40_000):
     labels = (torch.arange(records) % classes).unsqueeze(0)
-    return labels, mechanism.apply(labels, classes, Stream.of(0, "labels", [0], CPU))
+    return labels, mechanism.observe(labels, classes, Stream.of(0, "labels", [0], CPU)).argmax(-1)
 
 
 @pytest.mark.parametrize(("std", "epsilon"), [(1.0, 2.83), (2.0, 1.41)])
-def test_alibi_costs_what_its_paper_says(std, epsilon):
+def test_the_epsilon_of_alibi_is_that_of_its_paper(std, epsilon):
     assert Alibi(std=std).epsilon == pytest.approx(epsilon, abs=0.005)
 
 
 @pytest.mark.parametrize("budget", [0.5, 2.0, 5.0])
-def test_randomised_response_keeps_with_its_probability_and_spreads_the_rest(budget):
-    labels, found = noised(RandomizedLabels(budget=budget))
-    kept = (labels == found).float().mean()
+def test_randomised_response_keeps_with_its_probability_and_draws_others_uniformly(budget):
+    labels, drawn = noised(RandomizedLabels(budget=budget))
+    kept = (labels == drawn).float().mean()
     assert float(kept) == pytest.approx(math.exp(budget) / (math.exp(budget) + 9), abs=0.01)
-    wrong = ((found - labels) % 10)[labels != found]
+    wrong = ((drawn - labels) % 10)[labels != drawn]
     shares = torch.bincount(wrong, minlength=10)[1:] / len(wrong)
     assert float((shares - 1 / 9).abs().max()) < 0.02
 
 
 @pytest.mark.parametrize("mechanism", [Alibi(std=0.3), Alibi(std=1.0), Alibi(std=2.0), RandomizedLabels(budget=1.0)])
-def test_no_label_is_told_more_than_epsilon(mechanism):
+def test_likelihood_ratios_of_noised_labels_are_bounded_by_epsilon(mechanism):
     """P[output = y | label = y] / P[output = y | label = z] ≤ e^ε for every y, z: post-processing of an ε-DP label."""
-    labels, found = noised(mechanism, classes=4, records=200_000)
-    rates = torch.stack([torch.bincount(found[labels == y], minlength=4) / 50_000 for y in range(4)])
+    labels, drawn = noised(mechanism, classes=4, records=200_000)
+    rates = torch.stack([torch.bincount(drawn[labels == y], minlength=4) / 50_000 for y in range(4)])
     worst = float((rates.amax(0) / rates.amin(0).clamp(min=1e-9)).max())
     assert math.log(worst) <= mechanism.epsilon + 0.1
 
 
 def test_less_noise_keeps_more_labels():
-    kept = [float((labels == found).float().mean()) for labels, found in map(noised, map(_alibi, (0.2, 1.0, 2.0, 9.0)))]
+    kept = [float((labels == drawn).float().mean()) for labels, drawn in map(noised, map(_alibi, (0.2, 1.0, 2.0, 9.0)))]
     assert kept == sorted(kept, reverse=True)
     assert kept[0] > 0.95
     assert kept[-1] < 0.25
@@ -57,14 +57,16 @@ def _alibi(std):
 
 
 @pytest.mark.parametrize(("variant", "epsilon"), [("split-alibi", 2 * math.sqrt(2) / 0.5), ("split-rr", 3.0)])
-def test_labels_are_protected_once_and_for_every_view(variant, epsilon):
+def test_labels_are_released_once_for_every_view(variant, epsilon):
     ledger = make_system(variant).ledger
     for view in ("device", "devices(all)", "eavesdropper", "outsider"):
         exposure = ledger.exposure(Adversary.parse(view), Unit.LABEL)
         (event,) = exposure.events
         assert event.count == 1
         assert exposure.unprotected == ()
-    assert ledger.exposure(Adversary.parse("device"), Unit.RECORD).unprotected, "features are another matter"
+    assert ledger.exposure(Adversary.parse("device"), Unit.RECORD).unprotected, (
+        "label protection does not cover features"
+    )
 
 
 def test_training_reads_only_noised_labels():
@@ -79,7 +81,7 @@ def test_training_reads_only_noised_labels():
 
 @pytest.mark.parametrize("std", [0.5, 1.0, 2.0, 5.0])
 def test_the_likeliest_label_favours_no_class(std):
-    """Several classes are often equally likely; the first of them would be chosen three times too often."""
-    labels, found = noised(Alibi(std=std))
-    shares = torch.bincount(found[0], minlength=10) / labels.numel()
+    """Several classes are often equally likely; taking the first of them would choose it three times too often."""
+    labels, drawn = noised(Alibi(std=std))
+    shares = torch.bincount(drawn[0], minlength=10) / labels.numel()
     assert float((shares - 0.1).abs().max()) < 0.006

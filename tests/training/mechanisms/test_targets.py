@@ -1,4 +1,4 @@
-"""The posterior of noised labels: Bayes by brute force, the same ledger, and every engine trains on it."""
+"""The posterior of noised labels: it equals Bayes' rule, does not change the ledger, and every engine trains on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def observed(mechanism: LabelMechanism, classes: int, seed: int) -> Tensor:
 
 def brute_force(mechanism: LabelMechanism, seen: Tensor, prior: Tensor) -> Tensor:
     """P[o | y = c] P[y = c] / Σ, with the densities written out, class by class, in float64."""
-    classes, found = seen.shape[-1], []
+    classes, posteriors = seen.shape[-1], []
     for row, before in zip(seen.double(), prior.double(), strict=True):
         joint = []
         for c in range(classes):
@@ -51,31 +51,31 @@ def brute_force(mechanism: LabelMechanism, seen: Tensor, prior: Tensor) -> Tenso
                 keep = math.exp(mechanism.epsilon) / (math.exp(mechanism.epsilon) + classes - 1)
                 density = torch.tensor(keep if int(row.argmax()) == c else (1 - keep) / (classes - 1))
             joint.append(density * before[c])
-        found.append(torch.stack(joint) / torch.stack(joint).sum())
-    return torch.stack(found)
+        posteriors.append(torch.stack(joint) / torch.stack(joint).sum())
+    return torch.stack(posteriors)
 
 
 @given(st.integers(2, 12), st.floats(0.2, 6.0), st.booleans(), st.booleans(), st.integers(0, 1000))
-def test_the_posterior_is_that_of_bayes(classes, strength, laplace, with_prior, seed):
+def test_the_posterior_equals_bayes_rule(classes, strength, laplace, with_prior, seed):
     mechanism = Alibi(std=strength) if laplace else RandomizedLabels(budget=strength)
     seen = observed(mechanism, classes, seed)
     logits = torch.randn(4, classes, generator=torch.Generator().manual_seed(seed)) if with_prior else None
-    found = posterior(mechanism.evidence(seen), logits)
+    computed = posterior(mechanism.evidence(seen), logits)
     prior = torch.full((4, classes), 1 / classes) if logits is None else torch.softmax(logits, -1)
-    torch.testing.assert_close(found.sum(-1), torch.ones(4))
-    assert bool((found >= 0).all())
-    torch.testing.assert_close(found.double(), brute_force(mechanism, seen, prior), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(computed.sum(-1), torch.ones(4))
+    assert bool((computed >= 0).all())
+    torch.testing.assert_close(computed.double(), brute_force(mechanism, seen, prior), atol=1e-5, rtol=1e-4)
 
 
 @given(st.floats(0.2, 6.0), st.integers(0, 1000))
 def test_the_largest_observation_is_at_a_likeliest_label(std, seed):
     mechanism = Alibi(std=std)
     seen = observed(mechanism, 7, seed)
-    found = posterior(mechanism.evidence(seen))
-    assert bool((found.gather(-1, seen.argmax(-1, keepdim=True)).squeeze(-1) >= found.amax(-1) - 1e-6).all())
+    computed = posterior(mechanism.evidence(seen))
+    assert bool((computed.gather(-1, seen.argmax(-1, keepdim=True)).squeeze(-1) >= computed.amax(-1) - 1e-6).all())
 
 
-def test_with_the_prediction_as_prior_the_gradient_is_that_of_the_observations_likelihood():
+def test_with_the_prediction_as_prior_the_gradient_is_that_of_the_likelihood():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 5, 4, generator=generator).requires_grad_()
     evidence = 2 * torch.randn(2, 5, 4, generator=generator)
@@ -85,7 +85,7 @@ def test_with_the_prediction_as_prior_the_gradient_is_that_of_the_observations_l
     torch.testing.assert_close(soft, whole)
 
 
-def test_hard_labels_are_a_posterior_that_is_sure():
+def test_hard_labels_equal_a_one_hot_posterior():
     generator = torch.Generator().manual_seed(1)
     logits, labels = torch.randn(2, 5, 4, generator=generator), torch.randint(4, (2, 5), generator=generator)
     torch.testing.assert_close(summed_loss(logits, labels), summed_loss(logits, as_target(labels, logits)))
@@ -110,7 +110,7 @@ def soft(variant: str, targets: str | None, **changes):
 
 @pytest.mark.parametrize("targets", ["posterior", "iterative"])
 @pytest.mark.parametrize("variant", SOFT + ZEROTH_ORDER)
-def test_replicas_together_equal_replicas_alone_and_the_targets_matter(variant, targets):
+def test_replicas_are_independent_and_the_targets_matter(variant, targets):
     sent = {}
     for replicas in ((3, 0), (0,)):
         transcript = Transcript()
@@ -133,7 +133,7 @@ def test_a_round_runs_on_the_meta_device(variant):
 
 
 @pytest.mark.parametrize("variant", ["split-alibi", "vimadmm-alibi", "dpzv-joint"])
-def test_the_ledger_does_not_depend_on_what_is_made_of_noised_labels(variant):
+def test_the_ledger_does_not_depend_on_the_targets(variant):
     """Post-processing costs nothing."""
     hard, *others = (soft(variant, targets).ledger for targets in ("likeliest", "posterior", "iterative", None))
     for ledger in others:
@@ -142,7 +142,7 @@ def test_the_ledger_does_not_depend_on_what_is_made_of_noised_labels(variant):
         ]
 
 
-def test_without_noise_there_is_nothing_to_infer():
+def test_targets_need_label_protection():
     settings = find("engine", "split").settings_type
     raw = {"rounds": 1, "batch_size": 1, "label_targets": "posterior"}
     with pytest.raises(InputError, match=r"^engine.label_targets = 'posterior': expected nothing without label_protec"):

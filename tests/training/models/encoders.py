@@ -1,4 +1,4 @@
-"""A tiny encoder checkpoint in the true format, for tests."""
+"""A tiny encoder checkpoint in the format of BERT or DistilBERT, for tests."""
 
 from __future__ import annotations
 
@@ -41,33 +41,33 @@ DISTIL = {
 }
 
 
-def their_names(*, distil: bool, old: bool, positions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Our name of each parameter: its name in a checkpoint of this kind, and its shape."""
+def checkpoint_names(*, distil: bool, old: bool, positions: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """By our name of each parameter: its name in a checkpoint of this kind, and its shape."""
     square = (WIDTH, WIDTH)
     sizes = {"query": square, "key": square, "value": square, "out": square}
     sizes |= {"wide": (INNER, WIDTH), "narrow": (WIDTH, INNER), "norm1": (WIDTH,), "norm2": (WIDTH,)}
     base, layer, parts = (
         ("distilbert.", "distilbert.transformer.layer", DISTIL) if distil else ("", "encoder.layer", BERT)
     )
-    found: dict[str, tuple[str, tuple[int, ...]]] = {
+    names: dict[str, tuple[str, tuple[int, ...]]] = {
         "words.weight": (f"{base}embeddings.word_embeddings.weight", (WORDS, WIDTH)),
         "positions.weight": (f"{base}embeddings.position_embeddings.weight", (positions, WIDTH)),
         "norm.weight": (f"{base}embeddings.LayerNorm.{'gamma' if old else 'weight'}", (WIDTH,)),
         "norm.bias": (f"{base}embeddings.LayerNorm.{'beta' if old else 'bias'}", (WIDTH,)),
     }
     if not distil:
-        found["kinds.weight"] = ("embeddings.token_type_embeddings.weight", (2, WIDTH))
+        names["kinds.weight"] = ("embeddings.token_type_embeddings.weight", (2, WIDTH))
     for i in range(LAYERS):
         for ours, size in sizes.items():
             weight, bias = ("gamma", "beta") if old and ours.startswith("norm") else ("weight", "bias")
-            found[f"{i}.{ours}.weight"] = (f"{layer}.{i}.{parts[ours]}.{weight}", size)
-            found[f"{i}.{ours}.bias"] = (f"{layer}.{i}.{parts[ours]}.{bias}", size[:1])
-    return found
+            names[f"{i}.{ours}.weight"] = (f"{layer}.{i}.{parts[ours]}.{weight}", size)
+            names[f"{i}.{ours}.bias"] = (f"{layer}.{i}.{parts[ours]}.{bias}", size[:1])
+    return names
 
 
 def checkpoint(folder: Path, *, distil: bool = False, old: bool = False, positions: int = 9) -> dict[str, Tensor]:
     """A tiny encoder in the format of its kind: BERT's names (`old` ones too) or DistilBERT's. Returns the weights."""
-    names = their_names(distil=distil, old=old, positions=positions)
+    names = checkpoint_names(distil=distil, old=old, positions=positions)
     values = {ours: 0.5 * numbers(*shape, seed=i) for i, (ours, (_, shape)) in enumerate(names.items())}
     stored = {names[ours][0]: value for ours, value in values.items()} | {"pooler.dense.weight": torch.zeros(1)}
     save_file(stored, folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Engines with convolutional bottoms: the same loop, another model at the devices."""
+"""Engines whose devices have convolutional bottom models."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_a_convolutional_bottom_learns():
     assert float(after.accuracy) > 0.9
 
 
-def test_blocks_that_are_no_images_are_refused():
+def test_a_convolutional_bottom_refuses_blocks_that_are_not_images():
     with pytest.raises(InputError, match="cnn2"):
         make_system("split-concat", bottom="cnn2").train([0])
 
 
-def test_random_neurons_are_those_of_an_mlp():
+def test_random_neurons_need_an_mlp():
     with pytest.raises(ValueError, match="hidden_noise needs bottom = 'mlp'"):
         make_system("vafl-noise", bottom="cnn2")

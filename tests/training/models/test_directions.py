@@ -1,4 +1,4 @@
-"""Directions lie on the √d-sphere over all parameters, and are the same however they are drawn."""
+"""Directions lie on the √d-sphere over all parameters, whether they are kept in memory or regenerated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import torch
 
 from vflpriv.common.random import Stream
+from vflpriv.training.models.base import size_of
 from vflpriv.training.models.directions import Directions, Shifted
-from vflpriv.training.models.networks import Mlp, size_of
+from vflpriv.training.models.mlp import Mlp
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]
@@ -22,24 +23,24 @@ def flat(direction) -> torch.Tensor:
     return torch.cat([part.flatten(1) for part in direction.values()], dim=1)
 
 
-def test_the_norm_is_root_d_over_all_parameters_at_once():
+def test_the_norm_over_all_parameters_together_is_root_d():
     for party, turn in ((0, 2), (1, 1), (2, 3)):
         u = flat(directions(lean=False).at(turn, party))
         assert u.shape[1] == size_of(MODELS[party])
         torch.testing.assert_close(u.norm(dim=1), torch.full((3,), math.sqrt(size_of(MODELS[party]))))
     layers = directions(lean=False).at(0, 0)
     norms = layers["weight0"].flatten(1).norm(dim=1) / math.sqrt(35)
-    assert (norms - 1).abs().max() > 1e-3, "a layer has no norm of its own"
+    assert (norms - 1).abs().max() > 1e-3, "single layers must not be normalised"
 
 
-def test_lean_and_held_directions_are_the_same():
+def test_regenerated_and_kept_directions_are_equal():
     lean, held = directions(lean=True), directions(lean=False)
     for turn, party in enumerate((0, 1, 0, 1)):
         torch.testing.assert_close(flat(lean.at(turn, party)), flat(held.at(turn, party)))
         torch.testing.assert_close(flat(lean.at(turn, 2)), flat(held.at(turn, 2)))
 
 
-def test_directions_of_different_rounds_and_parties_are_unrelated():
+def test_directions_of_different_rounds_are_uncorrelated():
     source = directions(lean=False, turns=(0, 0, 0, 0))
     a, b = flat(source.at(0, 0)), flat(source.at(1, 0))
     cosine = (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
@@ -54,7 +55,7 @@ def test_directions_are_uniform_on_the_sphere():
     torch.testing.assert_close(u.mean(0), torch.zeros(u.shape[1]), atol=0.1, rtol=0)
 
 
-def test_shifted_parameters_are_parameters_plus_a_step():
+def test_shifted_is_parameters_plus_step_times_direction():
     direction = directions(lean=True).at(0, 0)
     parameters = {name: torch.ones(3, *shape) for name, shape in MODELS[0].shapes.items()}
     shifted = Shifted(parameters, direction, 0.5)

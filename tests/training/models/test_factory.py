@@ -1,25 +1,26 @@
-"""Every bottom and top equals its plain module, replica by replica, and runs where no values are."""
+"""Every bottom and top model equals its plain module, replica by replica, and runs on the meta device."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.training.models.builders import bottom, resnet_top, transformer_top
 from tests.training.models.encoders import TOKENS, WIDTH, WORDS, checkpoint, numbers
 from vflpriv.common.random import Stream
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
-from vflpriv.training.models.blocks import BlockModel
-from vflpriv.training.models.dropout import dropout_masks
-from vflpriv.training.models.factory import BOTTOMS, TOPS, bottom, start, top
-from vflpriv.training.models.heads import DropoutMlp
-from vflpriv.training.models.networks import Mlp, Model, initialise, size_of
+from vflpriv.training.models.base import Model, initialise, size_of
+from vflpriv.training.models.heads import DropoutMlp, Sum, mask_name
+from vflpriv.training.models.mlp import Mlp
+from vflpriv.training.models.modules import ModuleModel
+from vflpriv.training.settings import BottomKind, TopKind
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 Case = tuple[Model, Tensor]
@@ -27,20 +28,20 @@ Case = tuple[Model, Tensor]
 
 def cases() -> dict[str, Callable[[Path], Case]]:
     def ids(vocabulary: int) -> Tensor:
-        found = torch.randint(1, vocabulary, (5, TOKENS), generator=torch.Generator().manual_seed(1))
-        found[0, 3:], found[1] = 0, 0  # a short text, and none at all
-        return found
+        texts = torch.randint(1, vocabulary, (5, TOKENS), generator=torch.Generator().manual_seed(1))
+        texts[0, 3:], texts[1] = 0, 0  # a short text, and an empty one
+        return texts
 
     def encoder(kind: str, embedding: int, **more: Any) -> Callable[[Path], Case]:
         def make(folder: Path) -> Case:
             checkpoint(folder)
-            return bottom(kind, (TOKENS,), embedding, folder=folder, **more), ids(WORDS)
+            return bottom(kind, (TOKENS,), embedding, encoder=str(folder), **more), ids(WORDS)
 
         return make
 
-    def rest(folder: Path) -> Case:
+    def encoder_top(folder: Path) -> Case:
         checkpoint(folder)
-        return top("transformer", TOKENS * WIDTH, 3, folder=folder), numbers(5, TOKENS * WIDTH)
+        return transformer_top(3, folder), numbers(5, TOKENS * WIDTH)
 
     return {
         "mlp": lambda _: (bottom("mlp", (4, 5), 3, hidden=(6,)), numbers(5, 20)),
@@ -53,17 +54,13 @@ def cases() -> dict[str, Callable[[Path], Case]]:
         "resnet18-stem": lambda _: (bottom("resnet18-stem", (3, 8, 4), 128, hidden=(4,)), numbers(5, 96)),
         "lstm": lambda _: (bottom("lstm", (TOKENS,), 7, hidden=(4, 5), vocabulary=WORDS), ids(WORDS)),
         "transformer-0": encoder("transformer", 7),
-        "transformer-2": encoder("transformer", 7, layers=2),
-        "transformer-frozen": encoder("transformer", 7, layers=1, frozen=True),
+        "transformer-2": encoder("transformer", 7, encoder_layers=2),
+        "transformer-frozen": encoder("transformer", 7, encoder_layers=1, encoder_frozen=True),
         "transformer-embedding": encoder("transformer-embedding", TOKENS * WIDTH),
-        "top-linear": lambda _: (top("linear", 20, 3), numbers(5, 20)),
-        "top-mlp": lambda _: (top("mlp", 20, 3, hidden=(6, 4)), numbers(5, 20)),
-        "top-dropout": lambda _: (top("mlp", 20, 3, hidden=(6, 4), dropout=0.25), numbers(5, 20)),
-        "top-resnet18": lambda _: (
-            top("resnet18", 4 * 64, 3, hidden=(4,), tiles=[[(8, 4), (8, 4)]]),
-            numbers(5, 4 * 64),
-        ),
-        "top-transformer": rest,
+        "head-dropout": lambda _: (DropoutMlp([20, 6, 4, 3]), numbers(5, 20)),
+        "top-mlp": lambda _: (Mlp([20, 6, 4, 3], activate=False), numbers(5, 20)),
+        "top-resnet18": lambda _: (resnet_top([(8, 4), (8, 4)], 3, maps=4), numbers(5, 4 * 64)),
+        "top-transformer": encoder_top,
     }
 
 
@@ -79,53 +76,54 @@ def replicas(count: int, device: torch.device = CPU) -> Stream:
     return Stream.of(3, "init", range(count), device)
 
 
-def test_every_kind_is_tried(tmp_path: Path) -> None:
-    tried = {name.removeprefix("top-") for name in CASES}
-    assert all(any(name.startswith(kind) for name in CASES) for kind in BOTTOMS)
-    assert set(TOPS) - {"sum"} <= tried
+def test_every_kind_of_the_settings_is_tried() -> None:
+    assert all(any(name.startswith(kind) for name in CASES) for kind in get_args(BottomKind))
+    assert {f"top-{kind}" for kind in get_args(TopKind)} <= set(CASES)
 
 
-def test_each_replica_is_its_plain_module(case: Case) -> None:
-    """With inputs that all share, and with inputs of their own."""
+def test_each_replica_equals_its_plain_module(case: Case) -> None:
+    """With inputs that all replicas share, and with different inputs for each replica."""
     model, records = case
-    parameters = {n: v + 0.1 * numbers(*v.shape, seed=9) for n, v in start(model, replicas(3), 0).items()}
-    own = torch.stack([records, records.flip(0), records.roll(1, 0)])
-    shared, separate = model.apply(parameters, records), model.apply(parameters, own)
+    parameters = {n: v + 0.1 * numbers(*v.shape, seed=9) for n, v in initialise(model, replicas(3), 0).items()}
+    different = torch.stack([records, records.flip(0), records.roll(1, 0)])
+    shared, separate = model.apply(parameters, records), model.apply(parameters, different)
     assert shared.shape[:2] == (3, len(records))
     for r in range(3):
-        one = {name: value[r] for name, value in parameters.items()}
-        torch.testing.assert_close(shared[r], plain(model, one, records), atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(separate[r], plain(model, one, own[r]), atol=1e-5, rtol=1e-4)
+        weights = {name: value[r] for name, value in parameters.items()}
+        torch.testing.assert_close(shared[r], plain(model, weights, records), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(separate[r], plain(model, weights, different[r]), atol=1e-5, rtol=1e-4)
     assert float((shared[0] - shared[1]).abs().max()) > 1e-4  # replicas differ, so the comparison can fail
 
 
-def plain(model: Model, one: dict[str, Tensor], records: Tensor) -> Tensor:
+def plain(model: Model, weights: dict[str, Tensor], records: Tensor) -> Tensor:
     """The model of one replica without `vmap` or batched products."""
-    if isinstance(model, BlockModel):
-        fixed = model._fixed(CPU)
-        return torch.func.functional_call(model.module, {**fixed, **one}, (records,))
+    if isinstance(model, ModuleModel):
+        fixed = model._frozen_on(CPU)
+        return torch.func.functional_call(model.module, {**fixed, **weights}, (records,))
     assert isinstance(model, Mlp)
     layers = len(model.widths) - 1
     for i in range(layers):
-        records = records @ one[f"weight{i}"] + one[f"bias{i}"]
+        records = records @ weights[f"weight{i}"] + weights[f"bias{i}"]
         records = torch.relu(records) if i + 1 < layers or model.activate else records
     return records
 
 
-def test_replica_r_of_many_is_replica_r_alone(case: Case) -> None:
+def test_a_replica_is_the_same_alone_and_among_others(case: Case) -> None:
     model, records = case
-    many, alone = start(model, replicas(3), 1), start(model, Stream.of(3, "init", [2], CPU), 1)
+    many, alone = initialise(model, replicas(3), 1), initialise(model, Stream.of(3, "init", [2], CPU), 1)
     torch.testing.assert_close(model.apply(many, records)[2], model.apply(alone, records)[0], atol=1e-5, rtol=1e-4)
 
 
-def test_gradients_of_the_sum_separate(case: Case) -> None:
+def test_the_gradient_of_the_summed_losses_is_that_of_each_replica(case: Case) -> None:
     model, records = case
-    parameters = {name: value.requires_grad_() for name, value in start(model, replicas(2), 0).items()}
+    parameters = {name: value.requires_grad_() for name, value in initialise(model, replicas(2), 0).items()}
     outputs = model.apply(parameters, records)
     together = torch.autograd.grad(outputs.square().sum(), list(parameters.values()))
     for r in range(2):
-        one = {name: value.detach()[r].requires_grad_() for name, value in parameters.items()}
-        alone = torch.autograd.grad(plain(model, one, records).square().sum(), list(one.values()), allow_unused=True)
+        weights = {name: value.detach()[r].requires_grad_() for name, value in parameters.items()}
+        alone = torch.autograd.grad(
+            plain(model, weights, records).square().sum(), list(weights.values()), allow_unused=True
+        )
         for name, ours, theirs in zip(parameters, together, alone, strict=True):
             expected = torch.zeros_like(ours[r]) if theirs is None else theirs
             torch.testing.assert_close(ours[r], expected, atol=1e-4, rtol=1e-3, msg=lambda m, name=name: f"{name}: {m}")
@@ -133,14 +131,14 @@ def test_gradients_of_the_sum_separate(case: Case) -> None:
     assert sum(float(gradient.abs().sum()) for gradient in together) > 0
 
 
-def test_the_meta_device_computes_shapes_and_leaves_the_values_alone(case: Case) -> None:
+def test_models_run_on_the_meta_device_and_keep_no_state(case: Case) -> None:
     model, records = case
-    before = model.apply(start(model, replicas(2), 0), records)
-    somewhere = start(model, replicas(2, META), 0)
-    assert {value.device.type for value in somewhere.values()} == {"meta"}
-    assert {name: tuple(value.shape[1:]) for name, value in somewhere.items()} == dict(model.shapes)
-    assert model.apply(somewhere, records.to(META)).shape == before.shape
-    torch.testing.assert_close(model.apply(start(model, replicas(2), 0), records), before)
+    before = model.apply(initialise(model, replicas(2), 0), records)
+    on_meta = initialise(model, replicas(2, META), 0)
+    assert {value.device.type for value in on_meta.values()} == {"meta"}
+    assert {name: tuple(value.shape[1:]) for name, value in on_meta.items()} == dict(model.shapes)
+    assert model.apply(on_meta, records.to(META)).shape == before.shape
+    torch.testing.assert_close(model.apply(initialise(model, replicas(2), 0), records), before)
 
 
 def test_nothing_draws_from_the_global_generator(tmp_path: Path) -> None:
@@ -148,23 +146,16 @@ def test_nothing_draws_from_the_global_generator(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         state = torch.get_rng_state()
         model, records = make(tmp_path / name)
-        model.apply(start(model, replicas(2), 0), records)
+        model.apply(initialise(model, replicas(2), 0), records)
         assert torch.equal(torch.get_rng_state(), state), name
-
-
-def test_models_without_values_of_their_own_start_as_before() -> None:
-    model = bottom("mlp", (6,), 3, hidden=(4,))
-    ours, theirs = start(model, replicas(2), 5), initialise(model, replicas(2), 5)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_normalisation_starts_at_one_and_zero() -> None:
     model = bottom("resnet18", (3, 8, 8), 5, hidden=(4,))
-    parameters = start(model, replicas(2), 0)
-    assert isinstance(model, BlockModel)
+    parameters = initialise(model, replicas(2), 0)
+    assert isinstance(model, ModuleModel)
     norms = [name for name, part in model.module.named_modules() if isinstance(part, nn.GroupNorm)]
-    assert len(norms) == 20  # the first, two a block, three shortcuts
+    assert len(norms) == 20  # after the first convolution, two per block, three shortcuts
     for norm in norms:
         assert bool((parameters[f"{norm}.weight"] == 1).all())
         assert bool((parameters[f"{norm}.bias"] == 0).all())
@@ -173,31 +164,31 @@ def test_normalisation_starts_at_one_and_zero() -> None:
 
 
 def test_resnet18_has_as_many_parameters_as_the_original() -> None:
-    """He et al. 2016, as everyone counts it: 11 689 512 with 1000 classes; group normalisation has as many as batch."""
+    """He et al. 2016: 11 689 512 with 1000 classes; group normalisation has as many as batch normalisation."""
     assert size_of(bottom("resnet18", (3, 224, 224), 1000)) == 11_689_512
     stem = bottom("resnet18-stem", (3, 32, 16), 64 * 512)
-    rest = top("resnet18", 2 * 64 * 512, 10, tiles=[[(32, 16), (32, 16)]])
+    rest = resnet_top([(32, 16), (32, 16)], 10, maps=64)
     assert size_of(stem) + size_of(rest) == size_of(bottom("resnet18", (3, 32, 32), 10))
 
 
-def test_the_split_resnet_is_the_whole_one() -> None:
-    """With all devices' first convolutions equal, only the seam differs: there a device sees zeros beyond its tile."""
+def test_the_split_resnet_equals_the_whole_one() -> None:
+    """With equal first convolutions only the border between tiles differs, where a device pads its tile with zeros."""
     whole = bottom("resnet18", (3, 8, 8), 10, hidden=(4,), activate=False)
-    parameters = start(whole, replicas(1), 0)
+    parameters = initialise(whole, replicas(1), 0)
     image = numbers(2, 3, 8, 8)
-    image[..., 3:5] = 0  # nothing at the seam
+    image[..., 3:5] = 0  # nothing at the border between the tiles
     stem = bottom("resnet18-stem", (3, 8, 4), 4 * 32, hidden=(4,))
     halves = [
         stem.apply({"convolution.weight": parameters["stem.weight"]}, half.flatten(1)) for half in image.split(4, dim=3)
     ]
-    rest = top("resnet18", 2 * 4 * 32, 10, hidden=(4,), tiles=[[(8, 4), (8, 4)]])
+    rest = resnet_top([(8, 4), (8, 4)], 10, maps=4)
     split = rest.apply({name: parameters[name] for name in rest.shapes}, torch.cat(halves, dim=-1))
     torch.testing.assert_close(split, whole.apply(parameters, image.flatten(1)), atol=1e-5, rtol=1e-4)
 
 
-def test_lstm_is_the_one_of_torch() -> None:
+def test_the_lstm_equals_that_of_torch() -> None:
     model = bottom("lstm", (TOKENS,), 7, hidden=(4, 5), vocabulary=WORDS, activate=False)
-    parameters = {name: value[0] for name, value in start(model, replicas(1), 0).items()}
+    parameters = {name: value[0] for name, value in initialise(model, replicas(1), 0).items()}
     lstm = nn.LSTM(4, 5, batch_first=True)
     with torch.no_grad():
         lstm.weight_ih_l0.copy_(parameters["inputs.weight"])
@@ -212,13 +203,13 @@ def test_lstm_is_the_one_of_torch() -> None:
         ours = model.apply({name: value.unsqueeze(0) for name, value in parameters.items()}, padded)[0]
         torch.testing.assert_close(ours, expected)
         between = torch.cat([padded[:, :1], torch.zeros(5, 1, dtype=torch.int64), padded[:, 1:-1]], dim=1)
-        if length < TOKENS:  # padding is passed over wherever it is
+        if length < TOKENS:  # padding is skipped wherever it is
             again = model.apply({name: value.unsqueeze(0) for name, value in parameters.items()}, between)[0]
             torch.testing.assert_close(again, expected)
 
 
-def test_convolutional_bottoms_are_the_papers() -> None:
-    """Written out: conv, ReLU, mean of 2x2 pixels where there are two; flattened (cnn2) or averaged (cnn4)."""
+def test_convolutional_bottoms_equal_the_layers_written_out() -> None:
+    """Convolution, ReLU, 2x2 mean pooling while two pixels are left; then flattened (cnn2) or averaged (cnn4)."""
     for kind, shape, pools in (
         ("cnn2", (4, 28), [(2, 2), (2, 2)]),
         ("cnn2", (2, 28), [(2, 2), (1, 2)]),
@@ -226,7 +217,7 @@ def test_convolutional_bottoms_are_the_papers() -> None:
         ("cnn4", (3, 32, 34), [(2, 2)] * 4),
     ):
         model = bottom(kind, shape, 7)
-        parameters = {name: value[0] for name, value in start(model, replicas(1), 0).items()}
+        parameters = {name: value[0] for name, value in initialise(model, replicas(1), 0).items()}
         maps = records = numbers(5, *shape)
         maps = maps.unsqueeze(1) if len(shape) == 2 else maps
         for i, pool in enumerate(pools):
@@ -239,75 +230,54 @@ def test_convolutional_bottoms_are_the_papers() -> None:
 
 
 def test_dropout_uses_the_masks_it_is_given_and_none_otherwise() -> None:
-    model = top("mlp", 20, 3, hidden=(6, 4), dropout=0.25)
-    assert isinstance(model, DropoutMlp)
-    parameters, inputs = start(model, replicas(2), 0), numbers(2, 5, 20)
-    without = Mlp([20, 6, 4, 3], activate=False).apply(parameters, inputs)
+    model, plain_mlp = DropoutMlp([20, 6, 4, 3]), Mlp([20, 6, 4, 3], activate=False)
+    parameters, inputs = initialise(model, replicas(2), 0), numbers(2, 5, 20)
+    without = plain_mlp.apply(parameters, inputs)
     torch.testing.assert_close(model.apply(parameters, inputs), without)
-    masks = dropout_masks(model, 0.25, Stream.of(1, "init", range(2), CPU), 5, 7)
-    assert [tuple(mask.shape) for mask in masks.values()] == [(2, 5, 6), (2, 5, 4)]
+    masks = [(numbers(2, 5, width, seed=width) > 0) * 2.0 for width in (6, 4)]
     hidden = inputs
-    for i, mask in enumerate(masks.values()):
+    for i, mask in enumerate(masks):
         hidden = torch.relu(hidden @ parameters[f"weight{i}"] + parameters[f"bias{i}"].unsqueeze(1)) * mask
     expected = hidden @ parameters["weight2"] + parameters["bias2"].unsqueeze(1)
-    torch.testing.assert_close(model.apply({**parameters, **masks}, inputs), expected)
+    named = {mask_name(i): mask for i, mask in enumerate(masks)}
+    torch.testing.assert_close(model.apply({**parameters, **named}, inputs), expected)
     assert float((expected - without).abs().max()) > 1e-3
-
-
-def test_dropout_masks_have_their_rate_and_are_drawn_anew_each_round() -> None:
-    model, stream = DropoutMlp([4, 100, 50, 3]), Stream.of(1, "init", range(2), CPU)
-    first, again, later = (dropout_masks(model, 0.25, stream, 200, round_) for round_ in (1, 1, 2))
-    for name, mask in first.items():
-        assert mask.unique().tolist() == [0.0, pytest.approx(4 / 3)]
-        assert abs(float((mask == 0).float().mean()) - 0.25) < 0.01  # of 20 000 draws or more: above 3 sigma
-        assert torch.equal(mask, again[name])
-        assert not torch.equal(mask, later[name])
-        assert not torch.equal(mask[0], mask[1])
-    twins = dropout_masks(DropoutMlp([4, 100, 100, 3]), 0.25, stream, 200, 1)
-    assert not torch.equal(*twins.values())
-    with pytest.raises(ValueError, match=r"rate=1\.0"):
-        dropout_masks(model, 1.0, stream, 5)
 
 
 def test_sum_adds_the_devices_logits() -> None:
     logits = numbers(2, 5, 4, 3)
-    model = top("sum", 12, 3)
+    model = Sum(12, 3)
     assert model.shapes == {}
     torch.testing.assert_close(model.apply({}, logits.flatten(2)), logits.sum(2))
+    with pytest.raises(ValueError, match="inputs=8 to be a multiple of classes=3"):
+        Sum(8, 3)
 
 
-def test_same_shapes_need_not_be_the_same_function() -> None:
-    """A tile of 11x10 pixels and one of 10x11: same parameters, other neighbours. The key tells them apart."""
+def test_models_with_equal_shapes_and_different_functions_have_different_keys() -> None:
+    """A tile of 11x10 pixels and one of 10x11 have the same parameters, but neighbouring pixels differ."""
     tall, wide = bottom("cnn4", (3, 11, 10), 7), bottom("cnn4", (3, 10, 11), 7)
-    assert isinstance(tall, BlockModel)
-    assert isinstance(wide, BlockModel)
+    assert isinstance(tall, ModuleModel)
+    assert isinstance(wide, ModuleModel)
     assert tall.shapes == wide.shapes
     assert tall.key != wide.key
-    assert tall.key == bottom("cnn4", (3, 11, 10), 7).key  # type: ignore[attr-defined]
+    assert tall.key == bottom("cnn4", (3, 11, 10), 7).key
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: bottom("vgg", (3, 8, 8), 7), "model.bottom = 'vgg': expected one of mlp, linear"),
-        (lambda: bottom("linear", (8,), 7, hidden=(3,)), "none for a linear model"),
+        (lambda: bottom("linear", (8,), 7, hidden=(3,)), "hidden = (3,): expected none for a linear model"),
         (lambda: bottom("cnn2", (8,), 7), "(H, W) or (C, H, W) for cnn2"),
         (lambda: bottom("cnn2", (0, 8), 7), "(H, W) or (C, H, W) for cnn2"),
-        (lambda: bottom("cnn4", (3, 8, 8), 7, hidden=(3,)), "4 widths, one a convolution"),
-        (lambda: bottom("resnet18-stem", (3, 8, 4), 7, hidden=(2,)), "model.embedding = 7: expected 64"),
+        (lambda: bottom("cnn4", (3, 8, 8), 7, hidden=(3,)), "4 widths, one per convolution"),
+        (lambda: bottom("resnet18-stem", (3, 8, 4), 7, hidden=(2,)), "embedding = 7: expected 64"),
         (lambda: bottom("resnet18", (3, 8, 4), 7, hidden=(2, 3)), "one width"),
-        (lambda: bottom("lstm", (3, 4), 7), "(tokens,) for lstm"),
+        (lambda: bottom("lstm", (3, 4), 7), "blocks of (tokens,)"),
         (lambda: bottom("lstm", (3,), 7, hidden=(4,)), "two widths"),
         (lambda: bottom("transformer", (3,), 7), "a folder with config.json and model.safetensors"),
-        (lambda: top("vgg", 8, 3), "model.top = 'vgg': expected one of linear, mlp"),
-        (lambda: top("linear", 8, 3, dropout=0.25), "0 for a top that is not an mlp"),
-        (lambda: top("linear", 8, 3, hidden=(4,)), "none for linear"),
-        (lambda: top("sum", 8, 3), "a multiple of 3"),
-        (lambda: top("resnet18", 64, 3), "model.tiles = None"),
-        (lambda: top("resnet18", 64, 3, hidden=(2,), tiles=[[(4, 4)]]), "tiles of 32 pixels"),
     ],
 )
-def test_what_does_not_fit_is_an_error_that_says_why(make: Callable[[], Model], message: str) -> None:
+def test_an_error_names_the_setting_that_does_not_fit(make: Callable[[], Model], message: str) -> None:
     with pytest.raises(InputError) as caught:
         make()
     assert message in str(caught.value)
@@ -315,11 +285,11 @@ def test_what_does_not_fit_is_an_error_that_says_why(make: Callable[[], Model], 
 
 def test_records_of_another_width_are_refused() -> None:
     model = bottom("cnn2", (4, 28), 7)
-    parameters = start(model, replicas(1), 0)
+    parameters = initialise(model, replicas(1), 0)
     for wrong in (torch.zeros(5, 111), torch.zeros(5, 4, 28), torch.zeros(112)):
         with pytest.raises(ValueError, match="Expected records of 112 values"):
             model.apply(parameters, wrong)
 
 
 def test_lstm_covers_the_hashed_vocabulary() -> None:
-    assert bottom("lstm", (4,), 3).shapes["words.weight"] == (VOCABULARY, 32)
+    assert bottom("lstm", (4,), 3, vocabulary=VOCABULARY).shapes["words.weight"] == (VOCABULARY, 32)

@@ -1,4 +1,4 @@
-"""Servers with the rest of ResNet-18 or of a transformer: every engine that has a model at its server trains them."""
+"""Split ResNet-18 and split transformers: every engine with a server model trains both parts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def with_top(variant: str, kind: str, folder: Path, **changes: Any) -> System:
 
 @pytest.mark.parametrize("kind", ["resnet18", "transformer"])
 @pytest.mark.parametrize("variant", WITH_TOP + SYNCHRONOUS)
-def test_replicas_together_equal_replicas_alone_and_both_sides_learn(variant: str, kind: str, tmp_path: Path) -> None:
+def test_replicas_are_independent_and_both_parts_are_trained(variant: str, kind: str, tmp_path: Path) -> None:
     system = with_top(variant, kind, tmp_path)
     sent, engines = {}, {}
     for replicas in ((3, 0), (0,)):
@@ -107,11 +107,11 @@ def test_one_round_runs_on_the_meta_device(variant: str, kind: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", ["resnet18", "transformer"])
 def test_the_split_network_learns(kind: str, tmp_path: Path) -> None:
-    """Enough rounds on a dozen records: the loss falls well below that of the start."""
+    """On a dozen records the loss falls well below that of the start."""
     changes: dict[str, Any] = {"rounds": 25, "batch_size": RECORDS, "device_rate": 0.1, "server_rate": 0.1}
     system = with_top("split-concat", kind, tmp_path, **changes)
     if kind == "transformer":
-        # Random scales of normalisation would hide what tells the texts apart.
+        # Random scales of normalisation layers would hide the difference between the texts.
         stored = load_file(tmp_path / "model.safetensors")
         ones = {name: torch.ones_like(v) for name, v in stored.items() if name.endswith("LayerNorm.weight")}
         save_file(stored | ones, tmp_path / "model.safetensors")
@@ -128,7 +128,7 @@ def test_the_embedding_width_of_a_split_network_needs_no_setting(tmp_path: Path)
     assert System(**{**vars(system), "settings": settings}).train([0]).embedding == 2 * 32 * 16
 
 
-def test_bands_are_put_below_each_other_and_patches_in_a_grid() -> None:
+def test_tiles_are_joined_to_the_image_that_they_were_cut_from() -> None:
     whole = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     cuts = {
         (1, 1): [whole],
@@ -196,17 +196,17 @@ IMAGE = {"bottom": "resnet18-stem", "top": "resnet18", "hidden": (2,), "top_hidd
         ("cascaded", texts, {"bottom": "transformer", "encoder": "nowhere"}, "encoder = 'nowhere/config.json': expec"),
     ],
 )
-def test_parts_that_do_not_fit_are_one_line_that_names_the_setting(variant, data, changes, line):
+def test_an_error_about_models_names_the_setting_before_and_at_training(variant, data, changes, line):
     with pytest.raises(InputError) as caught:
         make_system(variant, data=data(), **changes).train([0])
     assert str(caught.value).startswith(line)
     system = make_system(variant, data=data(), **changes)
     with pytest.raises(InputError) as checked:
         system.engine.check(system.settings, system.data)
-    assert str(checked.value).startswith(line), "found before any training too"
+    assert str(checked.value).startswith(line), "the check before training must give the same error"
 
 
-def test_token_ids_must_be_those_of_the_encoder(tmp_path: Path) -> None:
+def test_the_vocabulary_of_the_data_must_be_that_of_the_encoder(tmp_path: Path) -> None:
     checkpoint(tmp_path, positions=TOKENS)
     system = make_system(
         "split-concat", data=texts(vocabulary=99), bottom="transformer", encoder=str(tmp_path), embedding=4
@@ -215,13 +215,13 @@ def test_token_ids_must_be_those_of_the_encoder(tmp_path: Path) -> None:
         system.train([0])
 
 
-def test_tiles_need_a_grid() -> None:
+def test_the_resnet_top_needs_tiles_of_one_image() -> None:
     flat = VerticalData(**{**vars(pictures()), "grid": None})
     with pytest.raises(InputError, match="top = 'resnet18': expected mlp, or blocks that are tiles of one image"):
         make_system("split-concat", data=flat, **IMAGE).train([0])
 
 
-def test_a_configuration_names_the_setting_with_its_place(tmp_path: Path) -> None:
+def test_an_error_in_a_configuration_names_its_section(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[engine]\nname = "cascaded"\nrounds = 4\nbatch_size = 8\ntop = "resnet18"\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"^system\.cascaded\.engine\.top = 'resnet18': expected mlp, or bottom"):

@@ -1,4 +1,4 @@
-"""Encoders from a folder: the same function as torch's own layers, and errors that name what does not fit."""
+"""Encoders from a checkpoint equal torch's own layers, and errors name what does not fit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.training.models.builders import bottom, transformer_top
 from tests.training.models.encoders import HEADS, INNER, LAYERS, TOKENS, WIDTH, WORDS, checkpoint
 from vflpriv.common.random import Stream
 from vflpriv.errors import InputError
-from vflpriv.training.models.factory import bottom, start, top
+from vflpriv.training.models.base import initialise
 
 
 def replicas(count: int) -> Stream:
@@ -21,9 +22,11 @@ def replicas(count: int) -> Stream:
 
 
 @pytest.mark.parametrize(("distil", "old"), [(False, False), (False, True), (True, False)])
-def test_an_encoder_is_the_one_of_torch(tmp_path: Path, distil: bool, old: bool) -> None:
+def test_an_encoder_equals_torchs_own_layers(tmp_path: Path, distil: bool, old: bool) -> None:
     weights, epsilon = checkpoint(tmp_path, distil=distil, old=old), 1e-12 if distil else 1e-6
-    model = bottom("transformer", (TOKENS,), 7, folder=tmp_path, layers=2, frozen=True, activate=False)
+    model = bottom(
+        "transformer", (TOKENS,), 7, encoder=str(tmp_path), encoder_layers=2, encoder_frozen=True, activate=False
+    )
     assert list(model.shapes) == ["head.0.weight", "head.0.bias"]
     ids = torch.randint(1, WORDS, (4, TOKENS), generator=torch.Generator().manual_seed(2))
     ids[0, 4:] = 0
@@ -34,7 +37,7 @@ def test_an_encoder_is_the_one_of_torch(tmp_path: Path, distil: bool, old: bool)
         states = reference_layer(weights, i, epsilon)(states, src_key_padding_mask=ids == 0)
     present = (ids != 0).unsqueeze(-1)
     mean = (states * present).sum(1) / present.sum(1)
-    parameters = start(model, replicas(2), 0)
+    parameters = initialise(model, replicas(2), 0)
     expected = mean @ parameters["head.0.weight"][1].T + parameters["head.0.bias"][1]
     torch.testing.assert_close(model.apply(parameters, ids)[1], expected, atol=1e-5, rtol=1e-4)
 
@@ -54,12 +57,12 @@ def reference_layer(weights: dict[str, Tensor], i: int, epsilon: float) -> nn.Tr
     return layer
 
 
-def test_a_split_encoder_is_the_whole_one(tmp_path: Path) -> None:
+def test_a_split_encoder_equals_the_whole_one(tmp_path: Path) -> None:
     checkpoint(tmp_path)
-    tokens = bottom("transformer-embedding", (TOKENS,), TOKENS * WIDTH, folder=tmp_path)
-    rest = top("transformer", TOKENS * WIDTH, 4, folder=tmp_path)
-    whole = bottom("transformer", (TOKENS,), 4, folder=tmp_path, layers=LAYERS, activate=False)
-    parameters = start(whole, replicas(2), 0)
+    tokens = bottom("transformer-embedding", (TOKENS,), TOKENS * WIDTH, encoder=str(tmp_path))
+    rest = transformer_top(4, tmp_path)
+    whole = bottom("transformer", (TOKENS,), 4, encoder=str(tmp_path), encoder_layers=LAYERS, activate=False)
+    parameters = initialise(whole, replicas(2), 0)
     ids = torch.tensor([[3, 4, 5, 0, 0, 0], [1, 2, 3, 4, 5, 6]])
     rows = tokens.apply({name: parameters[name] for name in tokens.shapes}, ids)
     split = rest.apply({name: parameters[name] for name in rest.shapes}, rows)
@@ -70,12 +73,12 @@ def test_a_split_encoder_is_the_whole_one(tmp_path: Path) -> None:
 
 def test_an_encoder_starts_from_its_checkpoint_and_can_be_trained(tmp_path: Path) -> None:
     weights = checkpoint(tmp_path)
-    model = bottom("transformer", (TOKENS,), 7, folder=tmp_path, layers=1)
-    parameters = start(model, replicas(2), 0)
+    model = bottom("transformer", (TOKENS,), 7, encoder=str(tmp_path), encoder_layers=1)
+    parameters = initialise(model, replicas(2), 0)
     for r in range(2):
         assert torch.equal(parameters["embeddings.words.weight"][r], weights["words.weight"])
     assert not torch.equal(parameters["head.0.weight"][0], parameters["head.0.weight"][1])
-    parameters["embeddings.words.weight"][0].zero_()  # a replica's step stays its own
+    parameters["embeddings.words.weight"][0].zero_()  # replicas do not share memory
     assert torch.equal(parameters["embeddings.words.weight"][1], weights["words.weight"])
     assert not any(name.startswith("layers.1") for name in model.shapes)
 
@@ -96,7 +99,7 @@ def test_an_encoder_starts_from_its_checkpoint_and_can_be_trained(tmp_path: Path
         ({"weights": b"\x80\x04 not safetensors"}, "a safetensors file that can be read"),
     ],
 )
-def test_a_folder_without_an_encoder_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_an_error_names_the_file_that_is_not_a_checkpoint(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     checkpoint(tmp_path)
     for name, key in (("config.json", "config"), ("model.safetensors", "weights")):
         if key in change and change[key] is None:
@@ -108,21 +111,19 @@ def test_a_folder_without_an_encoder_is_named(tmp_path: Path, change: dict[str, 
         config = json.loads((tmp_path / "config.json").read_text("utf-8"))
         (tmp_path / "config.json").write_text(json.dumps(config | change), "utf-8")
     with pytest.raises(InputError, match=message):
-        bottom("transformer", (TOKENS,), 7, folder=tmp_path, layers=change.get("num_hidden_layers", 2))
+        bottom("transformer", (TOKENS,), 7, encoder=str(tmp_path), encoder_layers=change.get("num_hidden_layers", 2))
 
 
-def test_encoders_check_their_sizes(tmp_path: Path) -> None:
+def test_sizes_that_do_not_fit_the_encoder_are_refused(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     for arguments, message in (
-        ({"kind": "transformer", "input_shape": (10,), "embedding": 7}, "at most 9 tokens"),
-        ({"kind": "transformer", "input_shape": (6,), "embedding": 7, "layers": 3}, "0 to 2"),
-        ({"kind": "transformer-embedding", "input_shape": (6,), "embedding": 7}, "expected 48, 6 rows of 8"),
+        ({"kind": "transformer", "shape": (10,), "width": 7}, "at most 9 tokens"),
+        ({"kind": "transformer", "shape": (6,), "width": 7, "encoder_layers": 3}, "0 to 2"),
+        ({"kind": "transformer-embedding", "shape": (6,), "width": 7}, "expected 48, 6 rows of 8"),
         (
-            {"kind": "transformer-embedding", "input_shape": (6,), "embedding": 48, "frozen": True},
+            {"kind": "transformer-embedding", "shape": (6,), "width": 48, "encoder_frozen": True},
             "nothing would be left",
         ),
     ):
         with pytest.raises(InputError, match=message):
-            bottom(**arguments, folder=tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="rows of 8"):
-        top("transformer", 50, 3, folder=tmp_path)
+            bottom(**arguments, encoder=str(tmp_path))  # type: ignore[arg-type]

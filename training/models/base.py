@@ -1,0 +1,98 @@
+"""What a model with a replica axis is, how its parameters start, and the gradient step that moves them.
+
+R replicas of a training advance together: a parameter is one tensor (R, *shape), and one call computes all replicas.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from itertools import count
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from vflpriv.common.random import Stream
+
+__all__ = ["Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
+
+Parameters = Mapping[str, Tensor]
+"""Parameters by name, (R, *shape) each."""
+
+
+class Model(ABC):
+    """A function of parameters and inputs without any state of its own: it holds no parameters and draws nothing."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """Shape of each parameter of one replica, in the order in which they are used."""
+    initial_values: Mapping[str, Tensor] = MappingProxyType({})
+    """Starting values, `shape` each, of the parameters that are not drawn at random."""
+    key: tuple[object, ...] = ()
+    """Two models of one class compute the same function of their parameters if their keys and shapes are equal."""
+
+    @abstractmethod
+    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """Outputs (R, B, …) for inputs (R, B, …), or for inputs (B, …) that all replicas share."""
+
+    @abstractmethod
+    def fan_in(self, name: str) -> int:
+        """The number of inputs that one output of this parameter's layer sums over."""
+
+
+def size_of(model: Model) -> int:
+    """The number of parameters of one replica."""
+    return sum(math.prod(shape) for shape in model.shapes.values())
+
+
+def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
+    """The (R, *shape) parameters that a training starts from, in new memory.
+
+    They are uniform in ±1/√fan_in, as torch.nn draws them, each replica from its own random sequence; those in
+    `model.initial_values` are copied for every replica. `party` numbers the sequences of one run's models.
+    """
+    replicas, index = len(stream.keys), count()
+
+    def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
+        bound = 1 / math.sqrt(model.fan_in(name))
+        uniform = stream.uniform(math.prod(shape), party, next(index))
+        values: Tensor = ((2 * uniform - 1) * bound).unflatten(1, shape)
+        return values
+
+    def copied(value: Tensor) -> Tensor:
+        return value.to(stream.keys.device).expand(replicas, *value.shape).clone()
+
+    given = model.initial_values
+    return {n: copied(given[n]) if n in given else drawn(n, shape) for n, shape in model.shapes.items()}
+
+
+def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:
+    """The parameters of the first `count` replicas, as views."""
+    return {name: value[:count] for name, value in parameters.items()}
+
+
+@torch.no_grad()
+def descend(
+    parameters: Parameters,
+    gradient: Parameters,
+    *,
+    rate: float,
+    momentum: float,
+    velocity: dict[str, Tensor],
+    weight_decay: float = 0.0,
+) -> None:
+    """w -= rate · gradient, in place, with heavy-ball momentum and ℓ2 weight decay where they are not zero.
+
+    With momentum, `velocity` holds the momentum buffers by parameter name: they are updated in place, and made by the
+    first step. `gradient` is never changed.
+    """
+    for name, value in parameters.items():
+        step = gradient[name]
+        if momentum and name in velocity:
+            step = velocity[name].mul_(momentum).add_(step)
+        elif momentum:
+            step = velocity[name] = step.clone()
+        if weight_decay:
+            step = (step.add_ if momentum else step.add)(value, alpha=weight_decay)
+        value.sub_(step, alpha=rate)

@@ -1,0 +1,72 @@
+"""Any stateless torch module over flat records, as a model with a replica axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from vflpriv.training.models.base import Model, Parameters
+
+__all__ = ["ModuleModel"]
+
+
+class ModuleModel(Model):
+    """`module`, a function of (B, inputs), called for all replicas at once by `functional_call` under `vmap`.
+
+    The module must keep no state, such as batch statistics. Its own tensors are never read, so that it may be built on
+    the meta device, where it takes no memory and draws no random numbers. Normalisation layers start at ones and zeros:
+    drawn at random they would scale every layer down. `weights` are values of a checkpoint for some parameters: the
+    training starts from them or, if they are `frozen`, they are no parameters and all replicas share one copy.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        inputs: int,
+        key: tuple[object, ...],
+        weights: Mapping[str, Tensor] | None = None,
+        frozen: bool = False,
+    ) -> None:
+        self.module, self.inputs, self.key = module, inputs, key
+        self._frozen = dict(weights or {}) if frozen else {}
+        self._moved: dict[torch.device, dict[str, Tensor]] = {}
+        self.shapes = {n: tuple(p.shape) for n, p in module.named_parameters() if n not in self._frozen}
+        starting = {**_normalisation(module), **(weights or {})}
+        self.initial_values = {n: v for n, v in starting.items() if n in self.shapes}
+
+    def fan_in(self, name: str) -> int:
+        weight = self.shapes.get(f"{name.rpartition('.')[0]}.weight", self.shapes[name])
+        return max(1, math.prod(weight[1:]))
+
+    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        if inputs.dim() not in (2, 3) or inputs.shape[-1] != self.inputs:
+            raise ValueError(f"Expected records of {self.inputs} values, found shape {tuple(inputs.shape)}.")
+        trained = {name: parameters[name] for name in self.shapes}
+        frozen = self._frozen_on(inputs.device)
+
+        def forward(weights: dict[str, Tensor], batch: Tensor) -> Tensor:
+            output: Tensor = functional_call(self.module, {**frozen, **weights}, (batch,))
+            return output
+
+        return vmap(forward, in_dims=(0, None if inputs.dim() == 2 else 0))(trained, inputs)
+
+    def _frozen_on(self, device: torch.device) -> dict[str, Tensor]:
+        """The frozen weights, moved once to each device that computes."""
+        if device not in self._moved:
+            self._moved[device] = {name: value.to(device) for name, value in self._frozen.items()}
+        return self._moved[device]
+
+
+def _normalisation(module: nn.Module) -> dict[str, Tensor]:
+    """Weights of one and biases of zero for every normalisation layer."""
+    return {
+        f"{name}.{kind}": torch.full(tuple(parameter.shape), float(kind == "weight"))
+        for name, part in module.named_modules()
+        if isinstance(part, (nn.GroupNorm, nn.LayerNorm))
+        for kind, parameter in part.named_parameters()
+    }
