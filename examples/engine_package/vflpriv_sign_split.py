@@ -9,11 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.releases import Release
-from vflpriv.core.schedules import Schedule
-from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
+from vflpriv.core import Adversary, Claim, Release, Schedule, SuccessClaim, Unit
 from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload
 
 __all__ = ["SignSplit"]

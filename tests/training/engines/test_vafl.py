@@ -15,8 +15,7 @@ from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.training.delays import senders, stale_positions
-from vflpriv.training.engines.vafl import VaflSettings
+from vflpriv.training.engines.vafl import VaflSettings, senders, stale_positions
 
 SERVER = Adversary.parse("server")
 
