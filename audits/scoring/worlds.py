@@ -1,8 +1,9 @@
-"""Scores: what each view says of the world that a training lived in. Positive says world 0.
+"""Scores of trials in two worlds: from what an adversary view observes of a training to evidence for world 0.
 
-Every scorer takes replicas whose even numbers live in world 0 and odd ones in world 1, trains them, and gives one score
-(or, to be learned from, one row of features) a replica and adversary. A bound does not rest on the form of a score.
-Log-likelihood ratios of Gaussian releases come with their strengths: what their variance is.
+Every scorer trains replicas, of which even numbers live in world 0 and odd ones in world 1, and returns one score per
+replica and adversary (or one row of features, from which a score is learned); a positive score says world 0. Bounds
+hold whatever the form of a score. Log-likelihood ratios of Gaussian releases come with their strengths, the variance
+that they have in theory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
@@ -36,9 +36,12 @@ __all__ = [
     "strength_key",
 ]
 
+Floats = NDArray[np.float64]
+_SHRINKAGE = 0.05
+
 
 def noise_stds(ledger: Ledger) -> dict[str, float]:
-    """The std of each kind of message with Gaussian noise."""
+    """The noise std of each message kind that carries Gaussian noise."""
     return {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
 
 
@@ -89,12 +92,6 @@ class LikelihoodRatio:
         return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))
 
 
-# A score learned on trials of its own: shrunken linear discriminant analysis of a view's features.
-
-Floats = NDArray[np.float64]
-_SHRINKAGE = 0.05
-
-
 def discriminant(inside: Floats, outside: Floats) -> tuple[Floats, float]:
     """Weights w and offset b of the score w·x + b, positive for rows like `inside`, (n, features) each.
 
@@ -113,19 +110,17 @@ def discriminant(inside: Floats, outside: Floats) -> tuple[Floats, float]:
     return weights * scale, float(-weights @ middle - (weights * scale) @ centre)
 
 
-# Scores: what each view says of the world that a training lived in. Positive says world 0.
-
 _WIDEST = 256
 
 
 def strength_key(name: str) -> str:
-    """Beside an adversary's scores, where the summed squared distances between the worlds are kept."""
+    """The name under which the strengths of an adversary's scores are stored."""
     return f"{name} strength"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Request:
-    """Score these replicas of a system with this canary through these views; `step` is told of each round done."""
+    """Replicas of a system to be trained with a canary and scored through views; `step` is told of each round done."""
 
     system: System
     ledger: Ledger
@@ -194,7 +189,7 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
 
 
 def shadow_scores(request: Request) -> dict[str, Tensor]:
-    """For whoever holds the trained server model: is it nearer to one trained in world 0, or in world 1?
+    """For an adversary that holds the trained server model: is it nearer to one trained in world 0, or in world 1?
 
     The adversary trains both by itself, with noise of its own and everything else the same.
     """
@@ -213,8 +208,8 @@ def shadow_scores(request: Request) -> dict[str, Tensor]:
     return {str(a): total for a in request.adversaries}
 
 
-class _Rows:
-    """What one view shows of the canary: the mean over rounds of its rows, for every kind of message and device."""
+class _CanaryRows:
+    """A view's observations of the canary: the mean over rounds of its rows, for every message kind and device."""
 
     def __init__(self, canary: Canary, adversary: Adversary, devices: int) -> None:
         self._canary, self._adversary, self._devices = canary, adversary, devices
@@ -248,9 +243,9 @@ class _Rows:
 
 
 def view_features(request: Request) -> dict[str, Tensor]:
-    """(R, F) rows from which a score is learned on trials of their own."""
+    """(R, F) observations from which a score is learned, on trials that are not tested."""
     system, canary = request.system, request.canary
-    rows = {str(a): _Rows(canary, a, system.data.devices) for a in request.adversaries}
+    rows = {str(a): _CanaryRows(canary, a, system.data.devices) for a in request.adversaries}
     data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
     engine = system.train(request.replicas, data=data)
     engine.run(Wire(*rows.values()), advance=request.step)

@@ -1,4 +1,4 @@
-"""Which record or device becomes the canary, and how its features are crafted."""
+"""The choice of the record or device that becomes the canary, and the search for crafted features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REACH = 10.0
 
 
 def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
-    """The record that all these adversaries together see most often, each count relative to its largest."""
+    """The record with the most participations in these exposures together, each count relative to its largest."""
     counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
     shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
     return int(np.argmax(np.sum(shares, axis=0)))
@@ -43,9 +43,9 @@ def plan(
     rate: float | None = None,
     reach: float = REACH,
 ) -> Canary:
-    """The canary in one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
+    """The canary of one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
 
-    `reach` says how many times the data's range a crafted canary's features may lie out.
+    A crafted canary's features lie within `reach` times the range of the data.
     """
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
@@ -64,20 +64,20 @@ def plan(
     if bare.at_clip:
         return bare
     if not unit.per_record:
-        # A device without data, or with data of the other sign; crafted, the scale that moves most.
+        # A device without data, or with data of the other sign; crafted: the scale that moves the releases most.
         sizes = (1.0, -1.0, reach, -reach) if kind is CanaryKind.CRAFTED else (1.0,)
         others = (0.0,) if unit is Unit.CLIENT_ZERO else (*(-s for s in sizes), *(1 / s for s in sizes[1:]))
         tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
-        return tried[0] if len(tried) == 1 else max(tried, key=lambda one: _moved(system, one))
+        return tried[0] if len(tried) == 1 else max(tried, key=lambda canary: _distance(system, canary))
     if kind is CanaryKind.NATURAL:
-        return bare if unit is Unit.LABEL else replace(bare, pairs={device: _stranger(system, record, device)})
+        return bare if unit is Unit.LABEL else replace(bare, pairs={device: _farthest(system, record, device)})
     key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}/{reach}"
     stored = store.load(key)
     if stored is None:
         stored = {str(m): block for m, block in craft(system, bare, reach).items()}
         store.save(key, stored)
-    found = {int(m): block for m, block in stored.items()}
-    return replace(bare, blocks=found) if unit is Unit.LABEL else replace(bare, pairs=found)
+    features = {int(m): block for m, block in stored.items()}
+    return replace(bare, blocks=features) if unit is Unit.LABEL else replace(bare, pairs=features)
 
 
 def _busiest(schedule: Schedule, record: int | None) -> int:
@@ -87,7 +87,7 @@ def _busiest(schedule: Schedule, record: int | None) -> int:
     return int(np.argmax([schedule.counts(rounds)[record] for rounds in schedule.active.T]))
 
 
-def _stranger(system: System, record: int, device: int) -> Tensor:
+def _farthest(system: System, record: int, device: int) -> Tensor:
     """(1, 2, *shape): the record's block, and that of the record of another class that is farthest from it."""
     block, labels = system.data.blocks[device], system.data.labels
     distance = (block - block[record]).to(torch.float32).flatten(1).square().sum(1)
@@ -99,8 +99,8 @@ def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, 
     """Features for which the canary moves the releases most, within `reach` times the range of each device's data.
 
     For a label they are the record's in both worlds, at every device; for features one block a world, at one device.
-    Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search
-    selects and mutates: each replica of a short training carries another candidate, under the same few seeds.
+    Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search is
+    evolutionary: each replica of a short training carries another candidate, under the same few seeds.
     """
     generator = torch.Generator().manual_seed(derive(system.seed, "canary", canary.record, 1) % (1 << 63))
     bounds, candidates = {}, {}
@@ -132,7 +132,7 @@ def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
 def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) -> Tensor:
     """(candidates,) summed squared distance between the worlds' releases in units of the noise, over the first rounds.
 
-    Each replica has a twin in the other world that lets out the same, so that what state carries over counts too.
+    Each replica has a twin in the other world that releases the same, so that what state carries over counts too.
     """
     replicas = [r for _ in range(_CANDIDATES) for r in range(_SEEDS) for _ in (0, 1)]
     each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
@@ -150,8 +150,8 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
     return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
 
 
-def _moved(system: System, canary: Canary) -> float:
-    """As `_strength`, of one canary that is the same in all replicas."""
+def _distance(system: System, canary: Canary) -> float:
+    """The summed squared distance of `_strength`, for one canary that is the same in all replicas."""
     worlds = torch.tensor([0, 1]).repeat(_SEEDS)
     data, probe = replace(canary, world=worlds).into(system.data), TwinProbe()
     engine = system.train([r for r in range(_SEEDS) for _ in (0, 1)], data=data, probe=probe)

@@ -1,4 +1,4 @@
-"""Finished trials on disk: a shard is stored before it counts, so that a killed audit goes on where it stopped."""
+"""The store of finished trials: a shard is on disk before it counts, so that a killed audit resumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class TrialStore:
-    """One file a shard, named by a hash of everything that decides its content. Without a folder nothing is kept."""
+    """One file per shard, named by a hash of everything that decides its content. Without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class TrialStore:
 
 
 def side_by_side(work: Callable[[S], T], items: Sequence[S], device: torch.device) -> list[T]:
-    """Results in order. On the CPU one shard a core, each on one thread: small operations gain nothing from more.
+    """Results in order. On the CPU one shard per core, each on one thread: small operations gain nothing from more.
 
     torch lets go of the interpreter inside an operation, so threads suffice and nothing has to be copied. An
     accelerator runs one shard after the other.

@@ -1,4 +1,4 @@
-"""The trials of two worlds through one view, and the bounds that they give."""
+"""Scores of trials in two worlds through one view, and the bounds on μ and ε that they give."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["Trials"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trials:
-    """The scores of both worlds through one view. Above the threshold says world 0; it was fixed in advance.
+    """The scores of both worlds through one view. A score above the threshold, fixed in advance, says world 0.
 
-    `looks` are the numbers of trials a world at which it might have been stopped; empty if their number was fixed.
-    `strengths` are the summed squared distances between the worlds, in units of the noise, of all trials; empty where
-    scores are not log-likelihood ratios of Gaussian releases. `method` says how a trial was scored.
+    `looks` are the numbers of trials per world at which the trials might have been stopped; empty if their number was
+    fixed. `strengths` are the summed squared distances between the worlds, in units of the noise, of all trials; empty
+    where scores are not log-likelihood ratios of Gaussian releases. `method` says how a trial was scored.
     """
 
     adversary: Adversary
