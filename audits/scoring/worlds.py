@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
