@@ -1,36 +1,36 @@
-"""Who may import whom, read from the files: a layer is a folder, and arrows point one way, inside functions too."""
+"""Who may import whom: the imports of every module, inside functions too, against the drawing in the documentation."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 import pytest
 
 from tests.tree import FOLDERS, ROOT, imports, modules, packages
 
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "common": {"errors"},
-    "core": {"common"},
-    "data": {"core"},
-    "config": {"core"},
-    "recording": {"config"},
-    "training": {"data"},
-    "accountants": {"core"},
-    "attacks": {"core"},
-    "audits": {"training", "accountants", "attacks"},
-    "report": {"core"},
-    "run": {"audits", "report", "recording"},
-    "render": {"report"},
-    "api": {"run", "render"},
-    "cli": {"api"},
-    "testing": {"audits", "recording"},
-}
-"""The layers right below each layer; what lies below those may be imported too."""
+DRAWING = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def drawn_layers(page: str) -> dict[str, set[str]]:
+    """The layers right below each layer, read off the drawing of the documentation."""
+    (drawing,) = (block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "<-" in block)
+    layers: dict[str, set[str]] = {}
+    for line in drawing.splitlines():
+        chain = [name.strip() for name in line.split("<-")]
+        for lower, upper in pairwise(chain):
+            layers.setdefault(lower, set())
+            layers.setdefault(upper, set()).add(lower)
+    return layers
+
+
+MAY_IMPORT = drawn_layers(DRAWING)
 WITHOUT_TORCH = ("errors", "accountants", "config", "report", "render", "cli", "api")
 """Layers that start without torch, so that help, accounting and rendering do not wait for it."""
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
@@ -98,6 +98,23 @@ def test_no_wrong_arrow_in_this_repository() -> None:
 
 def test_no_cycle_of_imports() -> None:
     assert cycle(import_graph()) == []
+
+
+def test_the_drawing_is_read() -> None:
+    layers = drawn_layers("```text\na <- b <- c\na <- d\n```")
+    assert layers == {"a": set(), "b": {"a"}, "c": {"b"}, "d": {"a"}}
+
+
+def test_every_folder_is_described() -> None:
+    rooms = {path.parent.name for name, path in modules().items() if path.name == "__init__.py" and layer_of(name)}
+    assert not [room for room in sorted(rooms) if f"{room}/" not in DRAWING]
+
+
+def test_no_folder_is_a_drawer() -> None:
+    """A folder holds what a person can take in; `attacks/` is a list of attacks."""
+    counts = Counter(path.parent for path in modules().values() if path.name != "__init__.py")
+    crowded = {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > 17}
+    assert set(crowded) <= {"attacks"}, crowded
 
 
 def test_a_cycle_is_found() -> None:

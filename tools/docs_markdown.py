@@ -24,15 +24,16 @@ __all__ = [
 ]
 
 PAPERS = {
-    "dpzv-journal": "DPZV (journal)",
-    "dpzv-conference": "DPZV (conference)",
-    "vafl": "VAFL",
-    "vfl-cascaded": "VFL-Cascaded",
-    "vimadmm": "VIMADMM",
+    "DPZV": "dpzv",
+    "DPZV (conference)": "dpzv-conference",
+    "VAFL": "vafl",
+    "VFL-Cascaded": "vfl-cascaded",
+    "VIMADMM": "vimadmm",
 }
-"""How docstrings call the papers, and how pages do; docs/papers.md has the titles."""
+"""The papers by the short names that docstrings and claims use, with their anchors in docs/papers.md."""
 
-_SOURCE = re.compile(rf"\b({'|'.join(sorted(PAPERS, key=len, reverse=True))})\.txt\b")
+_NAMES = "|".join(re.escape(name) for name in sorted(PAPERS, key=len, reverse=True))
+_CITATION = re.compile(rf"(?<![\w-])({_NAMES})(?=,? (?:Theorem|Lemma|Algorithm|Appendix|Table|eqs?\.|§))")
 _PLAIN = {
     "integer": "whole number",
     "number": "number",
@@ -44,15 +45,15 @@ _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: only backticks are markup in it, and papers are links."""
+    """A docstring as Markdown: only backticks are markup in it, and citations of papers are links."""
     parts = re.split(r"(`[^`]*`)", inspect.cleandoc(text))
     escaped = (part if part.startswith("`") else re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts)
-    return _SOURCE.sub(lambda found: paper(found[1]), "".join(escaped))
+    return _CITATION.sub(lambda citation: paper(citation[1]), "".join(escaped))
 
 
 def paper(name: str) -> str:
-    """The paper that is called so, as a link from a folder of pages; any other source as it is."""
-    return f"[{PAPERS[name]}](../papers.md#{name})" if name in PAPERS else prose(name)
+    """The paper with this short name as a link from a folder of pages; any other source as it is."""
+    return f"[{name}](../papers.md#{PAPERS[name]})" if name in PAPERS else prose(name)
 
 
 def docstrings(item: type) -> str:
