@@ -226,7 +226,7 @@ class VaflEngine(Engine):
         for m, sent in uplinks.items():
             self.receive(m, records, sent)
         rows = self.table.index_select(0, records)
-        # With the number of devices in words: an empty batch has no size to tell it by.
+        # The number of devices is spelled out: it cannot be inferred for an empty batch.
         return rows.reshape(*rows.shape[:2], self.data.devices, self.width).permute(1, 2, 0, 3)
 
     def _step(self, gradient: Mapping[str, Tensor]) -> None:
