@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Tap
+from vflpriv.common.arrays import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
@@ -92,7 +92,6 @@ class LikelihoodRatio:
 
 # A score learned on trials of its own: shrunken linear discriminant analysis of a view's features.
 
-Floats = NDArray[np.float64]
 _SHRINKAGE = 0.05
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.audits.scoring.labels import Success, label_success
+from vflpriv.audits.scoring.labels import Attempt, Success, label_success
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
 from vflpriv.config.models import load_config
@@ -27,7 +27,7 @@ from vflpriv.render.markdown import render_markdown
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 ALPHA = 0.05
 

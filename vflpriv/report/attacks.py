@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
-from vflpriv.errors import InputError
 from vflpriv.report.rows import Row, Shown, read_row
 
 __all__ = [
@@ -24,12 +21,9 @@ __all__ = [
     "ColumnRow",
     "Correction",
     "FeatureCell",
-    "Limit",
     "TrainedRow",
     "applicable",
     "breach_lines",
-    "check_correction",
-    "judged",
     "limit_note",
     "read_attacks",
     "reasons_of",
@@ -38,32 +32,6 @@ __all__ = [
 
 Correction = Literal["holm", "none"]
 CORRECTIONS: tuple[Correction, ...] = ("holm", "none")
-_RULE = re.compile(r"^\s*(leakage|success)\s*>\s*(\d*\.?\d+)\s*$")
-
-
-class Measured(Protocol):
-    """A cell of the matrix: means over seeds, their intervals and standard errors."""
-
-    @property
-    def system(self) -> str: ...
-    @property
-    def defence(self) -> str: ...
-    @property
-    def attack(self) -> str: ...
-    @property
-    def adversary(self) -> str: ...
-    @property
-    def success(self) -> float | None: ...
-    @property
-    def success_low(self) -> float | None: ...
-    @property
-    def success_error(self) -> float | None: ...
-    @property
-    def leakage(self) -> float | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def leakage_error(self) -> float | None: ...
 
 
 class Breach(Row):
@@ -90,77 +58,6 @@ class Breach(Row):
     def least(self) -> str:
         """The low end with its unit."""
         return f"{100 * self.low:.1f} %" if self.measure == "share" else f"{self.low:.3f} of {self.measure}"
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A rule such as `leakage>0.05`, broken by a mean over seeds that is sure to lie above it, not by a lucky one.
-
-    >>> str(Limit.parse("leakage > 0.05"))
-    'leakage>0.05'
-    """
-
-    what: str
-    bound: float
-
-    @classmethod
-    def parse(cls, text: str) -> Limit:
-        match = _RULE.match(text)
-        if match is None:
-            raise InputError("--fail-on", text, "leakage>NUMBER or success>NUMBER")
-        return cls(match[1], float(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.what}>{self.bound:g}"
-
-    def numbers(self, cell: Measured) -> tuple[float | None, float | None, float | None]:
-        """The mean that this limit is on, the low end of its interval, and its standard error."""
-        if self.what == "leakage":
-            return cell.leakage, cell.low, cell.leakage_error
-        return cell.success, cell.success_low, cell.success_error
-
-
-def check_correction(name: str) -> Correction:
-    """A correction by its name."""
-    for known in CORRECTIONS:
-        if name == known:
-            return known
-    raise InputError("--correction", name, f"one of {', '.join(CORRECTIONS)}")
-
-
-def judged(
-    limits: Sequence[Limit], cells: Sequence[Measured], *, seeds: int, confidence: float, correction: Correction
-) -> tuple[tuple[Breach, ...], int, int]:
-    """The breaches; how many tests there were; and how many more break a limit by their own interval alone.
-
-    A test for every limit and every cell that applies. With Holm's correction the chance that any limit is called
-    broken that is not is at most one minus the confidence, however the cells depend on each other; without, each
-    test has that chance for itself.
-    """
-    from vflpriv.audits.scoring.labels import p_above
-    from vflpriv.audits.verdict import holm_adjusted
-
-    found: list[tuple[Limit, Measured, float, float]] = []
-    for limit in limits:
-        for cell in cells:
-            mean, low, error = limit.numbers(cell)
-            if mean is not None and low is not None:
-                found.append((limit, cell, low, p_above(mean, error, limit.bound, seeds)))
-    raw = [p for *_, p in found]
-    adjusted = holm_adjusted(raw) if correction == "holm" else raw
-    alpha = 1 - confidence
-    broken = [(*one, p) for one, p in zip(found, adjusted, strict=True) if p <= alpha]
-    rows = tuple(
-        Breach(
-            limit=str(limit),
-            **{name: getattr(cell, name) for name in ("system", "defence", "attack", "adversary")},
-            measure=getattr(cell, "measure", "share"),
-            low=low,
-            p_adjusted=p,
-        )
-        for limit, cell, low, _, p in broken
-    )
-    return rows, len(found), sum(p <= alpha for p in raw) - len(rows)
 
 
 def breach_lines(breaches: Sequence[Breach]) -> tuple[str, ...]:
@@ -325,15 +222,6 @@ class AttackReport(Shown, Row):
     breaches: tuple[Breach, ...] = ()
     nearly: int = 0
     """Tests that break a limit by their own interval, but not after the correction."""
-
-    def held_to(self, limits: Sequence[Limit], correction: Correction) -> AttackReport:
-        """The same report with these limits, and what breaks them."""
-        cells = [*self.cells, *self.features]
-        found, tests, nearly = judged(
-            limits, cells, seeds=self.seeds, confidence=self.confidence, correction=correction
-        )
-        words = {"limits": tuple(map(str, limits)), "correction": correction}
-        return self.model_copy(update=words | {"tests": tests, "breaches": found, "nearly": nearly})
 
     @property
     def broken(self) -> tuple[str, ...]:

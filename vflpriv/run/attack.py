@@ -162,7 +162,7 @@ class _Asked:
         if self.features.trainings(row.defence):
             task.stage(f"{where}: features")
             features = self.features.cells(row.system, system, defence=row.defence, advance=task.advance)
-        cells = tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried)
+        cells = tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.attempts)
         return Attempted(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 

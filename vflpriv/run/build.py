@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from vflpriv import __version__
+from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.server_state import StateFinding
 from vflpriv.audits.statistics.bounds import gaussian_refusal, interval
-from vflpriv.audits.verdict import beyond_p_value, holm_adjusted, judge
+from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.verdict import beyond_p_value, judge
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant
@@ -50,7 +52,7 @@ from vflpriv.run.measured import (
     tests_of,
 )
 from vflpriv.run.recorded import Recorded
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 __all__ = [
     "attack_row",

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
-from vflpriv.audits.scoring.membership import MembershipTrials, MembershipTried
+from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
+from vflpriv.audits.scoring.membership import MembershipAttempt, MembershipTrials
+from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
 from vflpriv.core.attack import FeatureAttack, MembershipAttack
@@ -18,7 +19,6 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.render.plots.pictures import sheet
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.run.budgets import accounted
 
@@ -130,7 +130,7 @@ def _chosen(names: Sequence[str] | None) -> list[Any]:
     return chosen
 
 
-def _cell(names: Mapping[str, Any], tried: FeatureTried) -> FeatureCell:
+def _cell(names: Mapping[str, Any], tried: FeatureAttempt) -> FeatureCell:
     words = {**names, **_words(tried), "victim": tried.victim}
     leak = tried.leak
     if leak is None:
@@ -161,7 +161,7 @@ def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
     return sheet(values)
 
 
-def _membership_cell(names: Mapping[str, Any], tried: MembershipTried) -> FeatureCell:
+def _membership_cell(names: Mapping[str, Any], tried: MembershipAttempt) -> FeatureCell:
     words, leak = {**names, **_words(tried), "measure": "AUC"}, tried.leak
     if leak is None:
         return FeatureCell(**words, not_applicable=tried.refusal)
@@ -187,5 +187,5 @@ def _membership_cell(names: Mapping[str, Any], tried: MembershipTried) -> Featur
     )
 
 
-def _words(tried: FeatureTried | MembershipTried) -> dict[str, Any]:
+def _words(tried: FeatureAttempt | MembershipAttempt) -> dict[str, Any]:
     return {"attack": tried.attack, "adversary": str(tried.adversary), "knows": tuple(sorted(tried.knows))}

@@ -9,7 +9,8 @@ import torch
 from tests.support import make_system, toy_data
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.audits.scoring.labels import AttackTrials, Score, draw_auxiliary, leakage, mean_interval, score
+from vflpriv.audits.scoring.labels import AttackTrials, Score, draw_auxiliary, leakage, score
+from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.views import Adversary
 
@@ -64,8 +65,8 @@ def test_the_interval_over_seeds_covers_the_mean(seeds):
 
 def test_a_direct_attack_leaks_all_that_chance_leaves():
     found = trials("split-sum").run([LabelDirect()], [DEVICE, ALL])
-    assert [t.leakage.success for t in found.tried] == [1.0, 1.0]
-    assert found.tried[0].leakage.leakage == pytest.approx(1 - found.tried[0].leakage.chance)
+    assert [t.leakage.success for t in found.attempts] == [1.0, 1.0]
+    assert found.attempts[0].leakage.leakage == pytest.approx(1 - found.attempts[0].leakage.chance)
     assert 0 <= found.accuracy <= 1
 
 
@@ -74,11 +75,11 @@ def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch
 
     conducts, train = [], System.train
     monkeypatch.setattr(System, "train", lambda s, r, **k: conducts.append(dict(k["conducts"])) or train(s, r, **k))
-    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).tried[0]
+    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).attempts[0]
     assert refused.leakage is None
     assert refused.refusal.startswith("needs summed logits")
     assert conducts == [{}]
-    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).tried[0].refusal is None
+    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).attempts[0].refusal is None
     assert [set(c) for c in conducts] == [set(), set(), {0}]
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.report.attack_report import attack_report
-from vflpriv.audits.scoring.labels import Score, leakage, mean_error, mean_interval, p_above
-from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, Limit, breach_lines, judged
+from vflpriv.audits.scoring.labels import Score, leakage
+from vflpriv.audits.statistics.significance import mean_error, mean_interval, p_value_above
+from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, breach_lines
+from vflpriv.run.limits import Limit, held_to, judged
 
 SEEDS, CELLS, BOUND = 5, 40, 0.05
 LIMIT = [Limit("leakage", BOUND)]
@@ -83,10 +85,10 @@ def test_one_test_alone_is_the_interval_itself() -> None:
 
 
 def test_p_values_at_the_edges() -> None:
-    assert p_above(0.04, 0.001, BOUND, 5) == 1
-    assert p_above(0.06, None, BOUND, 1) == 1, "a single seed bounds nothing"
-    assert p_above(0.06, 0.0, BOUND, 5) == 0
-    assert p_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
+    assert p_value_above(0.04, 0.001, BOUND, 5) == 1
+    assert p_value_above(0.06, None, BOUND, 1) == 1, "a single seed bounds nothing"
+    assert p_value_above(0.06, 0.0, BOUND, 5) == 0
+    assert p_value_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
 
 
 def test_what_is_said_of_the_correction() -> None:
@@ -98,7 +100,7 @@ def test_what_is_said_of_the_correction() -> None:
         "1 more lies above a limit by its own interval, not after the correction"
     )
     assert none.limit_note == "limits: 5 tests, each for itself: any one is wrong with a chance of at most 5.0 %"
-    assert holm.held_to([], "holm").limit_note is None
+    assert held_to(holm, [], "holm").limit_note is None
     assert AttackReport.model_validate_json(holm.to_json()) == holm
 
 
