@@ -120,7 +120,7 @@ def score(
 def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Tensor:
     """Which guesses count: those about records with a known label (not -1) that was not given to the attack."""
     given = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
-    known = truth.index_select(0, guess.records.to(truth.device)) >= 0
+    known = truth.index_select(0, guess.records.to(truth.device, torch.int64)) >= 0
     return known.to(guess.records.device) & ~torch.isin(guess.records, given)
 
 
