@@ -29,7 +29,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.transcripts import Head
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report, ledger_checks
-from vflpriv.run.features import FeatureAttempts
+from vflpriv.run.features import FeaturePlan
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.results import Audited
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def workload(system: System, section: SystemConfig, features: FeatureAttempts) -> int:
+def workload(system: System, section: SystemConfig, features: FeaturePlan) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     claims, audit = claims_of(system, section), section.audit
     one = 1 + features.trainings() + bool(claims and audit.one_run)
@@ -61,10 +61,10 @@ def audit_system(
     *,
     store: Path | None,
     progress: Progress,
-    features: FeatureAttempts | None = None,
+    features: FeaturePlan | None = None,
 ) -> Audited:
     """Train once for utility, traffic and attacks; search sensitivities; attack features; measure every claim."""
-    features = features or FeatureAttempts.of(config, system.data)
+    features = features or FeaturePlan.of(config, system.data)
     about_attacks = system.engine.success_claims(system.settings, system.schedule)
     claims = claims_of(system, section)
     audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
@@ -249,7 +249,7 @@ def audit_config(config: Config, *, store: Path | None, command: str, quiet: boo
     """Audit every system of a configuration; `store` is a folder for finished trials."""
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
-    features = FeatureAttempts.of(config, data)
+    features = FeaturePlan.of(config, data)
     total = sum(workload(s, c, features) for s, c in zip(systems, config.system, strict=True))
     with progress_bar(quiet) as bar:
         task = Task(bar, total)

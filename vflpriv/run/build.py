@@ -39,7 +39,7 @@ from vflpriv.report.audit import (
     Utility,
 )
 from vflpriv.report.rows import ReleaseRow, SamplingRow
-from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, view_budgets
+from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, system_delta, view_budgets
 from vflpriv.run.measured import (
     ClaimTrial,
     Found,
@@ -68,7 +68,6 @@ __all__ = [
     "utility_row",
 ]
 
-_DEFAULT_DELTA = 1e-5
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
     "runs spent on tuning hyper-parameters: they are not part of any budget here",
@@ -125,8 +124,7 @@ def _system(
     reproduce: str,
 ) -> SystemRow:
     system, data = audited.system, audited.system.data
-    delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-    budgets = tuple(budget_rows(system.ledger, accountant, delta))
+    budgets = tuple(budget_rows(system.ledger, accountant, system_delta(system)))
     rows = [
         _claim(audited, c, [t for t in tests if t.claim is c], adjusted, accountant, config, reproduce)
         for c in audited.claims
@@ -137,13 +135,7 @@ def _system(
         title=audited.config.title or audited.config.key,
         engine=system.engine.name,
         settings=json.loads(system.settings.model_dump_json()),
-        data={
-            "name": data.name,
-            "records": data.records,
-            "devices": data.devices,
-            "classes": data.classes,
-            "features": [int(np.prod(block.shape[1:])) for block in data.blocks],
-        },
+        data={**data.facts, "features": [int(np.prod(block.shape[1:])) for block in data.blocks]},
         rounds=system.schedule.rounds,
         claims=claims,
         success_claims=tuple(
