@@ -96,10 +96,12 @@ def test_what_is_said_of_the_correction() -> None:
     assert [(b.attack, b.defence) for b in holm.breaches] == [("label_direct", "none"), ("feature_inversion", "none")]
     assert {b.attack for b in none.breaches} - {b.attack for b in holm.breaches} == {"label_norm"}
     assert holm.limit_note == (
-        "limits: 5 tests, Holm's correction: one or more is wrong with a chance of at most 5.0 %; "
-        "1 more lies above a limit by its own interval, not after the correction"
+        "limits: 5 tests with Holm's correction: the chance of any false alarm is at most 5.0 %; "
+        "1 more lies above a limit before the correction, but not after it"
     )
-    assert none.limit_note == "limits: 5 tests, each for itself: any one is wrong with a chance of at most 5.0 %"
+    assert none.limit_note == (
+        "limits: 5 tests without a correction: each is a false alarm with a chance of at most 5.0 %"
+    )
     assert held_to(holm, [], "holm").limit_note is None
     assert AttackReport.model_validate_json(holm.to_json()) == holm
 
