@@ -34,7 +34,6 @@ __all__ = [
     "Score",
     "Success",
     "Watched",
-    "auc",
     "draw_auxiliary",
     "label_success",
     "leakage",
@@ -124,19 +123,8 @@ def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Ten
     return known.to(guess.records.device) & ~torch.isin(guess.records, given)
 
 
-def label_success(
-    guess: LabelGuess,
-    truth: Tensor,
-    *,
-    confidence: float,
-    auxiliary: Auxiliary | None = None,
-    blind: LabelGuess | None = None,
-) -> Success:
-    """Score the guesses of one training. Records count as trials: the interval is given this training."""
-    return _success(score(guess, truth, auxiliary=auxiliary, blind=blind), confidence)
-
-
-def _success(result: Score, confidence: float) -> Success:
+def label_success(result: Score, *, confidence: float) -> Success:
+    """The score of one training with its interval. Records count as trials: the interval is given this training."""
     low, high = interval(round(result.success * result.guesses), result.guesses, confidence)
     return Success(
         rate=result.success, low=low, high=high, chance=result.chance, guesses=result.guesses, blind=result.blind
@@ -163,16 +151,6 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
         leakage_error=mean_error([s.leakage for s in scores], grain=grain),
         guesses=min(s.guesses for s in scores),
     )
-
-
-def auc(guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None) -> float:
-    """The chance that a record of label 1 scores higher than one of label 0; ties count half."""
-    assert guess.scores is not None
-    counted = scored(guess, truth, auxiliary)
-    labels, scores = truth.index_select(0, guess.records[counted]), guess.scores[0][counted]
-    zeros, ones = scores[labels == 0].sort().values, scores[labels == 1]
-    below, up_to = torch.searchsorted(zeros, ones), torch.searchsorted(zeros, ones, right=True)
-    return float((below + up_to).to(torch.float64).mean() / (2 * len(zeros)))
 
 
 # One attack through one view
@@ -250,7 +228,7 @@ class LabelAttempts:
                 return replace(attempt, refusal=NOTHING_TO_SCORE)
             scores.append(score(guess, self.truth, auxiliary=auxiliary, blind=blind))
             first = guess if first is None else first
-        success = _success(scores[0], self.confidence)
+        success = label_success(scores[0], confidence=self.confidence)
         return replace(attempt, success=success, leakage=leakage(scores, confidence=self.confidence), guess=first)
 
     def _auxiliary(self, attack: Attack, replica: int) -> Auxiliary:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.report.attack_report import attack_report
 from vflpriv.audits.scoring.labels import Score, leakage
-from vflpriv.audits.statistics.significance import mean_error, mean_interval, p_value_above
+from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, breach_lines
 from vflpriv.run.limits import Limit, held_to, judged
 
@@ -82,13 +82,6 @@ def test_one_test_alone_is_the_interval_itself() -> None:
         assert one.low is not None
         for correction in CORRECTIONS:
             assert bool(broken(values, correction)) == (one.low > BOUND)
-
-
-def test_p_values_at_the_edges() -> None:
-    assert p_value_above(0.04, 0.001, BOUND, 5) == 1
-    assert p_value_above(0.06, None, BOUND, 1) == 1, "a single seed bounds nothing"
-    assert p_value_above(0.06, 0.0, BOUND, 5) == 0
-    assert p_value_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
 
 
 def test_what_is_said_of_the_correction() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,6 @@ from vflpriv.audits.scoring.labels import (
     leakage,
     score,
 )
-from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
 from vflpriv.core.views import Adversary, View
 
@@ -53,22 +51,6 @@ def test_leakage_is_counted_from_the_better_of_chance_and_the_blind_guess():
     found = leakage([Score(success=s, chance=0.5, blind=0.6, guesses=9) for s in (0.6, 0.7, 0.8)], confidence=0.95)
     assert (found.success, found.leakage, found.seeds) == (pytest.approx(0.7), pytest.approx(0.1), 3)
     assert found.low < 0.1 < found.high
-
-
-def test_one_seed_bounds_nothing():
-    assert mean_interval([0.3], 0.95, (0.0, 1.0)) == (0.3, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_the_interval_over_seeds_covers_the_mean(seeds):
-    """Seeds whose success scatters around 0.6, each measured on 500 records."""
-    generator = np.random.default_rng(0)
-    rates = generator.binomial(500, generator.normal(0.6, 0.05, size=(2000, seeds)).clip(0, 1)) / 500
-    inside = [low <= 0.6 <= high for _, low, high in (mean_interval(list(r), 0.95, (0.0, 1.0)) for r in rates)]
-    assert 0.935 < np.mean(inside) < 0.965
-    # A normal quantile in Student's place is caught.
-    reach = 1.96 * rates.std(1, ddof=1) / np.sqrt(seeds)
-    assert np.mean(np.abs(rates.mean(1) - 0.6) <= reach) < 0.93
 
 
 def test_a_direct_attack_leaks_all_that_chance_leaves():

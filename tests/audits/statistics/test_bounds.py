@@ -28,7 +28,6 @@ from vflpriv.audits.statistics.bounds import (
     pooled,
     tail,
 )
-from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.core.tradeoff import curve, epsilon_of
 
 ALL = (
@@ -228,26 +227,6 @@ def test_the_maximum_costs_nothing_at_usual_confidences(n: int, share: float, co
         assert float(pooled(k, n, 0, n, confidence)) == plain
 
 
-# Holm
-
-
-def test_holm_steps_down() -> None:
-    p = [0.03, 0.001, 0.012, 0.4]
-    assert holm_adjusted(p) == pytest.approx([0.06, 0.004, 0.036, 0.4])
-    assert [q <= 0.05 for q in holm_adjusted(p)] == [False, True, True, False]
-    assert holm_adjusted([]) == []
-    assert holm_adjusted([0.9, 0.8]) == [1.0, 1.0]
-
-
-@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.001, 0.2))
-def test_holm_is_between_bonferroni_and_no_correction(p: list[float], alpha: float) -> None:
-    for value, adjusted in zip(p, holm_adjusted(p), strict=True):
-        if value * len(p) <= alpha:
-            assert adjusted <= alpha
-        if adjusted <= alpha:
-            assert value <= alpha
-
-
 # What is refused
 
 
@@ -279,5 +258,3 @@ def test_wrong_inputs_show_the_value() -> None:
         p_value_gdp(errors(1, 1), -1.0)
     with pytest.raises(ValueError, match=re.escape("Expected epsilon=-1.0 >= 0.")):
         p_value_dp(errors(1, 1), -1.0, 0.0)
-    with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
-        holm_adjusted([0.5, math.nan])
