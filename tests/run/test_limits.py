@@ -9,7 +9,7 @@ from tests.report.attack_report import attack_report
 from vflpriv.audits.scoring.labels import Score, leakage
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, breach_lines
-from vflpriv.run.limits import Limit, held_to, judged
+from vflpriv.run.limits import Limit, held_to, judge_limits
 
 SEEDS, CELLS, BOUND = 5, 40, 0.05
 LIMIT = [Limit("leakage", BOUND)]
@@ -26,7 +26,7 @@ def cells(values: np.ndarray) -> list[Cell]:
 
 
 def broken(values: np.ndarray, correction: Correction) -> set[str]:
-    rows = judged(LIMIT, cells(values), seeds=values.shape[1], confidence=0.95, correction=correction)[0]
+    rows = judge_limits(LIMIT, cells(values), seeds=values.shape[1], confidence=0.95, correction=correction)[0]
     return {row.system for row in rows}
 
 
@@ -58,7 +58,7 @@ def test_shares_that_are_equal_by_chance_raise_no_alarm() -> None:
             names = {"system": str(place), "defence": "none", "attack": "a", "adversary": "device(0)"}
             words = {"leakage": one.leakage, "low": one.low, "leakage_error": one.leakage_error}
             found.append(Cell(**names, **words))
-        alarms += bool(judged(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
+        alarms += bool(judge_limits(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
         naive += bool(broken(rights - 0.1, "holm"))
     assert alarms / runs <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
     assert naive / runs > 0.3, "the same without a least spread"

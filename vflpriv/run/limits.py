@@ -10,7 +10,7 @@ from vflpriv.audits.statistics.significance import holm_adjusted, p_value_above
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, FeatureCell
 
-__all__ = ["Limit", "check_correction", "held_to", "judged"]
+__all__ = ["Limit", "check_correction", "held_to", "judge_limits"]
 
 _RULE = re.compile(r"^\s*(leakage|success)\s*>\s*(\d*\.?\d+)\s*$")
 
@@ -54,7 +54,7 @@ def check_correction(name: str) -> Correction:
 def held_to(report: AttackReport, limits: Sequence[Limit], correction: Correction) -> AttackReport:
     """The same report with these limits and their breaches."""
     cells = [*report.cells, *report.features]
-    breaches, tests, nearly = judged(
+    breaches, tests, nearly = judge_limits(
         limits, cells, seeds=report.seeds, confidence=report.confidence, correction=correction
     )
     return report.model_copy(
@@ -68,7 +68,7 @@ def held_to(report: AttackReport, limits: Sequence[Limit], correction: Correctio
     )
 
 
-def judged(
+def judge_limits(
     limits: Sequence[Limit], cells: Sequence[Cell], *, seeds: int, confidence: float, correction: Correction
 ) -> tuple[tuple[Breach, ...], int, int]:
     """The breaches; how many tests there were; and how many more break a limit without the correction.
