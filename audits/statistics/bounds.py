@@ -335,7 +335,7 @@ def epsilon_from_mu(mu_lower: float, delta: float, *, gaussian: bool) -> float |
 def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
     """Why a bound on mu gives no bound on epsilon, or None where the trade-off curve is Gaussian by the ledger.
 
-    `leaks` says that releases depend on state that moves without noise.
+    `leaks` says that releases depend on state that earlier rounds moved, so that the rigorous budget is only a bound.
     """
     if exposure.not_applicable is not None:
         return exposure.not_applicable
@@ -347,7 +347,7 @@ def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
     sampled = [e for e in exposure.events if e.sampling is not None]
     if sampled:
         return f"the trade-off curve is not Gaussian: batches of {sampled[0].kind} are sampled in secret"
-    return "the trade-off curve is not known: releases depend on state that moves without noise" if leaks else None
+    return "the trade-off curve is not known: releases depend on state that earlier rounds moved" if leaks else None
 
 
 # A threshold far from the middle, for mechanisms whose batches are secret

@@ -66,7 +66,7 @@ def test_interval_has_the_tabulated_values(k: int, n: int, low: float, high: flo
 
 
 @pytest.mark.parametrize(("k", "n", "alpha"), [(0, 50, 0.05), (3, 500, 0.025), (154, 500, 0.05), (49, 50, 1e-6)])
-def test_upper_is_the_root_of_the_binomialtail(k: int, n: int, alpha: float) -> None:
+def test_upper_is_the_root_of_the_binomial_tail(k: int, n: int, alpha: float) -> None:
     upper = mpmath.mpf(clopper_pearson_upper(k, n, alpha))
     tail = mpmath.fsum(mpmath.binomial(n, i) * upper**i * (1 - upper) ** (n - i) for i in range(k + 1))
     assert float(tail) == pytest.approx(alpha, rel=1e-9)

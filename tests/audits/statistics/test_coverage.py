@@ -1,6 +1,6 @@
 """Coverage by simulation with a known truth: a 95 % bound exceeds it in at most 5 % of repetitions.
 
-The same harness must catch the mistakes of AUDITS.md: each broken variant raises far more false alarms.
+The same harness must catch well-known mistakes: each broken variant raises far more false alarms.
 """
 
 from __future__ import annotations
