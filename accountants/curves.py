@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from vflpriv.common.arrays import Floats
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.ledger import Exposure, Ledger, Reading
 from vflpriv.core.tradeoff import curve, epsilon_of
@@ -17,7 +18,6 @@ from vflpriv.core.views import Adversary
 
 __all__ = ["ALPHAS", "DELTAS", "PrivacyCurve", "RoundCurve", "over_rounds", "privacy_curve", "record_epsilons"]
 
-Floats = NDArray[np.float64]
 
 DELTAS: Floats = np.concatenate([np.geomspace(1e-12, 1e-2, 11), np.geomspace(0.013, 0.95, 20)])
 """Where a curve is read: by orders of magnitude where delta is small, densely where it bends the trade-off function."""

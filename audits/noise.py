@@ -14,9 +14,10 @@ from torch import Tensor
 
 from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.noise_tests import anderson_darling, correlation, distinct_pairs, like_pairs, scale
-from vflpriv.audits.verdict import holm_adjusted
+from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.worlds.probes import Probe, Released
 from vflpriv.audits.worlds.store import one_thread
+from vflpriv.common.arrays import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
 from vflpriv.core.ledger import Ledger
@@ -100,7 +101,6 @@ def _sizes(engine: Any) -> Sequence[int]:
 
 # Noise audit: is the noise that left really there, of the right size and law, fresh, and nobody's to subtract?
 
-Floats = NDArray[np.float64]
 ALPHA = 1e-3
 _OWN = "server-update"
 _ENTRIES = 64

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.scoring.worlds import noise_stds
-from vflpriv.audits.statistics.bounds import Floats
 from vflpriv.audits.statistics.one_run import Guesses, mu_one_run
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.common.arrays import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.canaries import Canaries, draw_canaries

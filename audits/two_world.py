@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.worlds import SCORERS, Request, discriminant, strength_key
-from vflpriv.audits.statistics.bounds import Floats, secret_threshold
+from vflpriv.audits.statistics.bounds import secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
 from vflpriv.audits.worlds.store import TrialStore, side_by_side
 from vflpriv.audits.worlds.trials import Trials
+from vflpriv.common.arrays import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.ledger import Ledger, Reading

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
+from _capacity import gain_ceiling
 from _runs import BATCH, system
 from _words import words
 
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.audits.scoring.labels import AttackTrials
-from vflpriv.audits.statistics.capacity import gain_ceiling
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary, View
 from vflpriv.data import catalogue as datasets
@@ -77,5 +77,5 @@ def batches(mnist: VerticalData, quick: bool) -> None:
 
 def _told(trials: AttackTrials, view: View) -> str:
     """What the scalar attack reaches through a view."""
-    found = trials.success(LabelZoScalar(), view)
-    return "no guess to score" if found is None else words(found)
+    leakage = trials.attempt(LabelZoScalar(), view).leakage
+    return "no guess to score" if leakage is None else words(leakage)

@@ -26,7 +26,8 @@ from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.audits.scoring.labels import draw_auxiliary, mean_interval, score
+from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View

@@ -15,19 +15,18 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from replicas import digits_system, trials_per_second
 
 from vflpriv.audits.one_run import guess
-from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma, mu_scores
+from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
 from vflpriv.audits.statistics.sequential import Looks, look_times
+from vflpriv.common.arrays import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__: list[str] = []
 
-Floats = NDArray[np.float64]
 DELTA, LEVEL, MUS = 1e-5, 0.95, (1.0, 2.0, 4.0)
 SIZES, CANARIES = (500, 1000, 10_000, 100_000), (1000, 10_000, 100_000)
 PUBLIC = {
@@ -54,11 +53,10 @@ METHODS: Mapping[str, tuple[str, Callable[[Floats, Floats, float], float]]] = {
         "any mechanism",
         lambda a, b, mu: epsilon_guesses(mu * a, mu * b, DELTA, LEVEL, seed=0, calibrated=True),
     ),
-    "rectangle at 0": ("any mechanism", lambda a, b, mu: epsilon_rectangle(_errors(a, b), DELTA, LEVEL).epsilon or 0.0),
-    "error rate, pilot": ("Gaussian curve", lambda a, b, mu: epsilon_of(mu_scores(a, b, LEVEL), DELTA)),
+    "rectangle at 0": ("any mechanism", lambda a, b, mu: epsilon_rectangle(_errors(a, b), DELTA, LEVEL)),
     "error rate at 0": (
         "Gaussian curve",
-        lambda a, b, mu: epsilon_of(mu_error_rate(_errors(a, b), LEVEL).mu or 0.0, DELTA),
+        lambda a, b, mu: epsilon_of(mu_error_rate(_errors(a, b), LEVEL), DELTA),
     ),
     "sequential at 0": ("Gaussian curve", lambda a, b, mu: epsilon_of(_looks(a, b).mu_lower(LEVEL), DELTA)),
     "mean": ("known noise", lambda a, b, mu: epsilon_of(mu_known_sigma(a, b, LEVEL), DELTA)),

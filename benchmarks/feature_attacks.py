@@ -19,15 +19,15 @@ import torch
 from _runs import BATCH
 from _runs import system as any_system
 
-from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
+from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import MembershipTrials
+from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import catalogue as datasets
-from vflpriv.render.plots.pictures import sheet
 from vflpriv.run.budgets import account
 
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -47,7 +47,7 @@ def epsilon(one: System, adversary: str) -> float:
 
 def tried(
     one: System, names: Sequence[str], adversary: str, *, known: int, victim: int, **words: Any
-) -> Sequence[FeatureTried]:
+) -> Sequence[FeatureAttempt]:
     trials = FeatureTrials(system=one, seeds=1, confidence=0.95, known=known, victim=victim, **words)
     return trials.run([find("attack", name)() for name in names], [Adversary.parse(adversary)])
 

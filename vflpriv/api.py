@@ -92,7 +92,7 @@ def attack(
     With a folder `out`, the same call goes on after an interruption with the system and defence it was at.
     """
     from vflpriv.render.files import write_attacks
-    from vflpriv.report.attacks import Limit, check_correction
+    from vflpriv.run.limits import Limit, check_correction, held_to
     from vflpriv.run.selection import places
 
     limits, corrected = [Limit.parse(text) for text in fail_on], check_correction(correction)
@@ -103,7 +103,7 @@ def attack(
     store = _store(folder, fresh)
     from vflpriv.run.attack import attack_config
 
-    report = attack_config(chosen, only=only, store=store, quiet=quiet).held_to(limits, corrected)
+    report = held_to(attack_config(chosen, only=only, store=store, quiet=quiet), limits, corrected)
     if folder is not None:
         write_attacks(report, folder, formats)
     return report

@@ -1,1 +1,1 @@
-"""Scores: of trials in two worlds, and of attacks on labels, features and membership."""
+"""Scores of trials in two worlds, and of attacks on labels, features and membership."""

@@ -1,51 +1,59 @@
-"""How often an attack was right, against a blind guess and against the same adversary without the protocol."""
+"""Attacks on labels: one attempt through one view, its score against two baselines, and all attempts on one system.
+
+An attack's success is the share of right guesses among records whose label it was not given. It is held against two
+baselines: `chance`, the share of the commonest label, and `blind`, the success of the same adversary without the
+protocol. What the protocol leaks is the success beyond the better of the two.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from scipy.stats import norm as normal
-from scipy.stats import t as student
 from torch import Tensor
 
 from vflpriv.audits.statistics.bounds import interval
+from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import Attack, Auxiliary, Conduct, LabelGuess
+from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Transcript, Wire
 
 __all__ = [
+    "LABELS_PER_CLASS",
     "NOTHING_TO_SCORE",
     "AttackTrials",
+    "Attempt",
+    "LabelAttempts",
     "Leakage",
     "Outcome",
     "Score",
     "Success",
-    "Tried",
     "Watched",
-    "auc",
     "draw_auxiliary",
     "label_success",
     "leakage",
-    "mean_error",
-    "mean_interval",
-    "p_above",
     "score",
-    "untold",
+    "scored",
+    "views_of",
 ]
+
+LABELS_PER_CLASS = 4
+"""Labels of each class that an attack with auxiliary labels is given in an audit."""
+NOTHING_TO_SCORE = "no guess to score: the label of every record it guesses about was given to it, or is not known"
+"""Why an attempt does not count, where `scored` selects nothing."""
+
+
+# Scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """Share of right guesses with its Clopper-Pearson interval, beside the share of the commonest label.
-
-    `blind` is the share of the same adversary without the protocol, where it has something to go by.
-    """
+    """Share of right guesses in one training with its Clopper-Pearson interval over records, and the two baselines."""
 
     rate: float
     low: float
@@ -57,7 +65,7 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One seed: shares of right guesses of the attack, of the commonest label, and of the adversary by itself."""
+    """Shares of right guesses in one training: of the attack, of the commonest label, of the adversary by itself."""
 
     success: float
     chance: float
@@ -66,7 +74,7 @@ class Score:
 
     @property
     def leakage(self) -> float:
-        """What the protocol adds to what can be guessed without it."""
+        """Success beyond the better baseline."""
         return self.success - max(self.chance, self.blind or 0.0)
 
 
@@ -91,49 +99,40 @@ class Leakage:
     guesses: int
 
 
-def label_success(
-    guess: LabelGuess,
-    truth: Tensor,
-    *,
-    confidence: float,
-    auxiliary: Auxiliary | None = None,
-    blind: LabelGuess | None = None,
-) -> Success:
-    """Score a label guess. Records count as trials, given the one training of replica 0."""
-    one = score(guess, truth, auxiliary=auxiliary, blind=blind)
-    low, high = interval(round(one.success * one.guesses), one.guesses, confidence)
-    return Success(rate=one.success, low=low, high=high, chance=one.chance, guesses=one.guesses, blind=one.blind)
-
-
 def score(
     guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None, blind: LabelGuess | None = None
 ) -> Score:
-    """Replica 0's guesses against the truth, on the records the attack speaks of and was not given the label of."""
-    fresh = untold(guess, auxiliary)
-    records = guess.records[fresh].to(truth.device)
+    """Compare replica 0's guesses with the labels (N,), on the records that `scored` selects."""
+    counted = scored(guess, truth, auxiliary)
+    records = guess.records[counted].to(truth.device)
     labels = truth.index_select(0, records)
-    right = (guess.labels[0][fresh].to(truth.device) == labels).to(torch.float64).mean()
-    alone = None
+    right = (guess.labels[0][counted].to(truth.device) == labels).to(torch.float64).mean()
+    blind_rate = None
     if blind is not None:
         table = torch.full_like(truth, -1)
         table[blind.records.to(truth.device)] = blind.labels[0].to(truth.device)
-        alone = float((table.index_select(0, records) == labels).to(torch.float64).mean())
+        blind_rate = float((table.index_select(0, records) == labels).to(torch.float64).mean())
     chance = float(torch.bincount(labels).max()) / len(labels)
-    return Score(success=float(right), chance=chance, blind=alone, guesses=len(labels))
+    return Score(success=float(right), chance=chance, blind=blind_rate, guesses=len(labels))
 
 
-def untold(guess: LabelGuess, auxiliary: Auxiliary | None) -> Tensor:
-    """Which of the guesses are about records whose label the attack was not given; only these are scored."""
-    known = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
-    return ~torch.isin(guess.records, known)
+def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Tensor:
+    """Which guesses count: those about records with a known label (not -1) that was not given to the attack."""
+    given = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
+    known = truth.index_select(0, guess.records.to(truth.device, torch.int64)) >= 0
+    return known.to(guess.records.device) & ~torch.isin(guess.records, given)
 
 
-NOTHING_TO_SCORE = "guesses about no record whose label it was not told"
-"""Why an attack does not count, where `untold` finds nothing."""
+def label_success(result: Score, *, confidence: float) -> Success:
+    """The score of one training with its interval. Records count as trials: the interval is given this training."""
+    low, high = interval(round(result.success * result.guesses), result.guesses, confidence)
+    return Success(
+        rate=result.success, low=low, high=high, chance=result.chance, guesses=result.guesses, blind=result.blind
+    )
 
 
 def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
-    """The seeds' scores together."""
+    """The means of the seeds' scores with their intervals."""
     grain = 1 / min(s.guesses for s in scores)
     success, low, high = mean_interval([s.success for s in scores], confidence, (0.0, 1.0), grain=grain)
     beyond = mean_interval([s.leakage for s in scores], confidence, (-1.0, 1.0), grain=grain)
@@ -154,101 +153,112 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
     )
 
 
-def mean_interval(
-    values: Sequence[float], confidence: float, limits: tuple[float, float], *, grain: float = 0.0
-) -> tuple[float, float, float]:
-    """The mean and Student's interval for it, within the limits; one value alone bounds nothing.
+# One attack through one view
 
-    >>> [round(x, 3) for x in mean_interval([0.4, 0.5, 0.6], 0.95, (0.0, 1.0))]
-    [0.5, 0.252, 0.748]
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attack through one view: what it reached, or the reason why it was not tried.
+
+    `success` is of the first seed, with its interval over records; `leakage` is over all seeds. `guess` holds the first
+    seed's guesses, those that are not scored too.
     """
-    mean, error = sum(values) / len(values), mean_error(values, grain=grain)
-    if error is None:
-        return mean, *limits
-    reach = float(student.ppf(0.5 + confidence / 2, len(values) - 1)) * error
-    return mean, max(limits[0], mean - reach), min(limits[1], mean + reach)
 
-
-def mean_error(values: Sequence[float], *, grain: float = 0.0) -> float | None:
-    """The standard error of the mean; None for one value.
-
-    Values that come in steps of `grain` may be equal by chance: they spread at least as rounding to a step does.
-
-    >>> mean_error([1.0, 3.0]), mean_error([1.0]), mean_error([1.0, 1.0, 1.0], grain=0.06)
-    (1.0, None, 0.01)
-    """
-    count, mean = len(values), sum(values) / len(values)
-    if count == 1:
-        return None
-    spread = max(sum((v - mean) ** 2 for v in values) / (count - 1), grain**2 / 12)
-    return math.sqrt(spread / count)
-
-
-def p_above(mean: float, error: float | None, bound: float, count: int) -> float:
-    """The p-value of a mean of `count` values against a bound: at most alpha where the interval lies above it.
-
-    Two-sided Student's, as `mean_interval` is; normal for one value that has an error of its own.
-
-    >>> round(p_above(0.5, 0.0577350, 0.252, 3), 3), p_above(0.5, None, 0.1, 1)
-    (0.05, 1.0)
-    """
-    if error is None or mean <= bound:
-        return 1.0
-    if error == 0:
-        return 0.0
-    far = (mean - bound) / error
-    return min(1.0, 2 * float(student.sf(far, count - 1) if count > 1 else normal.sf(far)))
-
-
-def auc(guess: LabelGuess, truth: Tensor, *, auxiliary: Auxiliary | None = None) -> float:
-    """The chance that a record of label 1 scores higher than one of label 0; ties count half."""
-    assert guess.scores is not None
-    fresh = untold(guess, auxiliary)
-    labels, scores = truth.index_select(0, guess.records[fresh]), guess.scores[0][fresh]
-    zeros, ones = scores[labels == 0].sort().values, scores[labels == 1]
-    below, up_to = torch.searchsorted(zeros, ones), torch.searchsorted(zeros, ones, right=True)
-    return float((below + up_to).to(torch.float64).mean() / (2 * len(zeros)))
+    attack: str
+    target: str
+    adversary: Adversary
+    success: Success | None = None
+    leakage: Leakage | None = None
+    refusal: str | None = None
+    guess: LabelGuess | None = field(default=None, compare=False, repr=False)
 
 
 def draw_auxiliary(truth: Tensor, classes: int, *, per_class: int, seed: int, replica: int = 0) -> Auxiliary:
-    """The labels of a few records of each class, as many as there are if there are fewer."""
+    """The labels of `per_class` records of each class drawn at random, of all if there are fewer."""
     generator = host_generator(seed, "auxiliary", replica)
     chosen: list[int] = []
     for label in range(classes):
-        among = (truth == label).nonzero().flatten().cpu().numpy()
-        chosen += generator.permutation(among)[:per_class].tolist()
+        candidates = (truth == label).nonzero().flatten().cpu().numpy()
+        chosen += generator.permutation(candidates)[:per_class].tolist()
     records = torch.tensor(sorted(chosen), dtype=torch.int64, device=truth.device)
     coins = derive(seed, "attack", replica) >> 1
     return Auxiliary(records=records, labels=truth.index_select(0, records), seed=coins)
 
 
-# Attacks on one system: one training of several seeds at once, a view for each adversary, every attack on each.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LabelAttempts:
+    """How every attack on the labels of one system is tried: what it is given, and how its guesses are scored.
 
-_NOBODY: Mapping[int, Conduct] = {}
+    `truth` holds the labels (N,), -1 where a label is not known; they reach an attack only as its `Auxiliary`.
+    `withheld` are records whose label no attack is given: the label of a canary is its coin, which is to be guessed.
+    `honest_only` is the reason for which attacks whose devices scale their steps up (a `Conduct` with a gain) are
+    refused; None where the view is of a training with such devices. With `tolerant`, an attack that raises an error on
+    messages of a foreign format is refused with that error instead of ending the run.
+    """
+
+    truth: Tensor
+    classes: int
+    seed: int
+    confidence: float
+    seeds: int = 1
+    labels_per_class: int = LABELS_PER_CLASS
+    withheld: Sequence[int] = ()
+    honest_only: str | None = None
+    tolerant: bool = False
+
+    def attempt(self, attack: Attack, view: View) -> Attempt:
+        """Try one attack on what this view shows of each seed."""
+        attempt = Attempt(attack=attack.name, target=attack.target, adversary=view.adversary)
+        refusal = attack.refusal(view)
+        if refusal is None and self.honest_only is not None and attack.conduct is not None and attack.conduct.gain:
+            refusal = self.honest_only
+        if refusal is not None:
+            return replace(attempt, refusal=refusal)
+        scores, first = [], None
+        for replica in range(self.seeds):
+            auxiliary = self._auxiliary(attack, replica)
+            try:
+                guess, blind = _guesses(attack, view.replica(replica), auxiliary)
+            except (RuntimeError, KeyError, IndexError, ValueError) as error:
+                if not self.tolerant:
+                    raise
+                reason = f"cannot read this recording: {type(error).__name__}, {error}"
+                return replace(attempt, refusal=" ".join(reason.split()))
+            if not bool(scored(guess, self.truth, auxiliary).any()):
+                return replace(attempt, refusal=NOTHING_TO_SCORE)
+            scores.append(score(guess, self.truth, auxiliary=auxiliary, blind=blind))
+            first = guess if first is None else first
+        success = label_success(scores[0], confidence=self.confidence)
+        return replace(attempt, success=success, leakage=leakage(scores, confidence=self.confidence), guess=first)
+
+    def _auxiliary(self, attack: Attack, replica: int) -> Auxiliary:
+        labels = self.truth
+        if self.withheld:
+            labels = labels.clone()
+            labels[list(self.withheld)] = -1
+        per_class = self.labels_per_class if attack.auxiliary else 0
+        return draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """One attack through one view, or the reason why it was not tried."""
+def _guesses(attack: Attack, view: View, auxiliary: Auxiliary) -> tuple[LabelGuess, LabelGuess | None]:
+    """The guesses of the attack, and those of the same adversary without the protocol."""
+    return attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
 
-    attack: str
-    target: str
-    adversary: Adversary
-    leakage: Leakage | None
-    refusal: str | None
+
+# All attacks on one system
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What was tried on one system, and how well its models do where all devices are honest: mean over the seeds."""
+    """The attempts on one system, and its models' mean test accuracy over the seeds where all devices are honest."""
 
-    tried: tuple[Tried, ...]
+    attempts: tuple[Attempt, ...]
     accuracy: float
 
 
 @dataclass
 class Watched:
-    """What attacks read of a training: all messages of the kinds they need, and one of each other kind and device.
+    """Records what attacks read of a training: all messages of the kinds they need, one of each other kind and device.
 
     One message is enough for an attack to say why it does not apply.
     """
@@ -268,15 +278,25 @@ class Watched:
 
     @property
     def whole(self) -> Transcript:
+        """All recorded messages."""
         return Transcript(messages=[*self.transcript.messages, *self._samples.values()])
+
+
+def views_of(
+    transcript: Transcript, engine: Any, data: VerticalData, adversaries: Sequence[Adversary]
+) -> dict[Adversary, View]:
+    """What each adversary saw of a finished training: its messages, and its own features and models."""
+    members = {m for adversary in adversaries for m in adversary.members(data.devices)}
+    own = {m: engine.belongings(m) for m in sorted(members)}
+    shape = {"devices": data.devices, "classes": data.classes}
+    return {adversary: View.of(transcript, adversary, own=own, **shape) for adversary in adversaries}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackTrials:
-    """Trains a system once for all attacks of honest devices, and once for each dishonest conduct that applies.
+    """Trains a system once for all attacks of honest devices, and once for each malicious conduct that applies.
 
-    Each seed is a replica of its own, with its own few known labels. Neither these nor the truth reach an attack in any
-    other way than as its `Auxiliary`; success is scored here.
+    Each seed is a replica of its own, with its own known labels.
     """
 
     system: System
@@ -291,22 +311,19 @@ class AttackTrials:
         *,
         advance: Callable[[int], None] | None = None,
     ) -> Outcome:
-        """Every attack through every view."""
-        known = frozenset(release.kind for release in self.system.ledger.releases)
-        needed = frozenset().union(*(a.needs for a in attacks)) & known
-        honest, engine = self.train(adversaries, _NOBODY, needed, advance)
-        tried = []
+        """Try every attack through every view."""
+        sent = frozenset(release.kind for release in self.system.ledger.releases)
+        needed = frozenset().union(*(a.needs for a in attacks)) & sent
+        honest, engine = self.train(adversaries, {}, needed, advance)
+        attempts = []
         for attack in attacks:
             for adversary in adversaries:
-                view, refusal = honest[adversary], attack.refusal(honest[adversary])
-                if refusal is None and attack.conduct is not None and view.own:
+                view = honest[adversary]
+                if attack.conduct is not None and view.own and attack.refusal(view) is None:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed)[0][adversary]
-                found = None if refusal else self.success(attack, view)
-                refusal = NOTHING_TO_SCORE if found is None and refusal is None else refusal
-                words = {"attack": attack.name, "target": attack.target}
-                tried.append(Tried(**words, adversary=adversary, leakage=found, refusal=refusal))
-        return Outcome(tried=tuple(tried), accuracy=float(engine.evaluate().accuracy.mean()))
+                attempts.append(self.attempt(attack, view))
+        return Outcome(attempts=tuple(attempts), accuracy=float(engine.evaluate().accuracy.mean()))
 
     def train(
         self,
@@ -315,34 +332,27 @@ class AttackTrials:
         kinds: frozenset[str],
         advance: Callable[[int], None] | None = None,
     ) -> tuple[dict[Adversary, View], Any]:
-        """All seeds at once; what each adversary saw, and the engine."""
-        data = self.system.data
+        """Train all seeds at once; what each adversary saw, and the engine."""
         watched = Watched(kinds, self._links(adversaries))
         engine: Any = self.system.train(range(self.seeds), conducts=conducts)
         engine.run(Wire(watched), advance=advance)
-        whole, shape = watched.whole, {"devices": data.devices, "classes": data.classes}
-        members = {m for adversary in adversaries for m in adversary.members(data.devices)}
-        own = {m: engine.belongings(m) for m in sorted(members)}
-        return {adversary: View.of(whole, adversary, own=own, **shape) for adversary in adversaries}, engine
+        return views_of(watched.whole, engine, self.system.data, adversaries), engine
+
+    def attempt(self, attack: Attack, view: View) -> Attempt:
+        """Try one attack on what it saw of each seed."""
+        system = self.system
+        attempts = LabelAttempts(
+            truth=system.data.labels.to(system.torch_device),
+            classes=system.data.classes,
+            seed=system.seed,
+            confidence=self.confidence,
+            seeds=self.seeds,
+            labels_per_class=self.labels_per_class,
+        )
+        return attempts.attempt(attack, view)
 
     def _links(self, adversaries: Sequence[Adversary]) -> frozenset[int] | None:
-        """The devices whose messages somebody sees; all of them if somebody is no device."""
+        """The devices whose messages some adversary sees; None, for all, if an adversary is not a device."""
         if not all(adversary.is_device for adversary in adversaries):
             return None
         return frozenset(m for adversary in adversaries for m in adversary.members(self.system.data.devices))
-
-    def success(self, attack: Attack, view: View) -> Leakage | None:
-        """One attack on what it saw of each seed; None if in one of them there is no guess to score."""
-        scores = []
-        data = self.system.data
-        truth = data.labels.to(self.system.torch_device)
-        for r in range(self.seeds):
-            per_class = self.labels_per_class if attack.auxiliary else 0
-            auxiliary = draw_auxiliary(truth, data.classes, per_class=per_class, seed=self.system.seed, replica=r)
-            mine = view.replica(r)
-            blind = attack.blind(mine.silent(), auxiliary)
-            guess = attack.run(mine, auxiliary)
-            if not bool(untold(guess, auxiliary).any()):
-                return None
-            scores.append(score(guess, truth, auxiliary=auxiliary, blind=blind))
-        return leakage(scores, confidence=self.confidence)

@@ -1,4 +1,9 @@
-"""How well members were told from others: the area under the ROC curve, the advantage, and the rate at few errors."""
+"""Membership attacks: their scores, and all attempts on one system.
+
+Which records a model was trained on is decided by a coin for each pair of candidates. An attack scores candidates; it
+is judged by the AUC, by the advantage of its yes-or-no answers, and by the share of members it finds while 1 % of the
+non-members are taken for members.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.stats import binom, norm
 from torch import Tensor
 
-from vflpriv.audits.scoring.labels import mean_error, mean_interval
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.resampling import auc_interval
+from vflpriv.audits.statistics.significance import mean_error, mean_interval
+from vflpriv.common.arrays import Floats
 from vflpriv.core.attack import Candidates, MembershipAttack, MembershipAuxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -25,10 +30,10 @@ from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
 __all__ = [
     "FEW_ERRORS",
     "Figure",
+    "MembershipAttempt",
     "MembershipLeak",
     "MembershipScore",
     "MembershipTrials",
-    "MembershipTried",
     "found_at_few_errors",
     "membership_leak",
     "membership_score",
@@ -36,7 +41,10 @@ __all__ = [
 ]
 
 FEW_ERRORS = 0.01
-"""The false-positive rate at which the rate of found members is reported."""
+"""The false-positive rate at which the share of found members is reported."""
+
+
+# Scores
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipScore:
-    """One seed; intervals are over candidates. `found` needs enough others to tell an error rate of 1 % at all."""
+    """Scores of one seed; intervals are over candidates. `found` is None with too few non-members for a rate of 1 %."""
 
     auc: Figure
     advantage: Figure
@@ -60,8 +68,11 @@ class MembershipScore:
 
 @dataclass(frozen=True, kw_only=True)
 class MembershipLeak:
-    """Means over seeds. With one seed intervals are over candidates; with several they are the wider of Student's over
-    the seeds, which is nothing where all agree, and the mean of the seeds' own."""
+    """Means over seeds. With one seed, intervals are over candidates.
+
+    With several, they are the wider of Student's over the seeds, which has no width where all seeds agree, and the mean
+    of the seeds' own intervals.
+    """
 
     auc: Figure
     advantage: Figure
@@ -72,7 +83,7 @@ class MembershipLeak:
 
     @property
     def chance(self) -> float:
-        """The AUC of a coin."""
+        """The AUC of random scores."""
         return 0.5
 
 
@@ -88,7 +99,7 @@ def membership_score(scores: Tensor, inside: Tensor, *, confidence: float) -> Me
 
 
 def membership_leak(scores: Sequence[MembershipScore], *, confidence: float) -> MembershipLeak:
-    """The seeds' scores together."""
+    """The means of the seeds' scores with their intervals."""
     found = [s.found for s in scores if s.found is not None]
     return MembershipLeak(
         auc=_mean([s.auc for s in scores], confidence, (0.0, 1.0)),
@@ -100,7 +111,7 @@ def membership_leak(scores: Sequence[MembershipScore], *, confidence: float) -> 
 
 
 def _error(figures: Sequence[Figure], confidence: float) -> float:
-    """The mean standard error of figures, from the lengths of their intervals: seeds share their candidates."""
+    """The mean standard error of figures, from the lengths of their intervals; the seeds share their candidates."""
     return sum(f.high - f.low for f in figures) / (2 * float(norm.ppf(0.5 + confidence / 2)) * len(figures))
 
 
@@ -113,7 +124,7 @@ def _mean(figures: Sequence[Figure], confidence: float, limits: tuple[float, flo
 
 
 def _advantage(members: Tensor, others: Tensor, confidence: float) -> Figure:
-    """Members above 0 less others above 0, each a share of its own; Newcombe's interval from two Clopper-Pearson's."""
+    """The share of members above 0 less that of non-members; Newcombe's interval from two Clopper-Pearson intervals."""
     right, wrong = int((members > 0).sum()), int((others > 0).sum())
     p, q = right / len(members), wrong / len(others)
     (p_low, p_high), (q_low, q_high) = (
@@ -123,34 +134,32 @@ def _advantage(members: Tensor, others: Tensor, confidence: float) -> Figure:
     return Figure(p - q, max(-1.0, p - q - low), min(1.0, p - q + high))
 
 
-def found_at_few_errors(
-    members: NDArray[np.float64], others: NDArray[np.float64], *, confidence: float
-) -> Figure | None:
-    """The share of members above a score that others exceed at a rate of `FEW_ERRORS`.
+def found_at_few_errors(members: Floats, others: Floats, *, confidence: float) -> Figure | None:
+    """The share of members above the score that non-members (`others`) exceed at a rate of `FEW_ERRORS`.
 
-    The k-th highest of n others is exceeded at a rate of k/(n + 1) on average; with fewer than 99 others no k fits. For
-    the interval, two ranks enclose the true quantile, and the shares above either have Clopper-Pearson bounds; each of
-    the two steps may fail in half of the cases that the confidence allows.
+    The k-th highest of n others is exceeded at a rate of k/(n + 1) on average; with fewer than 99 others no k fits, and
+    the answer is None. For the interval, two ranks enclose the true quantile, and the shares above each have
+    Clopper-Pearson bounds; each of the two steps may fail in half of the cases that the confidence allows.
     """
     count = len(others)
     k = int(FEW_ERRORS * (count + 1))
     if k < 1:
         return None
-    falling, doubt = np.sort(others)[::-1], (1 - confidence) / 4
+    falling, level = np.sort(others)[::-1], (1 - confidence) / 4
     # How many others exceed the quantile is Binomial(n, 1 %): it lies below the `before`-th and above the `after`-th.
-    after, before = int(binom.ppf(1 - doubt, count, FEW_ERRORS)) + 1, int(binom.ppf(doubt, count, FEW_ERRORS))
+    after, before = int(binom.ppf(1 - level, count, FEW_ERRORS)) + 1, int(binom.ppf(level, count, FEW_ERRORS))
     below = falling[after - 1] if after <= count else -np.inf
     above = falling[before - 1] if before >= 1 else np.inf
-    low, high = (interval(int((members > cut).sum()), len(members), 1 - 2 * doubt) for cut in (above, below))
+    low, high = (interval(int((members > cut).sum()), len(members), 1 - 2 * level) for cut in (above, below))
     return Figure(float((members > falling[k - 1]).mean()), low[0], high[1])
 
 
-# Membership: one training in which a coin decided which record of each pair is in it, and attacks afterwards.
+# All attacks on one system
 
 
 @dataclass(frozen=True, kw_only=True)
-class MembershipTried:
-    """One attack through one view, or the reason why it was not tried."""
+class MembershipAttempt:
+    """One attack through one view: what it reached, or the reason why it was not tried."""
 
     attack: str
     adversary: Adversary
@@ -163,8 +172,8 @@ class MembershipTried:
 class MembershipTrials:
     """Trains a system on one record of each of `pairs` pairs and on all others, every seed with coins of its own.
 
-    After the training the candidates are predicted; each adversary sees these predictions and none of the training.
-    `known` candidates, pair by pair, are given away and not scored.
+    After the training the model predicts the candidates; each adversary sees these predictions and nothing of the
+    training. Of `known` candidates, in whole pairs, the attack is told whether they were members; they are not scored.
     """
 
     system: System
@@ -181,7 +190,7 @@ class MembershipTrials:
 
     @property
     def trained(self) -> System:
-        """The system that is trained: its batches are drawn anew, from fewer records."""
+        """The system that is trained: its batches are drawn again, from fewer records."""
         system = self.system
         data = self.candidates.into(system.data)
         draw = system.engine.draw_schedule
@@ -194,36 +203,38 @@ class MembershipTrials:
         adversaries: Sequence[Adversary],
         *,
         advance: Callable[[int], None] | None = None,
-    ) -> tuple[MembershipTried, ...]:
-        """Every attack through every view."""
+    ) -> tuple[MembershipAttempt, ...]:
+        """Try every attack through every view."""
         candidates, data = self.candidates, self.system.data.to(self.system.torch_device)
         engine: Any = self.trained.train(range(self.seeds))
         engine.run(Wire(), advance=advance)
-        asked = predictions(engine, data, candidates.records.to(self.system.torch_device))
-        views = [_view(asked, adversary, data) for adversary in adversaries]
+        predicted = predictions(engine, data, candidates.records.to(self.system.torch_device))
+        views = [_view(predicted, adversary, data) for adversary in adversaries]
         return tuple(self._try(attack, view, candidates, data) for attack in attacks for view in views)
 
-    def _try(self, attack: MembershipAttack, view: View, candidates: Candidates, data: VerticalData) -> MembershipTried:
-        tried = MembershipTried(attack=attack.name, adversary=view.adversary, knows=attack.knows)
-        scores, where = [], data.labels.device
-        labels = data.labels[candidates.records.to(where)]
-        told = _told(candidates, self.known).to(where)
+    def _try(
+        self, attack: MembershipAttack, view: View, candidates: Candidates, data: VerticalData
+    ) -> MembershipAttempt:
+        attempt = MembershipAttempt(attack=attack.name, adversary=view.adversary, knows=attack.knows)
+        scores, device_ = [], data.labels.device
+        labels = data.labels[candidates.records.to(device_)]
+        known = _known(candidates, self.known).to(device_)
         for r in range(self.seeds):
-            inside, mine = candidates.members(r).to(where), view.replica(r)
-            auxiliary = MembershipAuxiliary(labels=labels, records=told, members=inside[told].long())
-            refusal = attack.refusal(mine, auxiliary)
+            inside, seen = candidates.members(r).to(device_), view.replica(r)
+            auxiliary = MembershipAuxiliary(labels=labels, records=known, members=inside[known].long())
+            refusal = attack.refusal(seen, auxiliary)
             if refusal is not None:
-                return replace(tried, refusal=refusal)
-            guess = attack.run(mine, auxiliary)
-            rows = ~torch.isin(guess.records, told)
+                return replace(attempt, refusal=refusal)
+            guess = attack.run(seen, auxiliary)
+            rows = ~torch.isin(guess.records, known)
             truth = inside[guess.records[rows]]
             scores.append(membership_score(guess.scores[0][rows], truth, confidence=self.confidence))
-        return replace(tried, leak=membership_leak(scores, confidence=self.confidence))
+        return replace(attempt, leak=membership_leak(scores, confidence=self.confidence))
 
 
 @torch.no_grad()
 def predictions(engine: Any, data: VerticalData, records: Tensor) -> Transcript:
-    """What passes when a trained model is asked for these records: every device is sent all confidences."""
+    """The messages by which a trained model predicts these records: every device is sent all confidences."""
     logits = engine.predict([block[records] for block in data.blocks], len(engine.replicas))
     confidences = torch.softmax(logits.double(), dim=-1)
     numbers = torch.arange(len(records), device=records.device)
@@ -241,15 +252,15 @@ def predictions(engine: Any, data: VerticalData, records: Tensor) -> Transcript:
     return Transcript(messages=messages)
 
 
-def _view(asked: Transcript, adversary: Adversary, data: VerticalData) -> View:
-    """What an adversary sees of the predictions; who holds the model computes them."""
+def _view(predicted: Transcript, adversary: Adversary, data: VerticalData) -> View:
+    """What an adversary sees of the predictions; the holder of the model can compute them itself."""
     if adversary.kind == "model":
-        return View(adversary, tuple(asked.messages[:1]), data.classes)
-    return View.of(asked, adversary, devices=data.devices, classes=data.classes)
+        return View(adversary, tuple(predicted.messages[:1]), data.classes)
+    return View.of(predicted, adversary, devices=data.devices, classes=data.classes)
 
 
-def _told(candidates: Candidates, known: int) -> Tensor:
-    """Both candidates of the first pairs, of at most half of them: pairs are in no order."""
+def _known(candidates: Candidates, known: int) -> Tensor:
+    """The candidates of the first pairs, at most half of all pairs; pairs are in random order."""
     pairs = len(candidates.pairs)
     first = torch.arange(min(known, pairs) // 2)
     return torch.cat((first, first + pairs))

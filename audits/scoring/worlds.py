@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
+from vflpriv.common.arrays import Floats
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
 from vflpriv.core.ledger import Ledger
@@ -37,7 +37,6 @@ __all__ = [
     "strength_key",
 ]
 
-Floats = NDArray[np.float64]
 _SHRINKAGE = 0.05
 
 

@@ -1,1 +1,1 @@
-"""Bounds and tests, from counts and scores to ε, μ and p-values."""
+"""Statistics of audits and attacks: bounds on ε and μ, intervals, p-values and their correction."""

@@ -1,31 +1,35 @@
-"""From the errors of a test to lower bounds on epsilon of any mechanism, and to p-values of an (epsilon, delta) claim.
+"""Lower bounds on epsilon and mu, and p-values of privacy claims, from trials in two worlds.
+
+A test guesses for each trial which of two worlds it was trained in. Its errors are counted (`Errors`), their rates are
+bounded by Clopper and Pearson, and the bounds on the rates become bounds on epsilon (any mechanism) or on mu (claims of
+mu-GDP). Where the scores themselves are Gaussian with known noise, their means give the tightest bound on mu.
 
 Every bound here rests on the same three conditions, and is void without them:
 
 * the test (score and threshold) was fixed before its trials were seen, on other data or on none;
 * the trials are independent: one trial is one training, never several scores of the same one;
 * the worlds differ by one unit of the claim's adjacency, and nothing else.
+
+Functions that take counts accept arrays too, so that a coverage simulation of thousands of repetitions takes a second.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv, betaincinv, expit, logsumexp, ndtr, ndtri
 
+from vflpriv.common.arrays import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = [
-    "Bound",
     "Errors",
-    "Floats",
     "balanced",
     "check_alpha",
     "check_delta",
@@ -33,6 +37,7 @@ __all__ = [
     "counts",
     "epsilon_error_rate",
     "epsilon_from_mu",
+    "epsilon_of_rates",
     "epsilon_rectangle",
     "gaussian_refusal",
     "interval",
@@ -45,21 +50,26 @@ __all__ = [
     "p_value_gdp",
     "p_value_rectangle",
     "pooled",
+    "rate_upper",
     "rectangle",
     "secret_threshold",
     "standardised",
     "tail",
 ]
 
-Floats = NDArray[np.float64]
+_SIMULATED = 40_000
+"""Simulated trials of each world, by which `secret_threshold` chooses."""
+_CANDIDATES = 200
+_SAME = 1e-3
+"""Relative difference up to which two distances between the worlds count as equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What a test that was fixed in advance got wrong.
+    """The errors of a test that was fixed before the trials.
 
-    Trials of world 0 ("in") are the positives, trials of world 1 ("out") the negatives; a false positive says "in" of a
-    trial of world 1.
+    Trials of world 0 ("in") are the positives, trials of world 1 ("out") the negatives; a false positive is a trial of
+    world 1 that the test takes for world 0.
     """
 
     false_positives: int
@@ -87,20 +97,7 @@ class Errors:
         return self.negatives == self.positives
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """A lower bound on mu, or on epsilon at `delta`, that holds with probability `confidence` before the trials.
-
-    `details` holds the upper bounds on error rates that it was computed from.
-    """
-
-    method: str
-    confidence: float
-    errors: Errors
-    mu: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    details: Mapping[str, float] = field(default_factory=dict)
+# Bounds on error rates
 
 
 def clopper_pearson_upper(k: int, n: int, alpha: float) -> float:
@@ -113,7 +110,7 @@ def clopper_pearson_upper(k: int, n: int, alpha: float) -> float:
     """
     _check_count(k, n)
     check_alpha(alpha)
-    return float(_upper(k, n, alpha))
+    return float(rate_upper(k, n, alpha))
 
 
 def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
@@ -126,52 +123,48 @@ def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
     _check_count(k, n)
     check_alpha(alpha)
     low = float(betaincinv(k, n - k + 1, alpha / 2)) if k else 0.0
-    return low, float(_upper(k, n, alpha / 2))
+    return low, float(rate_upper(k, n, alpha / 2))
 
 
-def epsilon_rectangle(errors: Errors, delta: float, confidence: float) -> Bound:
-    """A lower bound on epsilon at `delta` for any mechanism, from two separate error rates.
-
-    With probability `confidence` both rates lie below their upper bounds (alpha / 2 each, union bound). Every test of
-    an (epsilon, delta)-DP mechanism has FNR >= 1 - delta - e^eps FPR and FPR >= 1 - delta - e^eps FNR (Kairouz, Oh,
-    Viswanath 2015, Thm 2.1); both are solved for epsilon at the corner of the rectangle, so two-sided is free.
-    """
-    check_delta(delta)
-    fpr, fnr = rectangle(*counts(errors), confidence)
-    epsilon = float(_epsilon_of_rates(fpr, fnr, delta))
-    upper = {"fpr_upper": float(fpr), "fnr_upper": float(fnr)}
-    return Bound(method="rectangle", confidence=confidence, errors=errors, epsilon=epsilon, delta=delta, details=upper)
+def rate_upper(k: ArrayLike, n: int, alpha: float) -> Floats:
+    """`clopper_pearson_upper` for an array of counts, unchecked."""
+    k = np.asarray(k, dtype=np.float64)
+    inner = betainccinv(k + 1, np.maximum(n - k, 1), alpha)
+    return np.asarray(np.where(k >= n, 1.0, inner), dtype=np.float64)
 
 
-def epsilon_error_rate(errors: Errors, delta: float, confidence: float) -> Bound:
-    """A lower bound on epsilon at `delta` for any mechanism, from the number of all errors.
-
-    As `mu_error_rate`, with p = (1 - delta) / (1 + e^eps) in step 1: the sum of the two inequalities of
-    `epsilon_rectangle` is FPR + FNR >= 2 p. Solved for epsilon at U(K): ln((1 - delta - U) / U).
-    """
-    check_delta(delta)
-    rate = pooled(*counts(balanced(errors)), confidence)
-    upper = {"error_upper": float(rate)}
-    epsilon = float(_epsilon_of_rates(rate, rate, delta))
-    return Bound(method="error rate", confidence=confidence, errors=errors, epsilon=epsilon, delta=delta, details=upper)
+def rectangle(
+    false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
+) -> tuple[Floats, Floats]:
+    """Upper bounds on both rates that hold together with probability `confidence`."""
+    alpha = 1 - confidence
+    check_alpha(alpha)
+    return rate_upper(false_positives, negatives, alpha / 2), rate_upper(false_negatives, positives, alpha / 2)
 
 
-def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
-    """The p-value of "the mechanism is (epsilon, delta)-DP", for any mechanism: p = (1 - delta) / (1 + e^eps).
+def pooled(
+    false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
+) -> Floats:
+    """U(K) of `mu_error_rate`: the upper bound on the mean error probability of all trials."""
+    alpha = 1 - confidence
+    check_alpha(alpha)
+    k, n = np.asarray(false_positives) + np.asarray(false_negatives), negatives + positives
+    return np.asarray(np.maximum(rate_upper(k, n, alpha), np.minimum(1.0, (k + 1) / n)), dtype=np.float64)
 
-    Valid at every level, as `p_value_gdp`; the other side of `epsilon_error_rate`.
-    """
-    check_delta(delta)
-    if not epsilon >= 0:
-        raise ValueError(f"Expected epsilon={epsilon} >= 0.")
-    return float(tail(balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
+
+def tail(k: ArrayLike, n: int, p: float) -> Floats:
+    """P[Bin(n, p) <= k] where k <= n p - 1, and 1 elsewhere."""
+    k = np.asarray(k, dtype=np.float64)
+    return np.asarray(np.where(k <= n * p - 1, betaincc(k + 1, np.maximum(n - k, 1), p), 1.0), dtype=np.float64)
 
 
 def counts(errors: Errors) -> tuple[int, int, int, int]:
+    """False positives, negatives, false negatives, positives: the first four arguments of `rectangle` and `pooled`."""
     return errors.false_positives, errors.negatives, errors.false_negatives, errors.positives
 
 
 def balanced(errors: Errors) -> Errors:
+    """The same errors; raises where the worlds have different numbers of trials, which pooled bounds do not allow."""
     if not errors.balanced:
         raise ValueError(
             f"Expected as many trials in each world, found negatives={errors.negatives} and "
@@ -186,74 +179,79 @@ def _check_count(k: int, n: int) -> None:
 
 
 def check_alpha(alpha: float) -> None:
+    """Raise unless the level lies strictly between 0 and 1."""
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
 
 
 def check_delta(delta: float) -> None:
+    """Raise unless 0 <= delta < 1."""
     if not 0 <= delta < 1:
         raise ValueError(f"Expected 0 <= delta={delta:g} < 1.")
 
 
-# The same formulas over arrays, so that thousands of repetitions of a coverage simulation take a second.
+# Any mechanism: bounds on epsilon, p-values of an (epsilon, delta) claim
 
 
-def _upper(k: ArrayLike, n: int, alpha: float) -> Floats:
-    k = np.asarray(k, dtype=np.float64)
-    inner = betainccinv(k + 1, np.maximum(n - k, 1), alpha)
-    return np.asarray(np.where(k >= n, 1.0, inner), dtype=np.float64)
+def epsilon_rectangle(errors: Errors, delta: float, confidence: float) -> float:
+    """A lower bound on epsilon at `delta` for any mechanism, from two separate error rates.
+
+    With probability `confidence` both rates lie below their upper bounds (alpha / 2 each, union bound). Every test of
+    an (epsilon, delta)-DP mechanism has FNR >= 1 - delta - e^eps FPR and FPR >= 1 - delta - e^eps FNR (Kairouz, Oh,
+    Viswanath 2015, Thm 2.1); both are solved for epsilon at the corner of the rectangle: using
+    the second one too costs no confidence.
+    """
+    check_delta(delta)
+    fpr, fnr = rectangle(*counts(errors), confidence)
+    return float(epsilon_of_rates(fpr, fnr, delta))
 
 
-def rectangle(
-    false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
-) -> tuple[Floats, Floats]:
-    """Upper bounds on both rates that hold together with probability `confidence`."""
-    alpha = 1 - confidence
-    check_alpha(alpha)
-    return _upper(false_positives, negatives, alpha / 2), _upper(false_negatives, positives, alpha / 2)
+def epsilon_error_rate(errors: Errors, delta: float, confidence: float) -> float:
+    """A lower bound on epsilon at `delta` for any mechanism, from the number of all errors.
+
+    As `mu_error_rate`, with p = (1 - delta) / (1 + e^eps) in step 1: the sum of the two inequalities of
+    `epsilon_rectangle` is FPR + FNR >= 2 p. Solved for epsilon at U(K): ln((1 - delta - U) / U).
+    """
+    check_delta(delta)
+    rate = pooled(*counts(balanced(errors)), confidence)
+    return float(epsilon_of_rates(rate, rate, delta))
 
 
-def pooled(
-    false_positives: ArrayLike, negatives: int, false_negatives: ArrayLike, positives: int, confidence: float
-) -> Floats:
-    """U(K) of `mu_error_rate`: the upper bound on the mean error probability of all trials."""
-    alpha = 1 - confidence
-    check_alpha(alpha)
-    k, n = np.asarray(false_positives) + np.asarray(false_negatives), negatives + positives
-    return np.asarray(np.maximum(_upper(k, n, alpha), np.minimum(1.0, (k + 1) / n)), dtype=np.float64)
+def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
+    """The p-value of "the mechanism is (epsilon, delta)-DP", for any mechanism: p = (1 - delta) / (1 + e^eps).
+
+    Valid at every level, as `p_value_gdp` is. It is to `epsilon_error_rate` what `p_value_gdp` is to `mu_error_rate`.
+    """
+    check_delta(delta)
+    if not epsilon >= 0:
+        raise ValueError(f"Expected epsilon={epsilon} >= 0.")
+    return float(tail(balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
 
 
-def tail(k: ArrayLike, n: int, p: float) -> Floats:
-    """P[Bin(n, p) <= k] where k <= n p - 1, and 1 elsewhere."""
-    k = np.asarray(k, dtype=np.float64)
-    return np.asarray(np.where(k <= n * p - 1, betaincc(k + 1, np.maximum(n - k, 1), p), 1.0), dtype=np.float64)
-
-
-def _epsilon_of_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Floats:
+def epsilon_of_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Floats:
+    """The smallest epsilon, at least 0, at which both inequalities of `epsilon_rectangle` hold for these rates."""
     fpr, fnr = np.asarray(fpr), np.asarray(fnr)
     # max(0, ln(a / b)) = ln(max(a, b)) - ln(b), which is defined for a <= 0 too.
-    one = np.log(np.maximum(1 - delta - fnr, fpr)) - np.log(fpr)
-    other = np.log(np.maximum(1 - delta - fpr, fnr)) - np.log(fnr)
-    return np.asarray(np.maximum(one, other), dtype=np.float64)
+    from_positives = np.log(np.maximum(1 - delta - fnr, fpr)) - np.log(fpr)
+    from_negatives = np.log(np.maximum(1 - delta - fpr, fnr)) - np.log(fnr)
+    return np.asarray(np.maximum(from_positives, from_negatives), dtype=np.float64)
 
 
-# From the errors of a test to lower bounds on mu, and to p-values of a claim of mu-GDP.
+# Bounds on mu, p-values of a mu-GDP claim
 
 
-def mu_rectangle(errors: Errors, confidence: float) -> Bound:
+def mu_rectangle(errors: Errors, confidence: float) -> float:
     """A lower bound on mu from two separate error rates: below it no mu makes the mechanism mu-GDP.
 
     Every test of a mu-GDP mechanism has FNR >= G_mu(FPR) = Phi(-Phi^-1(FPR) - mu) (Dong, Roth, Su 2022), so that
     mu >= -Phi^-1(FPR) - Phi^-1(FNR), which falls in both rates: at the rectangle's corner it holds with probability
-    `confidence`. A negative value says nothing, hence 0. No assumption on the shape of the mechanism's own curve.
+    `confidence`. A negative value bounds nothing, hence 0. Nothing is assumed of the mechanism's own curve.
     """
     fpr, fnr = rectangle(*counts(errors), confidence)
-    upper = {"fpr_upper": float(fpr), "fnr_upper": float(fnr)}
-    mu = float(mu_of_rates(fpr, fnr))
-    return Bound(method="rectangle", confidence=confidence, errors=errors, mu=mu, details=upper)
+    return float(mu_of_rates(fpr, fnr))
 
 
-def mu_error_rate(errors: Errors, confidence: float) -> Bound:
+def mu_error_rate(errors: Errors, confidence: float) -> float:
     """A lower bound on mu from the number of all errors; tighter than `mu_rectangle` when both rates are alike.
 
     Guarantee: if the mechanism is mu-GDP, the bound exceeds mu with probability at most alpha = 1 - confidence.
@@ -274,9 +272,7 @@ def mu_error_rate(errors: Errors, confidence: float) -> Bound:
     symmetry), so that CP(k) <= 1/2 at alpha <= 1/4 already satisfies k <= n CP(k) - 1.
     """
     rate = pooled(*counts(balanced(errors)), confidence)
-    upper = {"error_upper": float(rate)}
-    mu = float(mu_of_rates(rate, rate))
-    return Bound(method="error rate", confidence=confidence, errors=errors, mu=mu, details=upper)
+    return float(mu_of_rates(rate, rate))
 
 
 def mu_estimate(errors: Errors) -> float:
@@ -284,32 +280,6 @@ def mu_estimate(errors: Errors) -> float:
     # The half error keeps it finite when there is none.
     rate = (errors.total + 0.5) / (errors.trials + 1)
     return float(mu_of_rates(rate, rate))
-
-
-def epsilon_from_mu(mu_lower: float, delta: float, *, gaussian: bool) -> float | None:
-    """Epsilon at `delta` of a lower bound on mu; None unless the mechanism's trade-off curve is Gaussian.
-
-    If the curve is G_m for some m, mu_lower bounds m from below and epsilon rises in m. Of any other curve, mu_lower
-    says that one point of it lies below G_mu, and nothing about epsilon at a small delta: Laplace noise of scale 1 has
-    epsilon = 1 and a point on G_1.03, whose epsilon at delta = 1e-5 is 4.5.
-    """
-    check_delta(delta)
-    return epsilon_of(mu_lower, delta) if gaussian else None
-
-
-def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
-    """Why a bound on mu says nothing of epsilon here, or None where the ledger says that the curve is Gaussian."""
-    if exposure.not_applicable is not None:
-        return exposure.not_applicable
-    if exposure.unprotected:
-        return f"the trade-off curve is not Gaussian: {exposure.unprotected[0]}"
-    other = [e for e in exposure.events if not isinstance(e.noise, Gaussian)]
-    if other:
-        return f"the trade-off curve is not Gaussian: {other[0].kind} has {other[0].noise}"
-    sampled = [e for e in exposure.events if e.sampling is not None]
-    if sampled:
-        return f"the trade-off curve is not Gaussian: batches of {sampled[0].kind} are sampled in secret"
-    return "the trade-off curve is not known: what is seen depends on state that is not" if leaks else None
 
 
 def p_value_gdp(errors: Errors, mu: float) -> float:
@@ -324,61 +294,14 @@ def p_value_gdp(errors: Errors, mu: float) -> float:
     return float(tail(balanced(errors).total, errors.trials, float(ndtr(-mu / 2))))
 
 
-def mu_of_rates(fpr: ArrayLike, fnr: ArrayLike) -> Floats:
-    # Never abs(): a test worse than guessing says nothing. Adding 0.0 turns -0.0 into 0.0.
-    return np.asarray(np.maximum(0.0, -ndtri(fpr) - ndtri(fnr)) + 0.0, dtype=np.float64)
-
-
-# Tests whose threshold lies far out, where a mechanism that hides its batches gives most away.
-
-_SIMULATED = 40_000
-_CANDIDATES = 200
-
-
-def secret_threshold(*, ratio: float, rate: float, rounds: int, trials: int, confidence: float, seed: int) -> float:
-    """The threshold that a simulation of the declared mechanism recommends, before any trial.
-
-    The record is in each of `rounds` rounds with probability `rate`; there it adds ±1/2 times `ratio` standard
-    deviations of the noise. Of the thresholds tried, the one with the largest bound on mu to be expected.
-    """
-    generator = host_generator(seed, "search", 1)
-    scores = []
-    for sign in (1.0, -1.0):
-        total = np.zeros(_SIMULATED)
-        for _ in range(rounds):
-            coin = generator.random(_SIMULATED) < rate
-            x = generator.standard_normal(_SIMULATED) + coin * sign * ratio / 2
-            total += _log(x, ratio / 2, rate) - _log(x, -ratio / 2, rate)
-        scores.append(np.sort(total))
-    inside, outside = scores
-    found = np.quantile(np.concatenate(scores), np.linspace(0.02, 1, _CANDIDATES, endpoint=False))
-    fnr = np.searchsorted(inside, found, side="right") / _SIMULATED
-    fpr = 1 - np.searchsorted(outside, found, side="right") / _SIMULATED
-    bounds = [
-        mu_rectangle(
-            Errors(
-                false_positives=math.ceil(a * trials),
-                negatives=trials,
-                false_negatives=math.ceil(b * trials),
-                positives=trials,
-            ),
-            confidence,
-        ).mu
-        for a, b in zip(fpr, fnr, strict=True)
-    ]
-    return float(found[int(np.argmax(np.asarray(bounds, dtype=np.float64)))])
-
-
-def _log(x: Floats, mean: float, rate: float) -> Floats:
-    parts = np.stack((math.log(rate) - (x - mean) ** 2 / 2, math.log1p(-rate) - x**2 / 2))
-    return np.asarray(logsumexp(parts, axis=0), dtype=np.float64)
-
-
 def p_value_rectangle(errors: Errors, mu: float) -> float:
-    """The p-value of "mu-GDP" from two separate error rates: the smallest alpha at which `mu_rectangle` exceeds mu."""
+    """The p-value of "the mechanism is mu-GDP" from two separate error rates.
+
+    It is the smallest alpha at which `mu_rectangle` at confidence 1 - alpha exceeds mu.
+    """
 
     def exceeds(log_alpha: float) -> bool:
-        return (mu_rectangle(errors, -math.expm1(log_alpha)).mu or 0.0) > mu
+        return mu_rectangle(errors, -math.expm1(log_alpha)) > mu
 
     low, high = math.log(1e-15), math.log(0.999)
     if not exceeds(high):
@@ -389,9 +312,78 @@ def p_value_rectangle(errors: Errors, mu: float) -> float:
     return math.exp(high)
 
 
-# A lower bound on mu from the means of scores whose noise is known: the tightest there is, where it applies.
+def mu_of_rates(fpr: ArrayLike, fnr: ArrayLike) -> Floats:
+    """The smallest mu >= 0 whose curve G_mu lies at or below the point (FPR, FNR)."""
+    # Never abs(): a test worse than guessing says nothing. Adding 0.0 turns -0.0 into 0.0.
+    return np.asarray(np.maximum(0.0, -ndtri(fpr) - ndtri(fnr)) + 0.0, dtype=np.float64)
 
-_SAME = 1e-3
+
+# From mu to epsilon, where the trade-off curve is Gaussian
+
+
+def epsilon_from_mu(mu_lower: float, delta: float, *, gaussian: bool) -> float | None:
+    """Epsilon at `delta` of a lower bound on mu; None unless the mechanism's trade-off curve is Gaussian.
+
+    If the curve is G_m for some m, mu_lower bounds m from below, and epsilon rises in m. For any other curve, mu_lower
+    says only that one point of it lies below G_mu, which implies nothing about epsilon at a small delta: Laplace noise
+    of scale 1 has epsilon = 1 and a point on G_1.03, whose epsilon at delta = 1e-5 is 4.5.
+    """
+    check_delta(delta)
+    return epsilon_of(mu_lower, delta) if gaussian else None
+
+
+def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
+    """Why a bound on mu gives no bound on epsilon, or None where the trade-off curve is Gaussian by the ledger.
+
+    `leaks` says that releases depend on state that earlier rounds moved, so that the rigorous budget is only a bound.
+    """
+    if exposure.not_applicable is not None:
+        return exposure.not_applicable
+    if exposure.unprotected:
+        return f"the trade-off curve is not Gaussian: {exposure.unprotected[0]}"
+    not_gaussian = [e for e in exposure.events if not isinstance(e.noise, Gaussian)]
+    if not_gaussian:
+        return f"the trade-off curve is not Gaussian: {not_gaussian[0].kind} has {not_gaussian[0].noise}"
+    sampled = [e for e in exposure.events if e.sampling is not None]
+    if sampled:
+        return f"the trade-off curve is not Gaussian: batches of {sampled[0].kind} are sampled in secret"
+    return "the trade-off curve is not known: releases depend on state that earlier rounds moved" if leaks else None
+
+
+# A threshold far from the middle, for mechanisms whose batches are secret
+
+
+def secret_threshold(*, ratio: float, rate: float, rounds: int, trials: int, confidence: float, seed: int) -> float:
+    """The threshold for which a simulation of the declared mechanism expects the largest bound on mu.
+
+    With secret batches a trial tells the worlds apart only where its score is extreme, so that the best threshold lies
+    far from the middle. The simulated record is in each of `rounds` rounds with probability `rate`; there it adds ±1/2
+    times `ratio` standard deviations of the noise. No trial is looked at.
+    """
+    generator = host_generator(seed, "search", 1)
+    scores = []
+    for sign in (1.0, -1.0):
+        total = np.zeros(_SIMULATED)
+        for _ in range(rounds):
+            coin = generator.random(_SIMULATED) < rate
+            x = generator.standard_normal(_SIMULATED) + coin * sign * ratio / 2
+            total += _log_density(x, ratio / 2, rate) - _log_density(x, -ratio / 2, rate)
+        scores.append(np.sort(total))
+    inside, outside = scores
+    thresholds = np.quantile(np.concatenate(scores), np.linspace(0.02, 1, _CANDIDATES, endpoint=False))
+    fnr = np.searchsorted(inside, thresholds, side="right") / _SIMULATED
+    fpr = 1 - np.searchsorted(outside, thresholds, side="right") / _SIMULATED
+    corners = rectangle(np.ceil(fpr * trials), trials, np.ceil(fnr * trials), trials, confidence)
+    return float(thresholds[int(np.argmax(mu_of_rates(*corners)))])
+
+
+def _log_density(x: Floats, mean: float, rate: float) -> Floats:
+    """Log-density, but for a constant, of N(mean, 1) with probability `rate` and N(0, 1) otherwise."""
+    parts = np.stack((math.log(rate) - (x - mean) ** 2 / 2, math.log1p(-rate) - x**2 / 2))
+    return np.asarray(logsumexp(parts, axis=0), dtype=np.float64)
+
+
+# Scores whose noise is known
 
 
 def mu_known_sigma(inside: Floats, outside: Floats, confidence: float) -> float:
@@ -399,7 +391,7 @@ def mu_known_sigma(inside: Floats, outside: Floats, confidence: float) -> float:
 
     A unit-length combination of such releases has the same std in both worlds, and means at most mu apart: the
     difference of sample means, less z sqrt(1/n + 1/n'), exceeds mu with probability at most 1 - confidence.
-    It says nothing of whether the noise is what it is said to be; tests that count errors do.
+    The bound presumes that the noise has the declared std; tests that count errors do not.
     """
     check_alpha(1 - confidence)
     spread = math.sqrt(1 / len(inside) + 1 / len(outside))
@@ -410,7 +402,8 @@ def standardised(ratios: Floats, strengths: Floats) -> Floats | None:
     """Log-likelihood ratios as scores of standard deviation 1; None where the worlds' distance varies between trials.
 
     `strengths` holds each trial's summed squared distance between the worlds' means, in units of the noise. The ratio
-    is N(±s/2, s) where the distance s is the same in every trial; a distance that follows the noise is not normal.
+    is N(±s/2, s) where the distance s is the same in every trial; where it depends on the noise, the ratio is not
+    normal.
     """
     if not len(strengths) or strengths.min() <= 0 or strengths.max() > strengths.min() * (1 + _SAME):
         return None

@@ -1,7 +1,8 @@
-"""A lower bound on epsilon of any mechanism from the surest guesses among independent trials.
+"""A lower bound on epsilon of any mechanism from the most confident guesses among independent trials.
 
-Away from the tails a test's errors say little of epsilon: e^eps bounds a ratio of rates, which is largest where both
-are small. So only the trials with the strongest evidence are guessed about, in both tails, and all others are left out.
+Errors away from the tails of the scores say little about epsilon: e^eps bounds a ratio of rates, which is largest where
+both are small. So a guess is made only for the trials with the strongest evidence, in both tails; the others are left
+out.
 """
 
 from __future__ import annotations
@@ -12,38 +13,44 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc, betaincinv, expit, logit
 
-from vflpriv.audits.statistics.bounds import Floats, check_alpha, check_delta
+from vflpriv.audits.statistics.bounds import check_alpha, check_delta
 from vflpriv.audits.statistics.pilot import Pilot, pilot_size
+from vflpriv.common.arrays import Floats
 from vflpriv.common.seeds import host_generator
 
 __all__ = ["epsilon_guesses"]
 
-
-# A lower bound on epsilon of any mechanism from the surest guesses among independent trials.
-
 _BINS = 128
+"""Bins of the evidence's strength, by which the number of guesses is chosen."""
 _PIECE = 1 << 13
+"""Scores that are binned at a time, so that they stay in the processor's cache."""
 _SPARE = 3.0
+"""Standard deviations of the number of heads that are kept in reserve (step 1 of the proof)."""
 _DELTA_SHARE = 0.05
+"""Share of alpha that is spent on delta (step 2 of the proof)."""
 
 
 def epsilon_guesses(
     inside: Floats, outside: Floats, delta: float, confidence: float, *, seed: int, calibrated: bool = False
 ) -> float:
-    """Epsilon at `delta`, at least, with probability `confidence`; `calibrated` scores are log-likelihood ratios.
+    """A lower bound on epsilon at `delta` from the scores of both worlds; 0 where nothing can be said.
+
+    The higher a score, the likelier is world 0 (`inside`). `calibrated` scores are log-likelihood ratios; of others a
+    few are set aside to learn the scale (`Pilot`).
 
     Guarantee: if every trial is (eps, delta)-DP and trials are independent, this exceeds eps with probability at most
     alpha = 1 - confidence, whatever the scores are. Proof.
 
-    1. Trials of both worlds are put in the order of m fair coins, by which alone a trial's world is decided; a run of
-       coins that asks for more trials of one world than there are gives 0. This changes no outcome's probability but
-       those of that event, in which nothing is claimed.
-    2. An (eps, delta)-DP pair is post-processing of: with probability delta the coin itself, otherwise the coin told
-       truthfully with probability q = e^eps / (1 + e^eps) (Kairouz, Oh, Viswanath 2015). Let F of the m trials have
-       been told the coin itself: F ~ Bin(m, delta), and P[F > f] <= alpha / 20 for the f that is used.
-    3. Given all outputs, and which trials were told, the other coins are independent, each equal to any guess with
-       probability at most q. Which trials are guessed about, and how many, r, is a function of scores alone and of
-       trials set aside. So the number right is at most f + Bin(r - f, q), but for probability alpha / 20.
+    1. Trials of both worlds are put in the order of m fair coins, by which alone a trial's world is decided; a sequence
+       of coins that needs more trials of one world than there are gives 0. This changes the probability of no outcome
+       outside that event, in which nothing is claimed.
+    2. The output of an (eps, delta)-DP pair of worlds is post-processing of the following: with probability delta the
+       coin itself, otherwise a bit that equals the coin with probability q = e^eps / (1 + e^eps) (Kairouz, Oh,
+       Viswanath 2015). Let F of the m trials reveal the coin itself: F ~ Bin(m, delta), and P[F > f] <= alpha / 20 for
+       the f that is used.
+    3. Given all outputs, and which trials reveal their coin, the other coins are independent, each equal to any guess
+       with probability at most q. For which trials a guess is made, and for how many, r, is a function of the scores
+       alone and of trials set aside. So the number right is at most f + Bin(r - f, q), but for probability alpha / 20.
     4. The Clopper-Pearson lower bound of q from v - f right of r - f guesses, at 19 alpha / 20, is logit-transformed.
     """
     check_delta(delta)
@@ -61,16 +68,16 @@ def epsilon_guesses(
     heads = int(host_generator(seed, "search", count).binomial(trials, 0.5))
     if max(heads, trials - heads) > count - aside:
         return 0.0
-    told, level = _told(trials, delta, alpha)
+    revealed, level = _revealed(trials, delta, alpha)
     tested = inside[aside : aside + heads], outside[aside : aside + trials - heads]
-    made, right = _surest(*tested, pilot, told, level)
-    if right <= told:
+    made, right = _most_confident(*tested, pilot, revealed, level)
+    if right <= revealed:
         return 0.0
-    return max(0.0, float(logit(betaincinv(right - told, made - right + 1, level))))
+    return max(0.0, float(logit(betaincinv(right - revealed, made - right + 1, level))))
 
 
-def _told(trials: int, delta: float, alpha: float) -> tuple[int, float]:
-    """How many coins may have been told outright, and the level that is left."""
+def _revealed(trials: int, delta: float, alpha: float) -> tuple[int, float]:
+    """f of step 2, the most trials that are taken to reveal their coin, and the level that is left."""
     if delta == 0:
         return 0, alpha
     most = np.arange(min(trials, 64 + math.ceil(2 * trials * delta)) + 1)
@@ -78,8 +85,8 @@ def _told(trials: int, delta: float, alpha: float) -> tuple[int, float]:
     return int(most[int(np.argmax(few))]), (1 - _DELTA_SHARE) * alpha
 
 
-def _surest(inside: Floats, outside: Floats, pilot: Pilot, told: int, level: float) -> tuple[int, int]:
-    """Guesses made and right. How many are made follows from the strengths of the evidence, not from the worlds."""
+def _most_confident(inside: Floats, outside: Floats, pilot: Pilot, revealed: int, level: float) -> tuple[int, int]:
+    """Guesses made and right. How many are made depends on the strengths of the evidence, not on the worlds."""
     ends = np.array([end for s in (inside, outside) if len(s) for end in (s.min(), s.max())])
     top = float(np.abs(pilot.evidence(ends)).max())
     if not 0 < top < math.inf:
@@ -89,9 +96,9 @@ def _surest(inside: Floats, outside: Floats, pilot: Pilot, told: int, level: flo
     made = right + plus[_BINS - 1 :: -1] + minus[_BINS:]
     middle = (np.arange(_BINS) + 0.5) * (top / _BINS)
     made_above, right_above = (np.cumsum(x[::-1]) for x in (made, right))
-    hoped = np.maximum(np.cumsum((made * expit(middle))[::-1]) - told, 1e-3)
-    promise = betaincinv(hoped, np.maximum(made_above - told - hoped, 0) + 1, level)
-    best = int(np.argmax(np.where(made_above > told, promise, 0.0)))
+    expected_right = np.maximum(np.cumsum((made * expit(middle))[::-1]) - revealed, 1e-3)
+    expected_bound = betaincinv(expected_right, np.maximum(made_above - revealed - expected_right, 0) + 1, level)
+    best = int(np.argmax(np.where(made_above > revealed, expected_bound, 0.0)))
     return int(made_above[best]), int(right_above[best])
 
 
@@ -99,7 +106,7 @@ def _histogram(scores: Floats, pilot: Pilot, top: float) -> NDArray[np.int64]:
     """Counts of the evidence in 2 x _BINS equal bins of [-top, top]."""
     stretch = _BINS / top
     counts = np.zeros(2 * _BINS, dtype=np.int64)
-    for start in range(0, len(scores), _PIECE):  # pieces stay in the cache
+    for start in range(0, len(scores), _PIECE):
         place = scores[start : start + _PIECE] * (pilot.slope * stretch)
         place += _BINS - pilot.centre * pilot.slope * stretch
         np.clip(place, 0, 2 * _BINS - 0.5, out=place)

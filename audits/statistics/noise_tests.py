@@ -1,7 +1,7 @@
-"""Tests of noise: is it standard normal, and is each value independent of every other and of what is public?
+"""Statistical tests of noise: is it standard normal, and independent between releases and of public values?
 
-All p-values are exact or, where noted, asymptotic; several comparisons within one test are corrected by Bonferroni, so
-that each test may be given to Holm as one.
+All p-values are exact or, where noted, asymptotic. Several comparisons within one test are corrected by Bonferroni, so
+that the test enters Holm's procedure as one.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import chi2
 
-__all__ = ["anderson_darling", "correlation", "distinct_pairs", "like_pairs", "scale"]
+from vflpriv.common.arrays import Floats
 
-Floats = NDArray[np.float64]
+__all__ = ["anderson_darling", "anderson_darling_limit", "correlation", "distinct_pairs", "like_pairs", "scale"]
 
 
 def scale(z: Floats, confidence: float) -> tuple[float, tuple[float, float]]:
@@ -32,11 +31,11 @@ def anderson_darling(z: Floats) -> float:
     x, n = np.sort(z.ravel()), z.size
     odd = 2 * np.arange(1, n + 1) - 1
     statistic = -n - float(np.sum(odd * (log_ndtr(x) + log_ndtr(-x[::-1])))) / n
-    return max(0.0, 1 - _limit(max(statistic, 1e-6)))
+    return max(0.0, 1 - anderson_darling_limit(max(statistic, 1e-6)))
 
 
-def _limit(a: float) -> float:
-    """P[A² < a] for infinitely many values."""
+def anderson_darling_limit(a: float) -> float:
+    """P[A² < a] in the limit of infinitely many values (Marsaglia, Marsaglia 2004)."""
     if a < 2:
         inner = (0.0347962 - (0.011672 - 0.00168691 * a) * a) * a
         return math.exp(-1.2337141 / a) / math.sqrt(a) * (2.00012 + (0.247105 - (0.0649821 - inner) * a) * a)
@@ -47,7 +46,7 @@ def _limit(a: float) -> float:
 
 
 def correlation(z: Floats, public: Floats) -> float:
-    """The p-value of "z is independent of these": z is (n,), `public` (candidates, n).
+    """The p-value of "the noise z, (n,), is independent of each of the public vectors", (candidates, n).
 
     Given a vector c, z·c / ‖c‖ of independent standard normals z is standard normal: exact for every candidate.
     """
@@ -57,18 +56,18 @@ def correlation(z: Floats, public: Floats) -> float:
 
 
 def distinct_pairs(rows: Floats) -> float:
-    """The p-value of "no two of these rows, (k, n), have anything in common"."""
+    """The p-value of "no two of these rows, (k, n), are correlated"."""
     gram = rows @ rows.T / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     upper = np.triu_indices(len(rows), 1)
     return _bonferroni(gram[upper], len(upper[0]))
 
 
 def like_pairs(rows: Floats, others: Floats) -> float:
-    """The p-value of "no row has anything in common with any of the others", (k, n) and (l, n)."""
+    """The p-value of "no row of the first, (k, n), is correlated with any row of the second", (l, n)."""
     gram = rows @ others.T / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
     return _bonferroni(gram.ravel(), gram.size)
 
 
 def _bonferroni(standard: Floats, tests: int) -> float:
-    """The p-value of the largest of so many standard normals, two-sided."""
+    """The two-sided p-value of the largest of these standard normal statistics, corrected for the number of tests."""
     return min(1.0, 2 * tests * float(ndtr(-np.abs(standard).max()))) if standard.size else 1.0

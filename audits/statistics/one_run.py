@@ -1,7 +1,8 @@
-"""One run: bounds from m canaries, each in or out by a fair coin of its own, in a single training.
+"""Bounds on epsilon and mu, and p-values of claims, from one training with many canaries.
 
-They hold if the coins are independent and fair, each privacy unit holds at most one canary, and which canaries are
-guessed about, and how, is decided without their coins: from what the view shows and from canaries set aside.
+Each of m canaries is in or out by a fair coin of its own; the adversary guesses some of the coins. The bounds hold if
+the coins are independent and fair, each privacy unit holds at most one canary, and for which canaries a guess is made,
+and which one, is decided without their coins: from what the view shows and from canaries set aside.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, expit
 
-from vflpriv.audits.statistics.bounds import Floats, check_alpha, check_delta
+from vflpriv.audits.statistics.bounds import check_alpha, check_delta
+from vflpriv.common.arrays import Floats
 
 __all__ = ["Guesses", "epsilon_one_run", "mu_one_run", "p_value_one_run", "p_value_one_run_gdp", "refutes_gdp"]
 
 _LARGEST = 100.0
+"""An epsilon beyond what any number of guesses can show."""
+_quantile = NormalDist().inv_cdf
+_ROOT = math.sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guesses:
-    """Of m `canaries`, guesses `made` and `right`. The number made was fixed before any coin was seen."""
+    """Guesses `made` about m `canaries`, and how many were `right`; the number was fixed before a coin was seen."""
 
     canaries: int
     made: int
@@ -37,9 +42,11 @@ class Guesses:
 
 
 def p_value_one_run(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """The p-value of "(epsilon, delta)-DP" (Steinke, Nasr, Jagielski 2023, Theorem 5.2): with q = e^eps / (1 + e^eps),
-    P[Bin(r, q) >= v] + 2 m delta max over 1 <= i <= v of P[v - i <= Bin(r, q) < v] / i. The slack counts all m
-    canaries, not the r that were guessed about: delta may fail for any of them.
+    """The p-value of "the mechanism is (epsilon, delta)-DP" (Steinke, Nasr, Jagielski 2023, Theorem 5.2).
+
+    With q = e^eps / (1 + e^eps), v right of r guesses and m canaries, it is P[Bin(r, q) >= v] + 2 m delta times the
+    maximum over 1 <= i <= v of P[v - i <= Bin(r, q) < v] / i. The second term counts all m canaries, not the r with a
+    guess: delta may fail for any of them.
 
     >>> round(p_value_one_run(Guesses(canaries=100, made=100, right=75), math.log(3), 0.0), 5)
     0.55347
@@ -84,29 +91,23 @@ def _below(v: int, r: int, q: float) -> Floats:
     return fewer
 
 
-# One run, for a whole trade-off curve: which mu-GDP the guesses of a single training refute.
-
-_quantile = NormalDist().inv_cdf
-_ROOT = math.sqrt(2)
-
-
 def refutes_gdp(guesses: Guesses, mu: float, level: float) -> bool:
-    """Whether the guesses refute mu-GDP at this level (Mahloujifar, Melis, Chaudhuri 2025, two choices a canary).
+    """Whether the guesses refute mu-GDP at this level (Mahloujifar, Melis, Chaudhuri 2025, two choices per canary).
 
     With c right of c' guesses about m canaries: r_c = level c / m, h_c = level (c' - c) / m, and for i = c-1 ... 0
     h_i = max(h_{i+1}, f(r_{i+1})), r_i = r_{i+1} + i / (c' - i) (h_i - h_{i+1}), where f(x) = Phi(Phi^-1(x) - mu);
-    refuted if r_0 + h_0 > c' / m. Both sums only grow, and once h stands still nothing moves any more: the recursion is
-    left as soon as either decides, after hundreds of steps where it has a hundred thousand.
+    refuted if r_0 + h_0 > c' / m. Both sums only grow, and once h stays the same nothing changes any more: the
+    recursion ends as soon as either decides, often after hundreds of steps instead of a hundred thousand.
     """
     c, made, m = guesses.right, guesses.made, guesses.canaries
     r, h, limit = level * c / m, level * (made - c) / m, made / m
     for i in range(c - 1, -1, -1):
         if r >= 1:
             return True
-        further = 0.5 * math.erfc((mu - _quantile(r)) / _ROOT)
-        if further <= h:
+        curve = 0.5 * math.erfc((mu - _quantile(r)) / _ROOT)
+        if curve <= h:
             break
-        r, h = r + i / (made - i) * (further - h), further
+        r, h = r + i / (made - i) * (curve - h), curve
         if r + h > limit:
             return True
     return r + h > limit
@@ -128,10 +129,10 @@ def mu_one_run(guesses: Guesses, confidence: float) -> float:
 
 
 def p_value_one_run_gdp(guesses: Guesses, mu: float) -> float:
-    """The p-value of "mu-GDP": the smallest level at which it is refuted, to six digits, from above."""
+    """The p-value of "the mechanism is mu-GDP": the smallest level that refutes it, to six digits, from above."""
     if guesses.right == 0 or not refutes_gdp(guesses, mu, 1 - 1e-9):
         return 1.0
-    low, high = -300.0, 0.0  # of the level's logarithm
+    low, high = -300.0, 0.0  # logarithms of levels
     while high - low > 1e-6:
         middle = (low + high) / 2
         low, high = (low, middle) if refutes_gdp(guesses, mu, math.exp(middle)) else (middle, high)

@@ -1,4 +1,4 @@
-"""Intervals over records: the bootstrap for ratios of sums, and DeLong's for the area under the ROC curve."""
+"""Confidence intervals over records: the bootstrap for ratios of sums, DeLong's for the area under the ROC curve."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
 
+from vflpriv.common.arrays import Floats
 from vflpriv.common.seeds import host_generator
 
-__all__ = ["Floats", "auc_interval", "mean_over_records", "ratio_over_records", "ratios_over_records"]
+__all__ = ["auc_interval", "mean_over_records", "ratio_over_records", "ratios_over_records"]
 
 _DRAWS = 1000
 _PIECE = 100
-Floats = NDArray[np.float64]
+"""Bootstrap samples that are drawn at a time."""
 
 
 def ratio_over_records(above: Floats, below: Floats, *, confidence: float, seed: int = 0) -> tuple[float, float, float]:
     """Σ above / Σ below, with the ends of its bootstrap-t interval."""
-    found = ratios_over_records(above[:, None], below[:, None], confidence=confidence, seed=seed)
-    return float(found[0][0]), float(found[1][0]), float(found[2][0])
+    ratios, low, high = ratios_over_records(above[:, None], below[:, None], confidence=confidence, seed=seed)
+    return float(ratios[0]), float(low[0]), float(high[0])
 
 
 def ratios_over_records(
     above: Floats, below: Floats, *, confidence: float, seed: int = 0, draws: int = _DRAWS
 ) -> tuple[Floats, Floats, Floats]:
-    """Of each column of (n, d) values: Σ above / Σ below, and the ends of its bootstrap-t interval.
+    """For each column of (n, d) values: Σ above / Σ below, and the ends of its bootstrap-t interval.
 
     Records are drawn with replacement, `draws` times. Each draw's deviation is measured in its own standard error (of a
     ratio, by linearisation), which corrects for the skewness that makes plain percentiles too narrow with few records.
-    A column with nothing below is divided by 1.
+    A column whose Σ below is 0 is divided by 1.
     """
     count = len(above)
     total = below.sum(0)
@@ -42,25 +42,25 @@ def ratios_over_records(
     error = _error(np.square(above - ratio * below).sum(0), total, count)
     if count < 2 or not error.any():
         return ratio, ratio, ratio
-    # How often each record is drawn times these columns: the sums of which ratio and error of a draw are made.
+    # A draw's counts of the records times these columns are the sums that its ratio and standard error need.
     columns = np.concatenate((above, below, above * above, above * below, below * below), axis=1)
-    generator, found = host_generator(seed, "search", count), []
+    generator, deviations = host_generator(seed, "search", count), []
     for _ in range(draws // _PIECE):
         rows = generator.integers(0, count, (_PIECE, count)) + count * np.arange(_PIECE)[:, None]
-        times = np.bincount(rows.ravel(), minlength=_PIECE * count).reshape(_PIECE, count)
-        a, b, aa, ab, bb = np.split(times.astype(np.float64) @ columns, 5, axis=1)
+        counts = np.bincount(rows.ravel(), minlength=_PIECE * count).reshape(_PIECE, count)
+        a, b, aa, ab, bb = np.split(counts.astype(np.float64) @ columns, 5, axis=1)
         b = np.maximum(b, 1e-9 * total)
         drawn = a / b
         spread = _error(np.maximum(aa - 2 * drawn * ab + drawn * drawn * bb, 0), b, count)
-        found.append((drawn - ratio) / np.maximum(spread, np.maximum(1e-3 * error, 1e-300)))
-    low, high = np.quantile(np.concatenate(found), [0.5 + confidence / 2, 0.5 - confidence / 2], axis=0)
+        deviations.append((drawn - ratio) / np.maximum(spread, np.maximum(1e-3 * error, 1e-300)))
+    low, high = np.quantile(np.concatenate(deviations), [0.5 + confidence / 2, 0.5 - confidence / 2], axis=0)
     return ratio, ratio - low * error, ratio - high * error
 
 
 def _error(squares: Floats, total: Floats, count: int) -> Floats:
-    """The standard error of a ratio, from the sum of squares of what it leaves of each record."""
-    found: Floats = np.sqrt(count / max(1, count - 1) * squares) / total
-    return found
+    """The standard error of a ratio, from the sum of the records' squared residuals."""
+    error: Floats = np.sqrt(count / max(1, count - 1) * squares) / total
+    return error
 
 
 def mean_over_records(values: Floats, *, confidence: float, seed: int = 0) -> tuple[float, float, float]:
@@ -69,13 +69,13 @@ def mean_over_records(values: Floats, *, confidence: float, seed: int = 0) -> tu
 
 
 def auc_interval(zeros: Tensor, ones: Tensor, confidence: float) -> tuple[float, float, float]:
-    """The chance that a one scores higher than a zero, ties half; DeLong's interval on the logit scale.
+    """The area under the ROC curve (the chance that a one scores higher than a zero, ties half) with its interval.
 
-    Where the two never overlap its variance is zero; then the bound is that of min(n₀, n₁) disjoint pairs, all right.
+    The interval is DeLong's on the logit scale. Where the scores of ones and zeros do not overlap, DeLong's variance is
+    zero; then the end is the exact binomial bound of min(n₀, n₁) disjoint pairs that are all ordered rightly.
     """
-    below, above = zeros.sort().values, ones.sort().values
-    of_ones = _below(below, ones) / len(zeros)
-    of_zeros = 1 - _below(above, zeros) / len(ones)
+    of_ones = _below(zeros.sort().values, ones) / len(zeros)
+    of_zeros = 1 - _below(ones.sort().values, zeros) / len(ones)
     value = float(of_ones.mean())
     tail, pairs = 0.5 - confidence / 2, min(len(zeros), len(ones))
     if value in (0.0, 1.0) or pairs < 2:
@@ -87,6 +87,6 @@ def auc_interval(zeros: Tensor, ones: Tensor, confidence: float) -> tuple[float,
 
 
 def _below(ordered: Tensor, scores: Tensor) -> Tensor:
-    """For each score, how many of the others lie below it; ties count half."""
+    """For each score, how many of the `ordered` ones lie below it; ties count half."""
     less, up_to = torch.searchsorted(ordered, scores), torch.searchsorted(ordered, scores, right=True)
     return (less + up_to).to(torch.float64) / 2

@@ -1,14 +1,14 @@
-"""A test that may be looked at while it runs, and stopped as soon as it refutes a claim: valid at every look.
+"""Sequential tests of a claim: bounds and p-values that stay valid when trials are stopped as soon as they refute it.
 
-Trials come in pairs, one of each world, under a test fixed in advance. If every such test errs with mean rate p or more
-(`_gdp`, `_bounds`: p = Phi(-mu/2), or (1 - delta) / (1 + e^eps)), a pair has 2p errors or more on average. Whoever bets
-against that, staking a share κ of what loses at most everything, multiplies the capital by
+Trials come in pairs, one of each world, under a test fixed in advance. If the claim holds, every test errs at a mean
+rate of p or more (`bounds`: p = Phi(-mu/2) for mu-GDP, (1 - delta) / (1 + e^eps) for (eps, delta)-DP), so that a pair
+has 2p errors or more on average. A bet against that with the stake κ multiplies the capital after each pair by
 
-    1 + κ (2p - errors) / (2 (1 - p))
+    1 + κ (2p - errors) / (2 (1 - p)),
 
-a pair: at least 1 - κ, and 1 or less on average if the claim holds. The capital, averaged over several κ, then reaches
+which is at least 1 - κ, and at most 1 on average if the claim holds. The capital, averaged over several κ, then reaches
 1/alpha at any time with probability at most alpha (Ville 1939), so that 1 / (largest capital so far) is a p-value
-whenever one stops, and goes into Holm's procedure like any other.
+whenever the trials stop, and goes into Holm's procedure like any other.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtr, ndtri
 
-from vflpriv.audits.statistics.bounds import Floats, check_alpha, check_delta
+from vflpriv.audits.statistics.bounds import check_alpha, check_delta
+from vflpriv.common.arrays import Floats
 
 __all__ = ["Looks", "look_times"]
 
 _STAKES = np.array([0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.6, 0.95])
+"""The stakes κ whose capitals are averaged."""
 _PACE = 1.25
+"""By how much the number of pairs grows from one look to the next."""
 
 
 def look_times(trials: int, *, first: int = 32) -> tuple[int, ...]:
-    """After how many pairs to look: first at `first`, then each time a quarter more has been seen, and at the end.
+    """After how many pairs to look at the trials: first after `first`, then after each quarter more, and at the end.
 
     >>> look_times(100)
     (32, 40, 50, 62, 78, 98, 100)
@@ -48,9 +51,10 @@ class Looks:
             raise ValueError(f"Expected rising looks={list(times)} within {len(errors)} pairs.")
         ends = np.asarray(times)
         starts = np.concatenate([[0], ends[:-1]])
-        some = np.add.reduceat(errors[: ends[-1]], starts)
+        total = np.add.reduceat(errors[: ends[-1]], starts)
         both = np.add.reduceat(errors[: ends[-1]] == 2, starts, dtype=np.int64)
-        steps = np.stack([ends - starts - some + both, some - 2 * both, both])
+        # Pairs with no error, one and two, between looks.
+        steps = np.stack([ends - starts - total + both, total - 2 * both, both])
         self._counts: Floats = np.cumsum(steps, axis=1).astype(np.float64)
 
     def capital(self, rate: float) -> Floats:
@@ -61,11 +65,11 @@ class Looks:
         return np.asarray(largest + np.log(np.exp(logs - largest).mean(axis=0)), dtype=np.float64)
 
     def p_value(self, rate: float) -> float:
-        """1 / the largest capital at any look so far."""
+        """The p-value of "every test errs at a mean rate of `rate` or more": 1 / the largest capital so far."""
         return float(min(1.0, np.exp(-self.capital(rate).max())))
 
     def p_value_gdp(self, mu: float) -> float:
-        """Of "the mechanism is mu-GDP"."""
+        """The p-value of "the mechanism is mu-GDP"."""
         return self.p_value(float(ndtr(-mu / 2)))
 
     def rate_upper(self, confidence: float) -> float:
@@ -92,6 +96,6 @@ class Looks:
         return 0.0 if rate >= 0.5 else float(-logit(rate))
 
     def p_value_dp(self, epsilon: float, delta: float) -> float:
-        """Of "the mechanism is (epsilon, delta)-DP"."""
+        """The p-value of "the mechanism is (epsilon, delta)-DP"."""
         check_delta(delta)
         return self.p_value((1 - delta) * float(expit(-epsilon)))

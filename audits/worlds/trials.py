@@ -8,7 +8,6 @@ import numpy as np
 
 from vflpriv.audits.statistics.bounds import (
     Errors,
-    Floats,
     epsilon_error_rate,
     mu_error_rate,
     mu_known_sigma,
@@ -20,6 +19,7 @@ from vflpriv.audits.statistics.bounds import (
 )
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.sequential import Looks
+from vflpriv.common.arrays import Floats
 from vflpriv.core.canaries import Canary
 from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
@@ -97,13 +97,13 @@ class Trials:
         """The lower bound on mu that goes with it, by the bound that suits the threshold."""
         if self.sequential is not None:
             return self.sequential.mu_lower(confidence)
-        return (mu_rectangle if self.one_sided else mu_error_rate)(self.errors, confidence).mu or 0.0
+        return (mu_rectangle if self.one_sided else mu_error_rate)(self.errors, confidence)
 
     def epsilon_of_errors(self, delta: float, confidence: float) -> float:
         """The lower bound on epsilon that goes with the p-value of a claim that is tested in epsilon."""
         if self.sequential is not None:
             return self.sequential.epsilon_lower(delta, confidence)
-        return epsilon_error_rate(self.errors, delta, confidence).epsilon or 0.0
+        return epsilon_error_rate(self.errors, delta, confidence)
 
     def epsilon_lower(self, delta: float, confidence: float, *, seed: int) -> float:
         """A lower bound on epsilon at `delta` of any mechanism."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
+from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary
@@ -44,7 +44,7 @@ def attack(
     seeds: int = 1,
     attribute: int | None = None,
     **changes: Any,
-) -> FeatureTried:
+) -> FeatureAttempt:
     """The attack on device 1's block."""
     system = make_system(variant, data=data, rounds=rounds, batch_size=50, **changes)
     trials = FeatureTrials(system=system, seeds=seeds, confidence=0.95, known=known, victim=1, attribute=attribute)

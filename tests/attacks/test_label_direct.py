@@ -7,7 +7,7 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label_direct import LabelDirect
-from vflpriv.audits.scoring.labels import label_success
+from vflpriv.audits.scoring.labels import label_success, score
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
@@ -32,7 +32,7 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
     attack = LabelDirect()
     view = view_of(system, adversary)
     assert attack.refusal(view) is None
-    found = label_success(attack.run(view, NOTHING), data.labels, confidence=0.95)
+    found = label_success(score(attack.run(view, NOTHING), data.labels), confidence=0.95)
     assert found.rate == 1.0
     assert found.guesses == 1437
     assert found.low > 0.997
@@ -79,6 +79,6 @@ def test_a_blind_guess_scores_at_chance():
     from vflpriv.core.attack import LabelGuess
 
     truth = torch.tensor([0, 0, 0, 1, 2])
-    found = label_success(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth, confidence=0.95)
+    found = label_success(score(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth), confidence=0.95)
     assert found.rate == found.chance == 0.6
     assert found.low < 0.6 < found.high

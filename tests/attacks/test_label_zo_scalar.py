@@ -59,7 +59,7 @@ def test_devices_of_a_real_training_learn_labels_from_scalars_of_single_records_
             data=load("digits", devices=4, partition="rows", train=200),
         )
         trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
-        (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")]).tried
+        (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")]).attempts
         found[noise] = tried.leakage
     assert found[0.0].success > 0.9
     assert found[0.0].leakage > 0.1

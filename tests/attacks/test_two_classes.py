@@ -10,7 +10,8 @@ from vflpriv.attacks._two_classes import two_means
 from vflpriv.attacks.label_direction import LabelDirection
 from vflpriv.attacks.label_norm import LabelNorm
 from vflpriv.attacks.label_spectral import LabelSpectral
-from vflpriv.audits.scoring.labels import auc, draw_auxiliary
+from vflpriv.audits.scoring.labels import draw_auxiliary, scored
+from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.data import VerticalData
 from vflpriv.data import catalogue as datasets
@@ -37,6 +38,14 @@ def imbalanced(share: float = 0.1, records: int = 1200) -> VerticalData:
         test_blocks=tests,
         test_labels=labels[:200],
     )
+
+
+def auc(guess: LabelGuess, truth: torch.Tensor, auxiliary: Auxiliary | None = None) -> float:
+    """The chance that a record of label 1 scores higher than one of label 0."""
+    assert guess.scores is not None
+    counted = scored(guess, truth, auxiliary)
+    labels, scores = truth[guess.records[counted]], guess.scores[0][counted]
+    return auc_interval(scores[labels == 0], scores[labels == 1], 0.95)[0]
 
 
 @pytest.mark.parametrize("adversary", ["device(0)", "devices(all)", "eavesdropper"])

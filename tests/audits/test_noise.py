@@ -11,8 +11,14 @@ from scipy.integrate import quad
 
 from tests.support import make_system
 from vflpriv.audits.noise import NoiseAudit, examine
-from vflpriv.audits.statistics.noise_tests import _limit, anderson_darling, correlation, like_pairs, scale
-from vflpriv.audits.verdict import holm_adjusted
+from vflpriv.audits.statistics.noise_tests import (
+    anderson_darling,
+    anderson_darling_limit,
+    correlation,
+    like_pairs,
+    scale,
+)
+from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.dpzv import Dpzv
@@ -206,7 +212,7 @@ def exceedance(a: float) -> float:
 
 @pytest.mark.parametrize("a", [0.5, 1.0, 1.933, 2.492, 3.857, 6.0])
 def test_the_limit_law_of_anderson_and_darling_is_that_of_the_weighted_sum_of_squares(a):
-    assert 1 - _limit(a) == pytest.approx(exceedance(a), abs=2e-5)
+    assert 1 - anderson_darling_limit(a) == pytest.approx(exceedance(a), abs=2e-5)
 
 
 def test_a_constant_is_not_noise():

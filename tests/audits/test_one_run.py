@@ -215,7 +215,10 @@ def test_why_no_epsilon_follows_from_mu_is_said(tmp_path) -> None:
     made = report(tmp_path, trials=30, canaries=["natural"], server_update="sgd")
     (row,) = made.systems[0].claims[1].measurements
     assert row.epsilon_from_mu is None
-    assert row.epsilon_from_mu_refused == "the trade-off curve is not known: what is seen depends on state that is not"
+    assert (
+        row.epsilon_from_mu_refused
+        == "the trade-off curve is not known: releases depend on state that earlier rounds moved"
+    )
     for rendered in (render_markdown(made), render_html(made)):
         assert f"No ε by way of μ: {row.epsilon_from_mu_refused}." in rendered
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.audits.scoring.labels import Success, label_success
+from vflpriv.audits.scoring.labels import Attempt, Success, label_success, score
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
 from vflpriv.config.models import load_config
@@ -27,7 +27,7 @@ from vflpriv.render.markdown import render_markdown
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 ALPHA = 0.05
 
@@ -111,7 +111,7 @@ def audited(right: float | None, refusal: str | None = None, classes: int = 10) 
     guess = LabelGuess(torch.arange(2000), labels.clone().unsqueeze(0))
     if right is not None:
         guess.labels[0, int(2000 * right) :] = (labels[int(2000 * right) :] + 1) % classes
-    found = None if right is None or refusal else label_success(guess, labels, confidence=0.95)
+    found = None if right is None or refusal else label_success(score(guess, labels), confidence=0.95)
     attempts = tuple(
         Attempt(
             attack="label_zo_query", target="labels", adversary=Adversary.parse(view), success=found, refusal=refusal

@@ -137,7 +137,8 @@ def test_curves_are_written(monkeypatch, capsys, tmp_path, config):
     assert code == 0
     name = "sound-device-record-rigorous"
     endings = ("-delta.csv", "-tradeoff.csv", "-rounds.csv", "-records.csv", ".json", ".png")
-    assert {f"{name}{end}" for end in endings} == {p.name for p in out.iterdir()}
+    names = [f"sound-device-record-{reading}" for reading in ("rigorous", "paper")]
+    assert {f"{stem}{end}" for stem in names for end in endings} == {p.name for p in out.iterdir()}
     assert err.count("wrote") == len(list(out.iterdir()))
     whole = json.loads((out / f"{name}.json").read_text())
     assert whole["claimed_epsilon"] == pytest.approx(1.0)
@@ -263,3 +264,18 @@ def test_claims_of_the_configuration_are_accounted_for_too(monkeypatch, capsys, 
     found = {c["key"]: c for c in claims}["mine"]
     assert found["epsilon"] == 3.0
     assert found["accounted"]["epsilon_upper"] == pytest.approx(0.5, rel=1e-3)
+
+
+def test_curves_have_the_papers_reading_where_its_budget_differs(monkeypatch, capsys, tmp_path, config):
+    """In a `joint` DPZV system no state leaks, but the paper counts only the rounds that a device takes part in."""
+    options = ("--only", "sound", "--curves", str(tmp_path / "curves"), "--format", "json")
+    code, out, _ = run(monkeypatch, capsys, "account", config, *options)
+    assert code == 0
+    (claim,) = json.loads(out)["systems"][0]["claims"]
+    rigorous, paper = claim["accounted"], claim["paper_reading"]
+    assert rigorous["epsilon_upper"] > paper["epsilon_upper"]
+    assert not any("although it does" in note for note in paper["assumptions"])
+    for reading, budget in (("rigorous", rigorous), ("paper", paper)):
+        curves = json.loads((tmp_path / "curves" / f"sound-device-record-{reading}.json").read_text())
+        assert curves["reading"] == reading
+        assert curves["rounds_epsilon_upper"][-1] == pytest.approx(budget["epsilon_upper"])

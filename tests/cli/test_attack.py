@@ -66,7 +66,7 @@ def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):
     ]
     applies = sum(c["leakage"] is not None for c in report["cells"])
     assert (
-        f"limits: {applies} tests, Holm's correction: one or more is wrong with a chance of at most 5.0 %"
+        f"limits: {applies} tests with Holm's correction: the chance of any false alarm is at most 5.0 %"
         in " ".join(out.split())
     )
     markdown = (tmp_path / "attacks.md").read_text("utf-8")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from vflpriv.common.pictures import sheet
 from vflpriv.core.units import Unit
-from vflpriv.render.plots.pictures import sheet
-from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, Limit, TrainedRow
+from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
+from vflpriv.run.limits import Limit, held_to
 
 __all__ = ["attack_report", "cell", "member"]
 
@@ -85,4 +86,4 @@ def attack_report(limits: tuple[str, ...] = ("leakage>0.05",), correction: str =
         cells=cells,
         features=features,
     )
-    return report.held_to([Limit.parse(text) for text in limits], correction)
+    return held_to(report, [Limit.parse(text) for text in limits], correction)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cli.test_cli import run
-from vflpriv.render.plots.pictures import png, sheet
+from vflpriv.common.pictures import png, sheet
 
 SMALL = """
 [data]

@@ -90,6 +90,11 @@ class VerticalData:
         return replace(self, blocks=scale(self.blocks), test_blocks=scale(self.test_blocks))
 
     @property
+    def facts(self) -> dict[str, str | int]:
+        """What reports say about the data."""
+        return {"name": self.name, "records": self.records, "devices": self.devices, "classes": self.classes}
+
+    @property
     def records(self) -> int:
         return len(self.labels)
 

@@ -1,8 +1,6 @@
-"""What `vflpriv account` finds, as data: each system's budgets in all views and units, claimed beside accounted."""
+"""The report of `vflpriv account`: each system's budgets for all views and units, and each claim beside its budget."""
 
 from __future__ import annotations
-
-import json
 
 from vflpriv.report.audit import BudgetRow
 from vflpriv.report.rows import Row, Shown
@@ -11,7 +9,7 @@ __all__ = ["AccountRow", "AccountedClaim", "Accounts", "Curves"]
 
 
 class AccountedClaim(Row):
-    """A claim beside what can be accounted for: rigorously, and as its paper reads the server's state."""
+    """A claim beside its accounted budget: the rigorous one, and the paper's reading where that differs."""
 
     key: str
     source: str
@@ -27,7 +25,7 @@ class AccountedClaim(Row):
 
 
 class AccountRow(Row):
-    """One system's budgets, without training it."""
+    """The budgets of one system, which need no training."""
 
     key: str
     engine: str
@@ -43,7 +41,7 @@ class AccountRow(Row):
 
 
 class Accounts(Shown, Row):
-    """Everything `vflpriv account` prints."""
+    """All budgets of one run of `vflpriv account`."""
 
     schema_version: str = "vflpriv-account/1"
     tool_version: str
@@ -51,12 +49,12 @@ class Accounts(Shown, Row):
     systems: tuple[AccountRow, ...]
 
     def to_json(self) -> str:
-        """Canonical JSON, as of the report."""
-        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False)
+        """Canonical JSON: stable key order, two spaces, no final newline."""
+        return super().to_json().removesuffix("\n")
 
 
 class Curves(Row):
-    """The curves of one budget, for export and for the plot."""
+    """The curves of one budget: ε over δ, the trade-off curve, ε over rounds, and ε per record."""
 
     system: str
     adversary: str
@@ -77,10 +75,10 @@ class Curves(Row):
     rounds_epsilon_lower: tuple[float, ...]
     rounds_epsilon_upper: tuple[float, ...]
     record_epsilons: tuple[float, ...] | None
-    """Each record's own epsilon at `delta`, exact; None where batches are secret or noise is not only Gaussian."""
+    """Exact per-record epsilons at `delta`; None where batches are secret or the noise is not only Gaussian."""
 
     @property
     def name(self) -> str:
-        """For files."""
-        words = f"{self.system}-{self.adversary}-{self.unit}-{self.reading}"
-        return "".join(c if c.isalnum() or c in "-_." else "" for c in words)
+        """The stem of the file names of these curves."""
+        name = f"{self.system}-{self.adversary}-{self.unit}-{self.reading}"
+        return "".join(c if c.isalnum() or c in "-_." else "" for c in name)

@@ -72,6 +72,10 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
+    def to_json(self) -> str:
+        """Canonical JSON: stable key order, two spaces, a final newline."""
+        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+
 
 class MeasurementRow(Row):
     """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""

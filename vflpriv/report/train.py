@@ -1,8 +1,7 @@
-"""The record of `vflpriv train`: one training of each system, how good its model is and what it cost."""
+"""The report of `vflpriv train`: one training of each system with its accuracy, traffic and staleness."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from vflpriv.report.audit import Staleness, Traffic, Utility
@@ -12,7 +11,7 @@ __all__ = ["TrainReport", "TrainRow"]
 
 
 class TrainRow(Row):
-    """One training."""
+    """One training of one system."""
 
     key: str
     title: str
@@ -20,16 +19,16 @@ class TrainRow(Row):
     settings: dict[str, Any]
     rounds: int
     parameters: int
-    """Of all parties' models together."""
+    """Number of parameters of all parties' models together."""
     utility: Utility | None
     traffic: Traffic | None
     staleness: Staleness | None
     models: str | None = None
-    """The file that the models were saved to, if they were."""
+    """The file to which the models were saved; None if they were not."""
 
 
 class TrainReport(Shown, Row):
-    """One training of each system. The same configuration and seed give the same bytes."""
+    """The results of one run of `vflpriv train`. The same configuration and seed give the same bytes."""
 
     schema_version: str = "vflpriv-train/1"
     tool_version: str
@@ -37,7 +36,3 @@ class TrainReport(Shown, Row):
     confidence: float
     data: dict[str, Any]
     systems: tuple[TrainRow, ...]
-
-    def to_json(self) -> str:
-        """Canonical JSON: stable key order, two spaces, a final newline."""
-        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Budgets as data: every system of a configuration accounted for, without training."""
+"""`vflpriv account`: the budgets and curves of every system of a configuration or of a recording, without training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from vflpriv import __version__
 from vflpriv.accountants.curves import PrivacyCurve, RoundCurve, over_rounds, privacy_curve, record_epsilons
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
-from vflpriv.core.budgets import Accountant
+from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
-from vflpriv.core.ledger import Exposure, Reading
+from vflpriv.core.ledger import Exposure
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
+from vflpriv.recording.ledger_file import load_ledger
+from vflpriv.recording.system import read_recording
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
-from vflpriv.run.budgets import account, budget_row, budget_rows
+from vflpriv.run.budgets import both_readings, budget_row, budget_rows, system_delta
 from vflpriv.run.selection import places
+from vflpriv.run.systems import build_system, claims_of, load_data
 
 __all__ = [
     "Claimed",
@@ -32,14 +35,11 @@ __all__ = [
 ]
 
 Claimed = tuple[System, tuple[Claim, ...]]
-"""A system, and what is claimed of it."""
-DEFAULT_DELTA = 1e-5
+"""A system and its claims."""
 
 
 def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed], Accountant]:
-    """The wanted systems with their claims, and the accountant of the configuration."""
-    from vflpriv.run.systems import build_system, claims_of, load_data
-
+    """The selected systems with their claims, and the accountant of the configuration."""
     chosen = places(config, only)
     accountant: Accountant = find("accountant", config.accountant)()
     data = load_data(config)
@@ -50,10 +50,7 @@ def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed
 def accounted_recording(
     transcript: Path, ledger: Path, accountant: str | None = None
 ) -> tuple[list[Claimed], Accountant]:
-    """A recorded training as a system, and the accountant of its ledger file if none is named."""
-    from vflpriv.recording.ledger_file import load_ledger
-    from vflpriv.recording.system import read_recording
-
+    """A recorded training as a system with its claims, and the accountant; that of the ledger file if none is named."""
     config = load_ledger(ledger)
     chosen: Accountant = find("accountant", accountant or config.accountant)()
     system = read_recording(transcript, config).system
@@ -61,7 +58,7 @@ def accounted_recording(
 
 
 def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float | None) -> Accounts:
-    """Every system's budgets at `delta`, at its own if that is None."""
+    """Every system's budgets at `delta`; at each system's own if that is None."""
     if delta is not None and not 0 <= delta < 1:
         raise InputError("--delta", delta, "a number from 0 to below 1")
     rows = tuple(account_system(system, accountant, delta, claims) for system, claims in systems)
@@ -69,8 +66,8 @@ def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float
 
 
 def account_system(system: System, accountant: Accountant, delta: float | None, claims: Sequence[Claim]) -> AccountRow:
-    """All budgets of a system at `delta` (its own if not given), and what is claimed of it at the claims' own."""
-    chosen = float(getattr(system.settings, "delta", DEFAULT_DELTA)) if delta is None else delta
+    """All budgets of a system at `delta` (its own if None), and its claims, each accounted at the claim's delta."""
+    chosen = system_delta(system) if delta is None else delta
     ledger, schedule = system.ledger, system.schedule
     return AccountRow(
         key=system.key,
@@ -88,8 +85,7 @@ def account_system(system: System, accountant: Accountant, delta: float | None, 
 
 
 def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedClaim:
-    exposures = [system.ledger.exposure(claim.adversary, claim.unit, reading=r) for r in Reading]
-    rigorous, paper = (account(accountant, e, claim.delta) for e in exposures)
+    rows = [budget_row(exposure, budget) for exposure, budget in _claim_budgets(system, claim, accountant)]
     return AccountedClaim(
         key=claim.key,
         source=claim.source,
@@ -100,21 +96,23 @@ def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedCla
         delta=claim.delta,
         epsilon=claim.epsilon,
         mu=claim.mu,
-        accounted=budget_row(exposures[0], rigorous),
-        paper_reading=budget_row(exposures[1], paper) if rigorous.upper != paper.upper else None,
+        accounted=rows[0],
+        paper_reading=rows[1] if len(rows) > 1 else None,
     )
 
 
+def _claim_budgets(system: System, claim: Claim, accountant: Accountant) -> list[tuple[Exposure, Budget]]:
+    return both_readings(system.ledger, claim.adversary, claim.unit, accountant, claim.delta)
+
+
 def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
-    """The curves of every claim's budgets, of both readings where they differ."""
-    found = []
-    for claim in claims:
-        for reading in Reading:
-            exposure = system.ledger.exposure(claim.adversary, claim.unit, reading=reading)
-            if reading is not Reading.RIGOROUS and not any("although it does" in note for note in exposure.assumptions):
-                continue
-            found += curves_of(system, exposure, claim.adversary, accountant, claim.delta, claim)
-    return found
+    """The curves of every claim's budgets, in both readings where they differ."""
+    return [
+        curves
+        for claim in claims
+        for exposure, _ in _claim_budgets(system, claim, accountant)
+        for curves in curves_of(system, exposure, claim.adversary, accountant, claim.delta, claim)
+    ]
 
 
 def curves_of(
@@ -125,19 +123,19 @@ def curves_of(
     delta: float,
     claim: Claim | None = None,
 ) -> list[Curves]:
-    """The curves of one exposure; none where the question does not arise or the accountant has no answer."""
+    """The curves of one exposure; none where it does not apply or the accountant has no bound."""
     if accountant.supports(exposure) is not None or delta == 0:
         return []
     unit: Unit = exposure.unit
-    shape: PrivacyCurve = privacy_curve(accountant, exposure)
+    privacy: PrivacyCurve = privacy_curve(accountant, exposure)
     rounds: RoundCurve = over_rounds(accountant, system.ledger, adversary, unit, delta, reading=exposure.reading)
     records = record_epsilons(exposure, delta)
     columns: dict[str, Any] = {
-        "deltas": shape.deltas,
-        "epsilon_lower": shape.epsilon_lower,
-        "epsilon_upper": shape.epsilon_upper,
-        "alphas": shape.alphas,
-        "betas": shape.betas,
+        "deltas": privacy.deltas,
+        "epsilon_lower": privacy.epsilon_lower,
+        "epsilon_upper": privacy.epsilon_upper,
+        "alphas": privacy.alphas,
+        "betas": privacy.betas,
         "rounds": rounds.rounds,
         "rounds_epsilon_lower": rounds.epsilon_lower,
         "rounds_epsilon_upper": rounds.epsilon_upper,
@@ -153,7 +151,7 @@ def curves_of(
             claimed_epsilon=None if claim is None else claim.epsilon,
             claimed_mu=None if claim is None else claim.mu,
             delta=delta,
-            exact=shape.exact,
+            exact=privacy.exact,
             record_epsilons=None if records is None else tuple(records.tolist()),
             **{name: tuple(values.tolist()) for name, values in columns.items()},
         )

@@ -1,4 +1,4 @@
-"""Attacks as data: every system under every defence, trained; every attack tried; the matrix of what leaks."""
+"""`vflpriv attack`: trains every system under every defence, tries every attack, and reports what leaks."""
 
 from __future__ import annotations
 
@@ -6,75 +6,30 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from vflpriv import __version__
+from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.common.files import write_atomically
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
+from vflpriv.core.attack import Attack
 from vflpriv.core.budgets import Budget, most_gain
+from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
+from vflpriv.run.budgets import accounted
+from vflpriv.run.features import NO_DEFENCE, FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
+from vflpriv.run.systems import build_system, load_data
 
-if TYPE_CHECKING:
-    from vflpriv.core.attack import Attack
-    from vflpriv.core.data import VerticalData
-    from vflpriv.run.features import FeatureAttempts
-
-__all__ = ["AttemptStore", "Attempted", "attack_config"]
-
-
-class Attempted(Row):
-    """Everything that was found on one system under one defence."""
-
-    accuracy: float
-    cells: tuple[Cell, ...]
-    features: tuple[FeatureCell, ...] = ()
-
-
-class AttemptStore:
-    """One file a system and defence, named by a hash of all that decides it. Without a folder nothing is kept."""
-
-    def __init__(self, folder: Path | None, config: Config) -> None:
-        self.folder = folder
-        asked = (config.attack.model_dump_json(exclude={"defences"}), config.data.model_dump_json())
-        self._asked = "\0".join((__version__, *asked, str(config.confidence), config.accountant))
-
-    def load(self, row: TrainedRow, system: System) -> Attempted | None:
-        """What was found, or None; a file that cannot be read counts as absent and is computed again."""
-        path = self._path(row, system)
-        if path is None or not path.exists():
-            return None
-        try:
-            return Attempted.model_validate_json(path.read_bytes())
-        except ValidationError:
-            return None
-
-    def save(self, row: TrainedRow, system: System, found: Attempted) -> None:
-        """Keep it; a reader sees all of it or nothing."""
-        path = self._path(row, system)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, found.model_dump_json())
-
-    def _path(self, row: TrainedRow, system: System) -> Path | None:
-        if self.folder is None:
-            return None
-        words = f"{self._asked}\0{row.system}\0{row.defence}\0{system.fingerprint()}"
-        return self.folder / f"{hashlib.sha256(words.encode()).hexdigest()[:24]}.json"
-
-
-# Attacks as data: every system under every defence, trained; every attack tried; the matrix of what leaks.
-
-_NONE = "none"
+__all__ = ["AttackStore", "SystemResults", "attack_config"]
 
 
 def attack_config(
@@ -84,90 +39,134 @@ def attack_config(
     store: Path | None = None,
     quiet: bool | None = None,
 ) -> AttackReport:
-    """Train every wanted system under every defence and try every attack; what is in the store is not done again."""
-    from vflpriv.run.systems import load_data
-
-    wanted, data = places(config, only), load_data(config)
-    asked, kept = _Asked.of(config, data), AttemptStore(store, config)
-    plans = [plan for place in wanted for plan in _plans(config, place, data)]
+    """Train every selected system under every defence and try every attack; results in the store are used again."""
+    selected, data = places(config, only), load_data(config)
+    plan, results_store = _AttackPlan.of(config, data), AttackStore(store, config)
+    variants = [variant for place in selected for variant in _variants(config, place, data)]
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
     features: list[FeatureCell] = []
     with progress_bar(quiet) as bar:
-        task = Task(bar, sum(asked.work(row, system) for row, system in plans if system is not None))
-        for row, system in plans:
+        task = Task(bar, sum(plan.work(row, system) for row, system in variants if system is not None))
+        for row, system in variants:
             if system is None:
                 trained.append(row)
                 continue
-            one = kept.load(row, system)
-            if one is None:
-                one = asked.try_on(row, system, task)
-                kept.save(row, system, one)
-            else:
-                task.advance(asked.work(row, system))
-            trained.append(row.model_copy(update={"accuracy": one.accuracy}))
-            cells += one.cells
-            features += one.features
+            results = plan.results(row, system, results_store, task)
+            trained.append(row.model_copy(update={"accuracy": results.accuracy}))
+            cells += results.cells
+            features += results.features
     return AttackReport(
         tool_version=__version__,
         seed=config.seed,
         confidence=config.confidence,
         seeds=config.attack.seeds,
         labels_per_class=config.attack.labels_per_class,
-        data={"name": data.name, "records": data.records, "devices": data.devices, "classes": data.classes},
+        data=data.facts,
         trained=tuple(trained),
         cells=tuple(cells),
         features=tuple(features),
     )
 
 
+class SystemResults(Row):
+    """The results of all attacks on one system under one defence."""
+
+    accuracy: float
+    cells: tuple[Cell, ...]
+    features: tuple[FeatureCell, ...] = ()
+
+
+class AttackStore:
+    """Results on disk, one file per system and defence, named by a hash of everything that determines them.
+
+    Without a folder nothing is kept.
+    """
+
+    def __init__(self, folder: Path | None, config: Config) -> None:
+        self.folder = folder
+        sections = (config.attack.model_dump_json(exclude={"defences"}), config.data.model_dump_json())
+        self._settings = "\0".join((__version__, *sections, str(config.confidence), config.accountant))
+
+    def load(self, row: TrainedRow, system: System) -> SystemResults | None:
+        """The stored results, or None; a file that cannot be read counts as absent and is computed again."""
+        path = self._path(row, system)
+        if path is None or not path.exists():
+            return None
+        try:
+            return SystemResults.model_validate_json(path.read_bytes())
+        except ValidationError:
+            return None
+
+    def save(self, row: TrainedRow, system: System, results: SystemResults) -> None:
+        """Store the results; a reader sees the whole file or none."""
+        path = self._path(row, system)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, results.model_dump_json())
+
+    def _path(self, row: TrainedRow, system: System) -> Path | None:
+        if self.folder is None:
+            return None
+        key = f"{self._settings}\0{row.system}\0{row.defence}\0{system.fingerprint()}"
+        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+
+
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What a configuration wants tried on every system and defence."""
+class _AttackPlan:
+    """The attacks and adversaries of a configuration, to be tried on every system under every defence."""
 
     config: Config
     attacks: Sequence[Attack]
     adversaries: Sequence[Adversary]
-    features: FeatureAttempts
+    features: FeaturePlan
 
     @classmethod
-    def of(cls, config: Config, data: VerticalData) -> _Asked:
-        """Check names and views against what there is."""
-        from vflpriv.run.features import FeatureAttempts
-
-        adversaries = [one for text in config.attack.views for one in Adversary.parse(text).each(data.devices)]
-        for adversary in adversaries:
-            adversary.members(data.devices)
-        attacks, features = _chosen(config.attack.attacks), FeatureAttempts.of(config, data)
-        return cls(config=config, attacks=attacks, adversaries=adversaries, features=features)
+    def of(cls, config: Config, data: VerticalData) -> _AttackPlan:
+        """Read the plan from the configuration; names and views that do not exist are refused."""
+        return cls(
+            config=config,
+            adversaries=parse_views(config.attack.views, data.devices),
+            attacks=_label_attacks(config.attack.attacks),
+            features=FeaturePlan.of(config, data),
+        )
 
     def work(self, row: TrainedRow, system: System) -> int:
         """Rounds of all trainings of one system under one defence."""
         return (1 + self.features.trainings(row.defence)) * system.schedule.rounds
 
-    def try_on(self, row: TrainedRow, system: System, task: Task) -> Attempted:
-        """Every attack, on labels and on features, through every view."""
-        from vflpriv.audits.scoring.labels import AttackTrials
-        from vflpriv.run.budgets import accounted
+    def results(self, row: TrainedRow, system: System, store: AttackStore, task: Task) -> SystemResults:
+        """The results from the store, or computed and stored."""
+        results = store.load(row, system)
+        if results is not None:
+            task.advance(self.work(row, system))
+            return results
+        results = self.attack(row, system, task)
+        store.save(row, system, results)
+        return results
 
-        config, where = self.config, f"{row.system}, defence {row.defence}"
-        task.stage(where)
-        per_class, confidence = config.attack.labels_per_class, config.confidence
+    def attack(self, row: TrainedRow, system: System, task: Task) -> SystemResults:
+        """Train the system and try every attack, on labels and on features, through every view."""
+        config, stage = self.config, f"{row.system}, defence {row.defence}"
+        task.stage(stage)
         trials = AttackTrials(
-            system=system, seeds=config.attack.seeds, labels_per_class=per_class, confidence=confidence
+            system=system,
+            seeds=config.attack.seeds,
+            labels_per_class=config.attack.labels_per_class,
+            confidence=config.confidence,
         )
         outcome = trials.run(self.attacks, self.adversaries, advance=task.advance)
-        budgets = {who: accounted(config.accountant, system, who, Unit.LABEL) for who in self.adversaries}
+        budgets = {a: accounted(config.accountant, system, a, Unit.LABEL) for a in self.adversaries}
         features: list[FeatureCell] = []
         if self.features.trainings(row.defence):
-            task.stage(f"{where}: features")
+            task.stage(f"{stage}: features")
             features = self.features.cells(row.system, system, defence=row.defence, advance=task.advance)
-        cells = tuple(_cell(row, tried, budgets[tried.adversary]) for tried in outcome.tried)
-        return Attempted(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
+        cells = tuple(_cell(row, attempt, budgets[attempt.adversary]) for attempt in outcome.attempts)
+        return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 
-def _chosen(names: Sequence[str] | None) -> list[Attack]:
-    """The attacks on labels that are named; all that train no models of their own if none is."""
+def _label_attacks(names: Sequence[str] | None) -> list[Attack]:
+    """The attacks on labels with these names; without names, all that train no models of their own."""
     if names is None:
         return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]
     chosen = [find("attack", name)() for name in names]
@@ -178,18 +177,16 @@ def _chosen(names: Sequence[str] | None) -> list[Attack]:
     return chosen
 
 
-def _plans(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, Any]]:
-    """One system under no defence and under each of the configuration's; None where the engine has no such setting."""
-    from vflpriv.run.systems import build_system
-
-    section, plans = config.system[place], []
-    for name, changes in {_NONE: {}, **config.attack.defences}.items():
+def _variants(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, System | None]]:
+    """One system without a defence and under each of the configuration's; None where the engine lacks a setting."""
+    section, variants = config.system[place], []
+    for name, changes in {NO_DEFENCE: {}, **config.attack.defences}.items():
         engine = str(section.engine.get("name", ""))
-        system, why = None, None
+        system, reason = None, None
         fields = find("engine", engine).settings_type.model_fields
         missing = [field for field in changes if field not in fields]
         if missing:
-            why = f"{engine} has no setting {missing[0]}"
+            reason = f"{engine} has no setting {missing[0]}"
         else:
             changed = section.model_copy(update={"engine": {**section.engine, **changes}})
             systems = tuple(changed if i == place else s for i, s in enumerate(config.system))
@@ -200,25 +197,26 @@ def _plans(config: Config, place: int, data: VerticalData) -> list[tuple[Trained
             engine=engine,
             defence=name,
             settings={} if system is None else system.settings.model_dump(mode="json"),
-            not_applicable=why,
+            not_applicable=reason,
         )
-        plans.append((row, system))
-    return plans
+        variants.append((row, system))
+    return variants
 
 
-def _cell(row: TrainedRow, tried: Any, budget: Budget) -> Cell:
-    words: dict[str, Any] = {
-        "system": row.system,
-        "defence": row.defence,
-        "attack": tried.attack,
-        "adversary": str(tried.adversary),
-        "epsilon": budget.upper,
-        "delta": budget.delta,
-        "allowed": most_gain(budget),
-    }
-    found = tried.leakage
-    if found is None:
-        return Cell(**words, not_applicable=tried.refusal)
-    success, beyond = ("success", "success_low", "success_high", "success_error"), ("leakage", "low", "high")
-    names = (*success, "chance", "blind", *beyond, "leakage_error", "guesses")
-    return Cell(**words, **{name: getattr(found, name) for name in names})
+def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
+    cell = Cell(
+        system=row.system,
+        defence=row.defence,
+        attack=attempt.attack,
+        adversary=str(attempt.adversary),
+        epsilon=budget.upper,
+        delta=budget.delta,
+        allowed=most_gain(budget),
+        not_applicable=attempt.refusal,
+    )
+    leakage = attempt.leakage
+    if leakage is None:
+        return cell
+    success = ("success", "success_low", "success_high", "success_error", "chance", "blind")
+    names = (*success, "leakage", "low", "high", "leakage_error", "guesses")
+    return cell.model_copy(update={name: getattr(leakage, name) for name in names})

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.audits.one_run import OneRun, OneRunAudit
-from vflpriv.audits.scoring.labels import NOTHING_TO_SCORE, Watched, draw_auxiliary, label_success, untold
+from vflpriv.audits.scoring.labels import Attempt, LabelAttempts, Watched
 from vflpriv.audits.sensitivity import SensitivityAudit, save_witnesses
 from vflpriv.audits.server_state import StateAudit
 from vflpriv.audits.two_world import TwoWorldAudit
@@ -29,10 +29,10 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.transcripts import Head
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report, ledger_checks
-from vflpriv.run.features import FeatureAttempts
+from vflpriv.run.features import FeaturePlan
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 from vflpriv.run.systems import build_system, claims_of, load_data
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-def workload(system: System, section: SystemConfig, features: FeatureAttempts) -> int:
+def workload(system: System, section: SystemConfig, features: FeaturePlan) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     claims, audit = claims_of(system, section), section.audit
     one = 1 + features.trainings() + bool(claims and audit.one_run)
@@ -61,10 +61,10 @@ def audit_system(
     *,
     store: Path | None,
     progress: Progress,
-    features: FeatureAttempts | None = None,
+    features: FeaturePlan | None = None,
 ) -> Audited:
     """Train once for utility, traffic and attacks; search sensitivities; attack features; measure every claim."""
-    features = features or FeatureAttempts.of(config, system.data)
+    features = features or FeaturePlan.of(config, system.data)
     about_attacks = system.engine.success_claims(system.settings, system.schedule)
     claims = claims_of(system, section)
     audited = Audited(system=system, config=section, claims=claims, success_claims=about_attacks)
@@ -120,22 +120,15 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
     return replace(found, attempts=tuple(attempts))
 
 
-_LABELS_PER_CLASS = 4
-
-
 def _attempt(attack: Attack, view: View, system: System, confidence: float) -> Attempt:
-    refusal, success = attack.refusal(view), None
-    if refusal is None and attack.conduct is not None and attack.conduct.gain:
-        refusal = "needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too"
-    if refusal is None:
-        truth, per_class = system.data.labels.to(system.torch_device), _LABELS_PER_CLASS if attack.auxiliary else 0
-        auxiliary = draw_auxiliary(truth, system.data.classes, per_class=per_class, seed=system.seed)
-        guess, blind = attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
-        if bool(untold(guess, auxiliary).any()):
-            success = label_success(guess, truth, confidence=confidence, auxiliary=auxiliary, blind=blind)
-        else:
-            refusal = NOTHING_TO_SCORE
-    return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, success=success, refusal=refusal)
+    attempts = LabelAttempts(
+        truth=system.data.labels.to(system.torch_device),
+        classes=system.data.classes,
+        seed=system.seed,
+        confidence=confidence,
+        honest_only="needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too",
+    )
+    return attempts.attempt(attack, view)
 
 
 # The trainings by which an audit measures a system's claims: in two worlds, and in one run with many canaries.
@@ -256,7 +249,7 @@ def audit_config(config: Config, *, store: Path | None, command: str, quiet: boo
     """Audit every system of a configuration; `store` is a folder for finished trials."""
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
-    features = FeatureAttempts.of(config, data)
+    features = FeaturePlan.of(config, data)
     total = sum(workload(s, c, features) for s, c in zip(systems, config.system, strict=True))
     with progress_bar(quiet) as bar:
         task = Task(bar, total)

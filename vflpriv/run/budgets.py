@@ -1,4 +1,4 @@
-"""The report's budgets: what an accountant says of each unit under each adversary's eyes."""
+"""Budgets as rows of a report: per view and unit, in both readings, over rounds and over records."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vflpriv.accountants.curves import over_rounds, record_epsilons
+from vflpriv.common.arrays import Floats
 from vflpriv.common.registry import find
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
@@ -18,29 +18,52 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.rows import BudgetRow, Spending, ViewBudget
 
-__all__ = ["account", "accounted", "budget_row", "budget_rows", "record_bins", "spendings", "view_budgets"]
+__all__ = [
+    "account",
+    "accounted",
+    "both_readings",
+    "budget_row",
+    "budget_rows",
+    "record_bins",
+    "spendings",
+    "system_delta",
+    "view_budgets",
+]
 
 _DEFAULT_DELTA = 1e-5
+"""δ of budgets of systems that state none."""
+_POINTS = 16
+"""Rounds at which the budget of a stopped run is computed."""
+_MOST_BINS = 40
+"""Bins of a histogram of records."""
 _VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 
 
 def budget_rows(
     ledger: Ledger, accountant: Accountant, delta: float, *, units: Iterable[Unit] = Unit
 ) -> list[BudgetRow]:
-    """Every view and these units; both readings where state leaks."""
-    rows = []
-    for view in _VIEWS:
-        for unit in units:
-            exposures = [ledger.exposure(Adversary.parse(view), unit, reading=r) for r in Reading]
-            budgets = [account(accountant, e, delta) for e in exposures]
-            same = budgets[0].upper == budgets[1].upper
-            pairs = list(zip(exposures, budgets, strict=True))
-            rows += [budget_row(e, b) for e, b in (pairs[:1] if same else pairs)]
-    return rows
+    """The budgets of these units for every view, in both readings where they differ."""
+    return [
+        budget_row(exposure, budget)
+        for view in _VIEWS
+        for unit in units
+        for exposure, budget in both_readings(ledger, Adversary.parse(view), unit, accountant, delta)
+    ]
+
+
+def both_readings(
+    ledger: Ledger, adversary: Adversary, unit: Unit, accountant: Accountant, delta: float
+) -> list[tuple[Exposure, Budget]]:
+    """The rigorous exposure with its budget, and the paper's reading with its own where the two budgets differ."""
+    exposures = [ledger.exposure(adversary, unit, reading=reading) for reading in (Reading.RIGOROUS, Reading.PAPER)]
+    (rigorous, budget), (paper, paper_budget) = [(e, account(accountant, e, delta)) for e in exposures]
+    if budget.upper == paper_budget.upper:
+        return [(rigorous, budget)]
+    return [(rigorous, budget), (paper, paper_budget)]
 
 
 def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
-    """A budget in any case: nothing where the question does not arise, no bound where the accountant has none."""
+    """A budget in every case: ε = 0 where the exposure does not apply, ε = ∞ where the accountant has no bound."""
     reason = exposure.not_applicable or accountant.supports(exposure)
     if reason is None:
         return accountant.budget(exposure, delta)
@@ -49,12 +72,17 @@ def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
 
 
 def accounted(accountant: str, system: System, adversary: Adversary, unit: Unit) -> Budget:
-    """What one adversary can learn of one unit of a system, at the system's δ or a usual one."""
-    delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), delta)
+    """The budget of one unit of a system against one adversary, at the system's δ."""
+    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), system_delta(system))
+
+
+def system_delta(system: System) -> float:
+    """The δ that the system's settings state, or 1e-5."""
+    return float(getattr(system.settings, "delta", _DEFAULT_DELTA))
 
 
 def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:
+    """One budget as a row; where it is finite, with the records' participations."""
     counts = np.empty(0, np.int64) if exposure.counts is None or math.isinf(budget.upper) else exposure.counts
     values, numbers = np.unique(counts, return_counts=True)
     count = None if len(counts) == 0 or exposure.worst is None else int(counts[exposure.worst])
@@ -79,25 +107,19 @@ def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:
     )
 
 
-# Where a claim's budgets go: under everyone's eyes, over rounds, over records.
-
-_POINTS = 16
-_MOST_BINS = 40
-
-
 def view_budgets(
     ledger: Ledger, claim: Claim, accountant: Accountant, known: Sequence[BudgetRow] = ()
 ) -> tuple[ViewBudget, ...]:
-    """The claim's unit at the claim's delta, by view; `known` are budgets that need not be computed again."""
+    """The budgets of the claim's unit at the claim's delta, by view; `known` ones are not computed again."""
     rows = [b for b in known if b.unit == claim.unit.value and b.delta == claim.delta]
     rows = rows or budget_rows(ledger, accountant, claim.delta, units=(claim.unit,))
-    paper = {_asked(b): b.epsilon_upper for b in rows if b.reading == Reading.PAPER.value}
+    paper = {_view(b): b.epsilon_upper for b in rows if b.reading == Reading.PAPER.value}
     return tuple(
         ViewBudget(
-            adversary=_asked(b),
+            adversary=_view(b),
             batches=b.batches,
             epsilon_upper=b.epsilon_upper,
-            paper_reading=paper.get(_asked(b)),
+            paper_reading=paper.get(_view(b)),
             unprotected=b.unprotected,
             not_applicable=b.not_applicable,
         )
@@ -106,15 +128,16 @@ def view_budgets(
     )
 
 
-def _asked(budget: BudgetRow) -> str:
-    """The view as it was asked for: a budget of any one device names the worst of them, which a reading may change."""
+def _view(budget: BudgetRow) -> str:
+    """The view of a budget without a device number: a budget of any single device names the worst one, and the readings
+    may differ in which that is."""
     return "device" if budget.adversary.startswith("device(") else budget.adversary
 
 
 def spendings(
     ledger: Ledger, claim: Claim, accountant: Accountant, budgets: Sequence[BudgetRow]
 ) -> tuple[Spending, ...]:
-    """One for each of the claim's budgets that is finite and was really spent."""
+    """How each finite budget of the claim is spent over rounds and records."""
     finite = [b for b in budgets if b.not_applicable is None and math.isfinite(b.epsilon_upper)]
     return tuple(_spending(ledger, claim, accountant, Reading(b.reading)) for b in finite)
 
@@ -132,8 +155,8 @@ def _spending(ledger: Ledger, claim: Claim, accountant: Accountant, reading: Rea
     )
 
 
-def record_bins(epsilons: NDArray[np.float64] | None) -> tuple[tuple[float, float, int], ...]:
-    """Distinct values as they are; more than a plot can show in equal bins, each with the ends of what is in it.
+def record_bins(epsilons: Floats | None) -> tuple[tuple[float, float, int], ...]:
+    """A histogram (lowest, highest, number of records): one bin per distinct value, or 40 equal bins if there are more.
 
     >>> record_bins(np.array([2.0, 1.0, 2.0]))
     ((1.0, 1.0, 1), (2.0, 2.0, 2))
@@ -144,6 +167,6 @@ def record_bins(epsilons: NDArray[np.float64] | None) -> tuple[tuple[float, floa
     if len(values) <= _MOST_BINS:
         return tuple((float(v), float(v), int(n)) for v, n in zip(values, numbers, strict=True))
     edges = np.linspace(values[0], values[-1], _MOST_BINS + 1)
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, _MOST_BINS - 1)
-    found = [place == i for i in range(_MOST_BINS)]
-    return tuple((float(values[m].min()), float(values[m].max()), int(numbers[m].sum())) for m in found if m.any())
+    bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, _MOST_BINS - 1)
+    members = [bins == i for i in range(_MOST_BINS)]
+    return tuple((float(values[m].min()), float(values[m].max()), int(numbers[m].sum())) for m in members if m.any())

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from vflpriv import __version__
+from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.server_state import StateFinding
 from vflpriv.audits.statistics.bounds import gaussian_refusal, interval
-from vflpriv.audits.verdict import beyond_p_value, holm_adjusted, judge
+from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.verdict import beyond_p_value, judge
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant
@@ -37,7 +39,7 @@ from vflpriv.report.audit import (
     Utility,
 )
 from vflpriv.report.rows import ReleaseRow, SamplingRow
-from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, view_budgets
+from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, system_delta, view_budgets
 from vflpriv.run.measured import (
     ClaimTrial,
     Found,
@@ -50,7 +52,7 @@ from vflpriv.run.measured import (
     tests_of,
 )
 from vflpriv.run.recorded import Recorded
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 __all__ = [
     "attack_row",
@@ -66,7 +68,6 @@ __all__ = [
     "utility_row",
 ]
 
-_DEFAULT_DELTA = 1e-5
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
     "runs spent on tuning hyper-parameters: they are not part of any budget here",
@@ -123,8 +124,7 @@ def _system(
     reproduce: str,
 ) -> SystemRow:
     system, data = audited.system, audited.system.data
-    delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-    budgets = tuple(budget_rows(system.ledger, accountant, delta))
+    budgets = tuple(budget_rows(system.ledger, accountant, system_delta(system)))
     rows = [
         _claim(audited, c, [t for t in tests if t.claim is c], adjusted, accountant, config, reproduce)
         for c in audited.claims
@@ -135,13 +135,7 @@ def _system(
         title=audited.config.title or audited.config.key,
         engine=system.engine.name,
         settings=json.loads(system.settings.model_dump_json()),
-        data={
-            "name": data.name,
-            "records": data.records,
-            "devices": data.devices,
-            "classes": data.classes,
-            "features": [int(np.prod(block.shape[1:])) for block in data.blocks],
-        },
+        data={**data.facts, "features": [int(np.prod(block.shape[1:])) for block in data.blocks]},
         rounds=system.schedule.rounds,
         claims=claims,
         success_claims=tuple(

@@ -1,4 +1,4 @@
-"""What `vflpriv attack` and `vflpriv audit` do about one device's features, and about membership."""
+"""Attacks on features and membership for `vflpriv attack` and `vflpriv audit`: the plan, and its results as rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vflpriv.audits.scoring.features import FeatureTrials, FeatureTried
-from vflpriv.audits.scoring.membership import MembershipTrials, MembershipTried
+from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
+from vflpriv.audits.scoring.membership import MembershipAttempt, MembershipTrials
+from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
 from vflpriv.core.attack import FeatureAttack, MembershipAttack
@@ -18,20 +19,20 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.render.plots.pictures import sheet
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.run.budgets import accounted
 
-__all__ = ["FeatureAttempts"]
+__all__ = ["NO_DEFENCE", "FeaturePlan", "parse_views"]
 
-_NONE = "none"
-_WHERE = "attack.features"
-_HOLDER = Adversary("model")
+NO_DEFENCE = "none"
+"""The name of the defence that changes nothing."""
+_SECTION = "attack.features"
+_MODEL_HOLDER = Adversary("model")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureAttempts:
-    """What a configuration wants tried on features; nothing without its section."""
+class FeaturePlan:
+    """The attacks on features and membership that a configuration asks for; none without its section."""
 
     config: Config
     attacks: Sequence[FeatureAttack] = ()
@@ -40,45 +41,46 @@ class FeatureAttempts:
     victim: int = 0
 
     @classmethod
-    def of(cls, config: Config, data: VerticalData) -> FeatureAttempts:
-        """Check the section against the data and what there is."""
+    def of(cls, config: Config, data: VerticalData) -> FeaturePlan:
+        """Read the plan from the configuration; what does not fit the data is refused."""
         section = config.attack.features
         if section is None:
             return cls(config=config)
         victim = data.devices - 1 if section.victim is None else section.victim
         if victim >= data.devices:
-            raise InputError(f"{_WHERE}.victim", victim, f"a device below {data.devices}")
+            raise InputError(f"{_SECTION}.victim", victim, f"a device below {data.devices}")
         column, width = section.sensitive_column, data.blocks[victim][0].numel()
         if column is not None and column >= width:
-            raise InputError(f"{_WHERE}.sensitive_column", column, f"a column below {width}")
+            raise InputError(f"{_SECTION}.sensitive_column", column, f"a column below {width}")
         for name in section.defences or ():
-            if name not in (_NONE, *config.attack.defences):
-                expected = ", ".join((_NONE, *config.attack.defences))
-                raise InputError(f"{_WHERE}.defences", name, f"one of {expected}")
-        adversaries = [one for text in section.views for one in Adversary.parse(text).each(data.devices)]
-        for adversary in adversaries:
-            adversary.members(data.devices)
-        chosen = _chosen(section.attacks)
-        attacks, memberships = ([a for a in chosen if (a.target == "membership") == m] for m in (False, True))
-        words: dict[str, Any] = {"attacks": attacks, "memberships": memberships, "adversaries": adversaries}
-        return cls(config=config, **words, victim=victim)
+            if name not in (NO_DEFENCE, *config.attack.defences):
+                expected = ", ".join((NO_DEFENCE, *config.attack.defences))
+                raise InputError(f"{_SECTION}.defences", name, f"one of {expected}")
+        adversaries, chosen = parse_views(section.views, data.devices), _attacks(section.attacks)
+        return cls(
+            config=config,
+            attacks=[attack for attack in chosen if attack.target != "membership"],
+            memberships=[attack for attack in chosen if attack.target == "membership"],
+            adversaries=adversaries,
+            victim=victim,
+        )
 
-    def trainings(self, defence: str = _NONE) -> int:
-        """How many trainings attacks on features need under this defence."""
+    def trainings(self, defence: str = NO_DEFENCE) -> int:
+        """How many trainings the attacks on features and membership need under this defence."""
         section = self.config.attack.features
         if section is None or (section.defences is not None and defence not in section.defences):
             return 0
         return bool(self.attacks) + bool(self.memberships)
 
     def cells(
-        self, key: str, system: System, *, defence: str = _NONE, advance: Callable[[int], None]
+        self, key: str, system: System, *, defence: str = NO_DEFENCE, advance: Callable[[int], None]
     ) -> list[FeatureCell]:
-        """Every attack through every view of one system, `key`, under one defence."""
-        names = {"system": key, "defence": defence}
-        return [*self._features(names, system, advance), *self._memberships(names, system, advance)]
+        """Try every attack through every view of the system with this key, under one defence."""
+        fields = {"system": key, "defence": defence}
+        return [*self._features(fields, system, advance), *self._memberships(fields, system, advance)]
 
     def _features(
-        self, names: Mapping[str, Any], system: System, advance: Callable[[int], None]
+        self, fields: Mapping[str, Any], system: System, advance: Callable[[int], None]
     ) -> Iterator[FeatureCell]:
         section = self.config.attack.features
         if section is None or not self.attacks:
@@ -91,13 +93,13 @@ class FeatureAttempts:
             victim=self.victim,
             attribute=section.sensitive_column,
         )
-        tried = trials.run(self.attacks, self.adversaries, advance=advance)
+        attempts = trials.run(self.attacks, self.adversaries, advance=advance)
         budgets = {adversary: self._budget(system, adversary, Unit.FEATURES) for adversary in self.adversaries}
-        for one in tried:
-            yield _cell({**names, **budgets[one.adversary]}, one)
+        for attempt in attempts:
+            yield _cell({**fields, **budgets[attempt.adversary]}, attempt)
 
     def _memberships(
-        self, names: Mapping[str, Any], system: System, advance: Callable[[int], None]
+        self, fields: Mapping[str, Any], system: System, advance: Callable[[int], None]
     ) -> Iterator[FeatureCell]:
         section = self.config.attack.features
         if section is None or not self.memberships:
@@ -109,37 +111,46 @@ class FeatureAttempts:
             pairs=section.candidates // 2,
             known=section.known_records,
         )
-        # Predictions are post-processing of the trained model: its holder's budget bounds what anyone learns of them.
-        budget = self._budget(trials.trained, _HOLDER, Unit.RECORD)
-        for one in trials.run(self.memberships, self.adversaries, advance=advance):
-            yield _membership_cell({**names, **budget}, one)
+        # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
+        budget = self._budget(trials.trained, _MODEL_HOLDER, Unit.RECORD)
+        for attempt in trials.run(self.memberships, self.adversaries, advance=advance):
+            yield _membership_cell({**fields, **budget}, attempt)
 
     def _budget(self, system: System, adversary: Adversary, unit: Unit) -> dict[str, Any]:
-        """What is accounted for a unit under an adversary's eyes."""
+        """The accounted budget of a unit against an adversary, as fields of a cell."""
         budget = accounted(self.config.accountant, system, adversary, unit)
         return {"unit": unit, "epsilon": budget.upper, "delta": budget.delta}
 
 
-def _chosen(names: Sequence[str] | None) -> list[Any]:
+def parse_views(texts: Sequence[str], devices: int) -> list[Adversary]:
+    """The adversaries that these texts name, `device` standing for each of them; unknown device numbers are refused."""
+    adversaries = [adversary for text in texts for adversary in Adversary.parse(text).each(devices)]
+    for adversary in adversaries:
+        adversary.members(devices)
+    return adversaries
+
+
+def _attacks(names: Sequence[str] | None) -> list[Any]:
+    """The attacks on features and membership with these names; without names, all that train no models of their own."""
     if names is None:
         return [t() for t in available("attack").values() if t.target != "labels" and not t.heavy]
     chosen = [find("attack", name)() for name in names]
     for attack in chosen:
         if attack.target == "labels":
-            raise InputError(f"{_WHERE}.attacks", attack.name, "attacks on features; those on labels go into attack")
+            raise InputError(f"{_SECTION}.attacks", attack.name, "attacks on features; those on labels go into attack")
     return chosen
 
 
-def _cell(names: Mapping[str, Any], tried: FeatureTried) -> FeatureCell:
-    words = {**names, **_words(tried), "victim": tried.victim}
-    leak = tried.leak
+def _cell(fields: Mapping[str, Any], attempt: FeatureAttempt) -> FeatureCell:
+    fields = {**fields, **_named(attempt), "victim": attempt.victim}
+    leak = attempt.leak
     if leak is None:
-        return FeatureCell(**words, not_applicable=tried.refusal)
+        return FeatureCell(**fields, not_applicable=attempt.refusal)
     same = ("measure", "chance", "blind", "leakage", "error", "mean_error", "psnr", "ssim", "ssim_low", "ssim_high")
     columns = tuple(ColumnRow(**asdict(column)) for column in leak.columns)
-    pictures = tried.pictures
+    pictures = attempt.pictures
     return FeatureCell(
-        **words,
+        **fields,
         **{name: getattr(leak, name) for name in same},
         success=leak.value,
         success_low=leak.low,
@@ -156,18 +167,18 @@ def _cell(names: Mapping[str, Any], tried: FeatureTried) -> FeatureCell:
 
 
 def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
-    """The R² of every pixel as a picture: black is the mean or worse, white is exact; colours side by side."""
+    """The R² of every pixel as a picture: black is no better than the mean, white is exact; channels side by side."""
     values = np.array([c.value or 0.0 for c in columns]).reshape(1, shape[0], 1, *shape[1:])
     return sheet(values)
 
 
-def _membership_cell(names: Mapping[str, Any], tried: MembershipTried) -> FeatureCell:
-    words, leak = {**names, **_words(tried), "measure": "AUC"}, tried.leak
+def _membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> FeatureCell:
+    fields, leak = {**fields, **_named(attempt), "measure": "AUC"}, attempt.leak
     if leak is None:
-        return FeatureCell(**words, not_applicable=tried.refusal)
+        return FeatureCell(**fields, not_applicable=attempt.refusal)
     found = leak.found
     return FeatureCell(
-        **words,
+        **fields,
         success=leak.auc.value,
         success_low=leak.auc.low,
         success_high=leak.auc.high,
@@ -187,5 +198,6 @@ def _membership_cell(names: Mapping[str, Any], tried: MembershipTried) -> Featur
     )
 
 
-def _words(tried: FeatureTried | MembershipTried) -> dict[str, Any]:
-    return {"attack": tried.attack, "adversary": str(tried.adversary), "knows": tuple(sorted(tried.knows))}
+def _named(attempt: FeatureAttempt | MembershipAttempt) -> dict[str, Any]:
+    """The fields of a cell that say which attack it is, through whose view, and what it is told."""
+    return {"attack": attempt.attack, "adversary": str(attempt.adversary), "knows": tuple(sorted(attempt.knows))}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vflpriv.audits.one_run import OneRun
-from vflpriv.audits.scoring.labels import Success
+from vflpriv.audits.scoring.labels import Attempt, Success
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, mu_estimate, mu_rectangle
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_value_one_run, p_value_one_run_gdp
 from vflpriv.audits.verdict import ClaimTest, judge_success, success_p_value
@@ -15,7 +15,7 @@ from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure
 from vflpriv.report.audit import MeasurementRow, OneRunRow, SuccessClaimRow
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 __all__ = [
     "ClaimTrial",
@@ -153,7 +153,7 @@ def measurement_row(test: ClaimTrial, found: Found) -> MeasurementRow:
         confidence=found.confidence,
         mu_lower=lower,
         mu_estimate=mu_estimate(errors),
-        mu_rectangle=mu_rectangle(errors, found.confidence).mu or 0.0,
+        mu_rectangle=mu_rectangle(errors, found.confidence),
         epsilon_lower=trials.epsilon_lower(delta, found.confidence, seed=found.seed),
         epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=found.refusal is None),
         epsilon_from_mu_refused=found.refusal,

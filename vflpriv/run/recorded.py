@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRun, guess_coins
-from vflpriv.audits.scoring.labels import draw_auxiliary, label_success
+from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, SystemConfig
 from vflpriv.core.attack import Attack, LabelGuess
@@ -25,11 +21,10 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.schedule import RecordedSchedule
 from vflpriv.recording.system import read_recording
 from vflpriv.recording.transcripts import Answers, Recording
-from vflpriv.run.results import Attempt, Audited
+from vflpriv.run.results import Audited
 
 __all__ = ["Recorded", "audit_recording"]
 
-_LABELS_PER_CLASS = 4
 _DEVICES_TRIED = 4
 _Guesses = dict[Adversary, dict[str, LabelGuess]]
 
@@ -94,46 +89,28 @@ def _attack(
     attempts, guesses = [], _Guesses()
     for attack in attacks:
         for view in views:
-            attempt, guess = _attempt(attack, view, config, answers)
+            attempt = _attempt(attack, view, config, answers)
             attempts.append(attempt)
-            if guess is not None:
-                guesses.setdefault(view.adversary, {})[attack.name] = guess
+            if attempt.guess is not None:
+                guesses.setdefault(view.adversary, {})[attack.name] = attempt.guess
     return tuple(attempts), guesses
 
 
-def _attempt(
-    attack: Attack, view: View, config: LedgerConfig, answers: Answers | None
-) -> tuple[Attempt, LabelGuess | None]:
-    words: dict[str, Any] = {"attack": attack.name, "target": attack.target, "adversary": view.adversary}
-    refusal = attack.refusal(view)
-    if refusal is None and answers is None:
-        refusal = "needs recorded labels to be scored by: call wire.labels(...) while recording"
-    if refusal is None and attack.conduct is not None and attack.conduct.gain:
-        refusal = "needs a device that scales its steps up; the recorded ones are taken to be honest"
-    if refusal is not None or answers is None:
-        return Attempt(**words, success=None, refusal=refusal), None
-    told = answers.labels.clone()
-    if answers.canaries is not None:
-        told[list(answers.canaries.records)] = -1  # nobody is told a coin
-    per_class = _LABELS_PER_CLASS if attack.auxiliary else 0
-    auxiliary = draw_auxiliary(told, view.classes, per_class=per_class, seed=config.seed)
-    try:
-        guess = attack.run(view, auxiliary)
-        blind = attack.blind(view.silent(), auxiliary)
-    except (RuntimeError, KeyError, IndexError, ValueError) as error:
-        why = " ".join(f"cannot read this recording: {type(error).__name__}, {error}".split())
-        return Attempt(**words, success=None, refusal=why), None
-    scored = _scored(guess, answers.labels, auxiliary.records)
-    if not len(scored.records):
-        return Attempt(**words, success=None, refusal="guesses about no record whose label was recorded"), None
-    success = label_success(scored, answers.labels, confidence=config.confidence, auxiliary=auxiliary, blind=blind)
-    return Attempt(**words, success=success, refusal=None), guess
-
-
-def _scored(guess: LabelGuess, truth: Tensor, told: Tensor) -> LabelGuess:
-    """The guesses about records whose label is known, and was not told."""
-    known = (truth[guess.records] >= 0) & ~torch.isin(guess.records, told)
-    return LabelGuess(guess.records[known], guess.labels[:, known])
+def _attempt(attack: Attack, view: View, config: LedgerConfig, answers: Answers | None) -> Attempt:
+    if answers is None:
+        unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
+        refusal = attack.refusal(view) or unscored
+        return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
+    attempts = LabelAttempts(
+        truth=answers.labels,
+        classes=view.classes,
+        seed=config.seed,
+        confidence=config.confidence,
+        withheld=() if answers.canaries is None else answers.canaries.records,
+        honest_only="needs a device that scales its steps up; the recorded ones are taken to be honest",
+        tolerant=True,
+    )
+    return attempts.attempt(attack, view)
 
 
 def _measure(claims: Sequence[Claim], guesses: _Guesses, answers: Answers | None, devices: int) -> dict[str, OneRun]:

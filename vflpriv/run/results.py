@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vflpriv.audits.noise import NoiseFinding
 from vflpriv.audits.one_run import OneRun
-from vflpriv.audits.scoring.labels import Success
+from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import Finding
 from vflpriv.audits.server_state import EmptiedFinding, StateFinding
 from vflpriv.audits.worlds.trials import Trials
@@ -16,22 +16,10 @@ from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.systems import System
-from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Traffic
 from vflpriv.report.attacks import FeatureCell
 
-__all__ = ["Attempt", "Audited"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One attack through one view, or the reason why it was not tried."""
-
-    attack: str
-    target: str
-    adversary: Adversary
-    success: Success | None
-    refusal: str | None
+__all__ = ["Audited"]
 
 
 @dataclass(frozen=True, kw_only=True)

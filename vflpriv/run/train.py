@@ -1,4 +1,4 @@
-"""Trainings as data: every system of a configuration once, and its models as files if asked for."""
+"""`vflpriv train`: trains every system of a configuration once, and saves its models if a folder is given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["train_config"]
 
 
 def train_config(config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None) -> TrainReport:
-    """Train every wanted system once; `save` is a folder for the models and the record."""
+    """Train every selected system once; `save` is a folder for the models and the report."""
     chosen = places(config, only)
     data = load_data(config)
     systems = [build_system(config, place, data) for place in chosen]
@@ -38,7 +38,7 @@ def train_config(config: Config, *, only: Sequence[str], save: Path | None, quie
         tool_version=__version__,
         seed=config.seed,
         confidence=config.confidence,
-        data={"name": data.name, "records": data.records, "devices": data.devices, "classes": data.classes},
+        data=data.facts,
         systems=tuple(rows),
     )
     if save is not None:
@@ -56,10 +56,10 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
     tensors = engine.trained()
     name = None if save is None else f"{system.key}.safetensors"
     if save is not None and name is not None:
-        # One entry: safetensors writes several in no fixed order, and the same seed gives the same bytes.
-        words = {"vflpriv": json.dumps({"version": __version__, "system": system.key, "engine": system.engine.name})}
+        # A single entry: safetensors writes several in no fixed order, and the same seed is to give the same bytes.
+        metadata = {"vflpriv": json.dumps({"version": __version__, "system": system.key, "engine": system.engine.name})}
         saved = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
-        write_atomically(save / name, safetensors.save(saved, words))
+        write_atomically(save / name, safetensors.save(saved, metadata))
     return TrainRow(
         key=system.key,
         title=section.title or section.key,

@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.common import formatting
+from vflpriv.common.arrays import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.testing.training import Train, training_as_mechanism
 
 __all__ = ["assert_epsilon", "assert_sensitivity", "assert_training_epsilon"]
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
 Score = Callable[[Floats], Floats]
 
 _SLACK = 1e-9

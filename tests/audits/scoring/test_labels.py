@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from tests.support import make_system, toy_data
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_zo_query import LabelZoQuery
-from vflpriv.audits.scoring.labels import AttackTrials, Score, draw_auxiliary, leakage, mean_interval, score
-from vflpriv.core.attack import LabelGuess
-from vflpriv.core.views import Adversary
+from vflpriv.audits.scoring.labels import (
+    NOTHING_TO_SCORE,
+    AttackTrials,
+    LabelAttempts,
+    Score,
+    draw_auxiliary,
+    leakage,
+    score,
+)
+from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.core.views import Adversary, View
 
 DEVICE, ALL = Adversary.parse("device(0)"), Adversary.parse("devices(all)")
 
@@ -46,26 +53,10 @@ def test_leakage_is_counted_from_the_better_of_chance_and_the_blind_guess():
     assert found.low < 0.1 < found.high
 
 
-def test_one_seed_bounds_nothing():
-    assert mean_interval([0.3], 0.95, (0.0, 1.0)) == (0.3, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_the_interval_over_seeds_covers_the_mean(seeds):
-    """Seeds whose success scatters around 0.6, each measured on 500 records."""
-    generator = np.random.default_rng(0)
-    rates = generator.binomial(500, generator.normal(0.6, 0.05, size=(2000, seeds)).clip(0, 1)) / 500
-    inside = [low <= 0.6 <= high for _, low, high in (mean_interval(list(r), 0.95, (0.0, 1.0)) for r in rates)]
-    assert 0.935 < np.mean(inside) < 0.965
-    # A normal quantile in Student's place is caught.
-    reach = 1.96 * rates.std(1, ddof=1) / np.sqrt(seeds)
-    assert np.mean(np.abs(rates.mean(1) - 0.6) <= reach) < 0.93
-
-
 def test_a_direct_attack_leaks_all_that_chance_leaves():
     found = trials("split-sum").run([LabelDirect()], [DEVICE, ALL])
-    assert [t.leakage.success for t in found.tried] == [1.0, 1.0]
-    assert found.tried[0].leakage.leakage == pytest.approx(1 - found.tried[0].leakage.chance)
+    assert [t.leakage.success for t in found.attempts] == [1.0, 1.0]
+    assert found.attempts[0].leakage.leakage == pytest.approx(1 - found.attempts[0].leakage.chance)
     assert 0 <= found.accuracy <= 1
 
 
@@ -74,14 +65,76 @@ def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch
 
     conducts, train = [], System.train
     monkeypatch.setattr(System, "train", lambda s, r, **k: conducts.append(dict(k["conducts"])) or train(s, r, **k))
-    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).tried[0]
+    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).attempts[0]
     assert refused.leakage is None
     assert refused.refusal.startswith("needs summed logits")
     assert conducts == [{}]
-    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).tried[0].refusal is None
+    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).attempts[0].refusal is None
     assert [set(c) for c in conducts] == [set(), set(), {0}]
 
 
 def test_the_same_seed_gives_the_same_numbers():
     one, two = (trials("zoo-vfl-sum").run([LabelZoQuery()], [DEVICE]) for _ in range(2))
     assert one == two
+
+
+class Zeros:
+    """Guesses 0 for each of these records; remembers whose labels it was given."""
+
+    name, summary, target, heavy = "zeros", "", "labels", False
+    needs: frozenset[str] = frozenset()
+    auxiliary = True
+
+    def __init__(self, records: list[int], *, conduct: Conduct | None = None, error: Exception | None = None) -> None:
+        self.records, self.conduct, self.error = torch.tensor(records), conduct, error
+        self.given: list[int] = []
+
+    def refusal(self, view: View) -> str | None:
+        return None
+
+    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+        if self.error is not None:
+            raise self.error
+        self.given = auxiliary.records.tolist()
+        return LabelGuess(self.records, torch.zeros(1, len(self.records), dtype=torch.int64))
+
+    def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+        return None
+
+
+TRUTH = torch.tensor([0, 1, 0, 1, 0, 1, -1, -1])
+VIEW = View(DEVICE, (), 2)
+
+
+def attempts(**changes) -> LabelAttempts:
+    return LabelAttempts(**{"truth": TRUTH, "classes": 2, "seed": 0, "confidence": 0.95, **changes})
+
+
+def test_unknown_labels_are_not_scored_and_withheld_ones_not_given():
+    attack = Zeros(list(range(8)))
+    found = attempts(withheld=(0, 1), labels_per_class=9).attempt(attack, VIEW)
+    assert attack.given == [2, 3, 4, 5]
+    assert (found.success.guesses, found.success.rate, found.leakage.guesses) == (2, 0.5, 2)
+    assert found.guess.records.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("records", [[6, 7], []])
+def test_without_a_guess_to_score_an_attempt_is_refused(records):
+    found = attempts().attempt(Zeros(records), VIEW)
+    assert (found.success, found.leakage, found.guess, found.refusal) == (None, None, None, NOTHING_TO_SCORE)
+
+
+def test_malicious_devices_are_refused_where_all_are_honest():
+    greedy = Zeros([0, 1], conduct=Conduct(name="greedy", gain=1.0))
+    assert attempts(honest_only="devices are honest").attempt(greedy, VIEW).refusal == "devices are honest"
+    assert attempts(labels_per_class=0).attempt(greedy, VIEW).refusal is None
+    forger = Zeros([0, 1], conduct=Conduct(name="forger"))
+    assert attempts(honest_only="devices are honest", labels_per_class=0).attempt(forger, VIEW).refusal is None
+
+
+def test_an_attack_that_cannot_read_the_messages_is_refused_only_where_that_is_tolerated():
+    broken = Zeros([0], error=KeyError("logits"))
+    reason = attempts(tolerant=True).attempt(broken, VIEW).refusal
+    assert reason == "cannot read this recording: KeyError, 'logits'"
+    with pytest.raises(KeyError):
+        attempts().attempt(broken, VIEW)

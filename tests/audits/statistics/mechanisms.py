@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from vflpriv.common.arrays import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["KNOWN", "Known", "allowed", "gaussian", "laplace", "response", "subsampled"]
 
-Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, int], Floats]
 
 

@@ -28,14 +28,13 @@ from vflpriv.audits.statistics.bounds import (
     pooled,
     tail,
 )
-from vflpriv.audits.verdict import holm, holm_adjusted
 from vflpriv.core.tradeoff import curve, epsilon_of
 
 ALL = (
-    lambda e, c: mu_rectangle(e, c).mu,
-    lambda e, c: mu_error_rate(e, c).mu,
-    lambda e, c: epsilon_rectangle(e, 1e-5, c).epsilon,
-    lambda e, c: epsilon_error_rate(e, 1e-5, c).epsilon,
+    mu_rectangle,
+    mu_error_rate,
+    lambda e, c: epsilon_rectangle(e, 1e-5, c),
+    lambda e, c: epsilon_error_rate(e, 1e-5, c),
 )
 CONFIDENCE = st.floats(0.5, 0.999)
 
@@ -67,7 +66,7 @@ def test_interval_has_the_tabulated_values(k: int, n: int, low: float, high: flo
 
 
 @pytest.mark.parametrize(("k", "n", "alpha"), [(0, 50, 0.05), (3, 500, 0.025), (154, 500, 0.05), (49, 50, 1e-6)])
-def test_upper_is_the_root_of_the_binomialtail(k: int, n: int, alpha: float) -> None:
+def test_upper_is_the_root_of_the_binomial_tail(k: int, n: int, alpha: float) -> None:
     upper = mpmath.mpf(clopper_pearson_upper(k, n, alpha))
     tail = mpmath.fsum(mpmath.binomial(n, i) * upper**i * (1 - upper) ** (n - i) for i in range(k + 1))
     assert float(tail) == pytest.approx(alpha, rel=1e-9)
@@ -84,31 +83,26 @@ def test_upper_without_an_error_has_its_closed_form_and_with_all_is_one() -> Non
 def test_rectangle_is_the_formula_at_the_corner() -> None:
     found = epsilon_rectangle(errors(5, 10), 0.01, 0.95)
     fpr, fnr = clopper_pearson_upper(5, 100, 0.025), clopper_pearson_upper(10, 100, 0.025)
-    assert found.details == pytest.approx({"fpr_upper": fpr, "fnr_upper": fnr})
-    assert found.epsilon == pytest.approx(max(math.log((0.99 - fnr) / fpr), math.log((0.99 - fpr) / fnr)))
-    mu = mu_rectangle(errors(5, 10), 0.95).mu
-    assert mu is not None
+    assert found == pytest.approx(max(math.log((0.99 - fnr) / fpr), math.log((0.99 - fpr) / fnr)))
+    mu = mu_rectangle(errors(5, 10), 0.95)
     assert float(curve(mu, fpr)) == pytest.approx(fnr), "the corner lies on G_mu"
 
 
 def test_error_rate_is_the_formula_of_both() -> None:
     rate = clopper_pearson_upper(15, 200, 0.05)
     mu = mu_error_rate(errors(5, 10), 0.95)
-    assert mu.details == pytest.approx({"error_upper": rate})
-    assert float(ndtr(-(mu.mu or 0) / 2)) == pytest.approx(rate)
-    epsilon = epsilon_error_rate(errors(5, 10), 0.01, 0.95).epsilon
+    assert float(ndtr(-mu / 2)) == pytest.approx(rate)
+    epsilon = epsilon_error_rate(errors(5, 10), 0.01, 0.95)
     assert epsilon == pytest.approx(math.log((0.99 - rate) / rate))
-    assert 0.99 / (1 + math.exp(epsilon or 0)) == pytest.approx(rate), "p = (1 - delta) / (1 + e^eps)"
+    assert 0.99 / (1 + math.exp(epsilon)) == pytest.approx(rate), "p = (1 - delta) / (1 + e^eps)"
 
 
 def test_error_rate_is_tighter_than_the_rectangle_when_rates_are_alike() -> None:
     for n, wrong in ((250, 77), (500, 79), (5000, 115)):
         both, corner = (
-            mu_error_rate(errors(wrong, wrong, n), 0.95).mu,
-            mu_rectangle(errors(wrong, wrong, n), 0.95).mu,
+            mu_error_rate(errors(wrong, wrong, n), 0.95),
+            mu_rectangle(errors(wrong, wrong, n), 0.95),
         )
-        assert both is not None
-        assert corner is not None
         assert both > corner
 
 
@@ -118,7 +112,7 @@ def test_error_rate_is_tighter_than_the_rectangle_when_rates_are_alike() -> None
 @given(balanced(), CONFIDENCE)
 def test_a_test_no_better_than_guessing_gives_exactly_zero(e: Errors, confidence: float) -> None:
     found = [bound(e, confidence) for bound in ALL]
-    assert all(value is not None and value >= 0 and math.isfinite(value) for value in found)
+    assert all(value >= 0 and math.isfinite(value) for value in found)
     if e.total >= e.negatives:
         assert found == [0.0] * 4
         assert all(math.copysign(1, value) == 1 for value in found), "never -0.0"
@@ -148,21 +142,18 @@ def test_more_confidence_never_raises_a_bound(e: Errors, one: float, other: floa
 def test_delta_is_respected(e: Errors, confidence: float, one: float, other: float) -> None:
     for bound in (epsilon_rectangle, epsilon_error_rate):
         small, large = bound(e, min(one, other), confidence), bound(e, max(one, other), confidence)
-        assert large.epsilon is not None
-        assert small.epsilon is not None
-        assert large.epsilon <= small.epsilon + 1e-12
-        assert (small.delta, large.delta) == (min(one, other), max(one, other))
+        assert large <= small + 1e-12
 
 
 def test_a_delta_that_explains_both_leaves_no_epsilon() -> None:
-    assert (epsilon_rectangle(errors(0, 0), 0.0, 0.95).epsilon or 0) > 3
-    assert epsilon_rectangle(errors(0, 0), 0.95, 0.95).epsilon == 0.0
-    assert epsilon_error_rate(errors(0, 0), 0.98, 0.95).epsilon == 0.0
+    assert epsilon_rectangle(errors(0, 0), 0.0, 0.95) > 3
+    assert epsilon_rectangle(errors(0, 0), 0.95, 0.95) == 0.0
+    assert epsilon_error_rate(errors(0, 0), 0.98, 0.95) == 0.0
 
 
 @given(balanced(), st.floats(0.5, 0.999))
 def test_a_bound_lies_below_the_plain_estimate(e: Errors, confidence: float) -> None:
-    assert (mu_error_rate(e, confidence).mu or 0.0) <= mu_estimate(e)
+    assert mu_error_rate(e, confidence) <= mu_estimate(e)
 
 
 # p-values
@@ -175,8 +166,7 @@ def test_a_larger_mu_is_harder_to_refute(e: Errors, one: float, other: float) ->
 
 @given(balanced(), st.floats(0, 5), st.sampled_from([0.001, 0.01, 0.05, 0.25]))
 def test_p_value_and_bound_are_two_sides_of_one_test(e: Errors, mu: float, alpha: float) -> None:
-    lower = mu_error_rate(e, 1 - alpha).mu
-    assert lower is not None
+    lower = mu_error_rate(e, 1 - alpha)
     if abs(lower - mu) > 1e-6:
         assert (p_value_gdp(e, mu) < alpha) == (lower > mu)
 
@@ -185,8 +175,7 @@ def test_p_value_and_bound_are_two_sides_of_one_test(e: Errors, mu: float, alpha
 def test_p_value_and_bound_are_two_sides_of_one_test_for_epsilon(
     e: Errors, epsilon: float, delta: float, alpha: float
 ) -> None:
-    lower = epsilon_error_rate(e, delta, 1 - alpha).epsilon
-    assert lower is not None
+    lower = epsilon_error_rate(e, delta, 1 - alpha)
     if abs(lower - epsilon) > 1e-6:
         assert (p_value_dp(e, epsilon, delta) < alpha) == (lower > epsilon)
 
@@ -238,26 +227,6 @@ def test_the_maximum_costs_nothing_at_usual_confidences(n: int, share: float, co
         assert float(pooled(k, n, 0, n, confidence)) == plain
 
 
-# Holm
-
-
-def test_holm_steps_down() -> None:
-    p = [0.03, 0.001, 0.012, 0.4]
-    assert holm_adjusted(p) == pytest.approx([0.06, 0.004, 0.036, 0.4])
-    assert holm(p, 0.05) == [False, True, True, False]
-    assert holm([], 0.05) == []
-    assert holm_adjusted([0.9, 0.8]) == [1.0, 1.0]
-
-
-@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.001, 0.2))
-def test_holm_is_between_bonferroni_and_no_correction(p: list[float], alpha: float) -> None:
-    for value, rejected in zip(p, holm(p, alpha), strict=True):
-        if value * len(p) <= alpha:
-            assert rejected
-        if rejected:
-            assert value <= alpha
-
-
 # What is refused
 
 
@@ -273,7 +242,7 @@ def test_the_error_rate_needs_equal_trials(bound) -> None:
         bound(errors(1, 1, 100, 90))
     with pytest.raises(ValueError, match=message):
         p_value_gdp(errors(1, 1, 100, 90), 1.0)
-    assert mu_rectangle(errors(1, 1, 100, 90), 0.95).mu is not None
+    assert mu_rectangle(errors(1, 1, 100, 90), 0.95) > 0
 
 
 def test_wrong_inputs_show_the_value() -> None:
@@ -289,5 +258,3 @@ def test_wrong_inputs_show_the_value() -> None:
         p_value_gdp(errors(1, 1), -1.0)
     with pytest.raises(ValueError, match=re.escape("Expected epsilon=-1.0 >= 0.")):
         p_value_dp(errors(1, 1), -1.0, 0.0)
-    with pytest.raises(ValueError, match="Expected p-values between 0 and 1"):
-        holm([0.5, math.nan], 0.05)

@@ -1,6 +1,6 @@
 """Coverage by simulation with a known truth: a 95 % bound exceeds it in at most 5 % of repetitions.
 
-The same harness must catch the mistakes of AUDITS.md: each broken variant raises far more false alarms.
+The same harness must catch well-known mistakes: each broken variant raises far more false alarms.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from tests.audits.statistics.mechanisms import allowed
 from tests.audits.statistics.mechanisms import subsampled as subsampled_scores
 from vflpriv.audits.statistics.bounds import (
     Errors,
-    _epsilon_of_rates,
-    _upper,
     epsilon_error_rate,
     epsilon_from_mu,
+    epsilon_of_rates,
     epsilon_rectangle,
     mu_error_rate,
     mu_of_rates,
     mu_rectangle,
     pooled,
+    rate_upper,
     rectangle,
     tail,
 )
-from vflpriv.audits.verdict import holm
+from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.common.arrays import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
-Floats = NDArray[np.float64]
 Counts = tuple[Floats, int, Floats, int]
 REPETITIONS = 4000
 CONFIDENCE = 0.95
@@ -121,12 +120,12 @@ def mu_pooled(counts: Counts) -> Floats:
 
 
 def epsilon_corner(counts: Counts, delta: float) -> Floats:
-    return _epsilon_of_rates(*rectangle(*counts, CONFIDENCE), delta)
+    return epsilon_of_rates(*rectangle(*counts, CONFIDENCE), delta)
 
 
 def epsilon_pooled(counts: Counts, delta: float) -> Floats:
     rate = pooled(*counts, CONFIDENCE)
-    return _epsilon_of_rates(rate, rate, delta)
+    return epsilon_of_rates(rate, rate, delta)
 
 
 # The bounds cover
@@ -162,10 +161,10 @@ def test_the_simulated_code_is_the_public_code() -> None:
     for i in range(20):
         errors = Errors(false_positives=int(fp[i]), negatives=n, false_negatives=int(fn[i]), positives=n)
         one = fp[i : i + 1], n, fn[i : i + 1], n
-        assert mu_rectangle(errors, CONFIDENCE).mu == mu_corner(one)[0]
-        assert mu_error_rate(errors, CONFIDENCE).mu == mu_pooled(one)[0]
-        assert epsilon_rectangle(errors, 1e-5, CONFIDENCE).epsilon == epsilon_corner(one, 1e-5)[0]
-        assert epsilon_error_rate(errors, 1e-5, CONFIDENCE).epsilon == epsilon_pooled(one, 1e-5)[0]
+        assert mu_rectangle(errors, CONFIDENCE) == mu_corner(one)[0]
+        assert mu_error_rate(errors, CONFIDENCE) == mu_pooled(one)[0]
+        assert epsilon_rectangle(errors, 1e-5, CONFIDENCE) == epsilon_corner(one, 1e-5)[0]
+        assert epsilon_error_rate(errors, 1e-5, CONFIDENCE) == epsilon_pooled(one, 1e-5)[0]
 
 
 def test_epsilon_of_a_measured_mu_covers_where_the_curve_is_gaussian() -> None:
@@ -258,7 +257,7 @@ def test_caught_a_point_estimate_and_a_halved_level() -> None:
     counts = draw(gaussian(1.0), 500)
     rate = (counts[0] + counts[2]) / 1000
     assert alarms(mu_of_rates(rate, rate), 1.0) > 0.3
-    twice = _upper(counts[0] + counts[2], 1000, 0.1)
+    twice = rate_upper(counts[0] + counts[2], 1000, 0.1)
     assert alarms(mu_of_rates(twice, twice), 1.0) > ALLOWED
 
 
@@ -274,7 +273,7 @@ def test_holm_keeps_the_family_wise_error_and_no_correction_does_not() -> None:
         fp, _, fn, _ = draw(gaussian(float(true)), n, seed=10 + j)
         p[:, j] = tail(fp + fn, 2 * n, float(ndtr(-claimed / 2)))
     holds = claims == truths
-    rejected = np.array([holm(list(row), 0.05) for row in p])
+    rejected = np.array([holm_adjusted(list(row)) for row in p]) <= 0.05
     assert float(np.mean(rejected[:, holds].any(axis=1))) <= ALLOWED
     assert float(np.mean((p <= 0.05)[:, holds].any(axis=1))) > 2 * ALLOWED
     assert rejected[:, ~holds].all(), "what is violated is found"

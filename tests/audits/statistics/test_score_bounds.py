@@ -129,7 +129,7 @@ def test_gaussian_bounds_reach_their_figures(trials: int, repetitions: int, plac
     for inside, outside in gaussian_scores(mu, trials, repetitions):
         wrong = int((outside > 0).sum()), int((inside <= 0).sum())
         errors = Errors(false_positives=wrong[0], negatives=trials, false_negatives=wrong[1], positives=trials)
-        counted.append(epsilon_of(mu_error_rate(errors, 0.95).mu or 0.0, DELTA))
+        counted.append(epsilon_of(mu_error_rate(errors, 0.95), DELTA))
         known.append(epsilon_of(mu_known_sigma(inside, outside, 0.95), DELTA))
     assert np.mean(counted) / truth >= GDP[trials][place]
     assert np.mean(known) / truth >= CEILING[trials][place] - 0.03

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from tests.audits.statistics.mechanisms import allowed
 from vflpriv.audits.statistics.bounds import Errors, p_value_gdp
 from vflpriv.audits.statistics.sequential import Looks, look_times
-from vflpriv.audits.verdict import holm
+from vflpriv.audits.statistics.significance import holm_adjusted
 
 TIMES = look_times(400)
 REPETITIONS = 1000
@@ -100,7 +100,7 @@ def test_holm_over_sequential_p_values_keeps_the_family_wise_error() -> None:
     for _ in range(500):
         p = [Looks(pairs(gaussian(mu), rng), TIMES).p_value_gdp(mu) for mu in claims]
         p.append(Looks(pairs(gaussian(2.0), rng), TIMES).p_value_gdp(0.5))
-        rejected = holm(p, 0.05)
+        rejected = [adjusted <= 0.05 for adjusted in holm_adjusted(p)]
         wrong += any(rejected[:3])
         assert rejected[3], "what is violated is found"
     assert wrong / 500 <= allowed(500)

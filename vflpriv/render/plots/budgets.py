@@ -6,15 +6,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vflpriv.common.arrays import Floats
 from vflpriv.common.formatting import count, delta, epsilon, exact, power
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 
 __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
 
-Floats = NDArray[np.float64]
 
 _WIDTH, _HEIGHT = 3.9, 2.5
 _READINGS = {"rigorous": ("rigorous", "rigorous", "-"), "paper": ("paper", "paper’s reading", (0, (6, 2)))}

@@ -1,4 +1,4 @@
-"""Pictures for a page: a sheet of small ones as a PNG in a data address, so that the page stays one file."""
+"""PNG encoder: a sheet of small pictures as a data URL, which a report holds and a page shows without another file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 __all__ = ["png", "sheet"]
 
 _GAP = 1
+"""Pixels between two pictures."""
 _GREY, _COLOUR = 0, 2
 
 
 def sheet(pictures: NDArray[np.floating]) -> str:
-    """(rows, n, channels, height, width) values in [0, 1], laid out in rows, as a data address."""
+    """(rows, n, channels, height, width) values in [0, 1], laid out in rows, as the data URL of a PNG."""
     rows, count, channels, height, width = pictures.shape
     shape = (rows * (height + _GAP) - _GAP, count * (width + _GAP) - _GAP, 3 if channels == 3 else 1)
     pixels = np.full(shape, 128, dtype=np.uint8)
@@ -24,13 +25,13 @@ def sheet(pictures: NDArray[np.floating]) -> str:
     for i in range(rows):
         for j in range(count):
             top, left = i * (height + _GAP), j * (width + _GAP)
-            one = values[i, j] if channels == 3 else values[i, j, :1]
-            pixels[top : top + height, left : left + width] = one.transpose(1, 2, 0)
+            picture = values[i, j] if channels == 3 else values[i, j, :1]
+            pixels[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
     return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode('ascii')}"
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """A PNG file of (height, width, 1 or 3) bytes, without a filter."""
+    """A PNG file of (height, width, 1 or 3) bytes, grey or RGB, without a filter."""
     height, width, channels = pixels.shape
     kind = _COLOUR if channels == 3 else _GREY
     lines = b"".join(b"\0" + line.tobytes() for line in pixels)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.report.attack_report import attack_report
-from vflpriv.audits.scoring.labels import Score, leakage, mean_error, mean_interval, p_above
-from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, Limit, breach_lines, judged
+from vflpriv.audits.scoring.labels import Score, leakage
+from vflpriv.audits.statistics.significance import mean_error, mean_interval
+from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, breach_lines
+from vflpriv.run.limits import Limit, held_to, judge_limits
 
 SEEDS, CELLS, BOUND = 5, 40, 0.05
 LIMIT = [Limit("leakage", BOUND)]
@@ -24,7 +26,7 @@ def cells(values: np.ndarray) -> list[Cell]:
 
 
 def broken(values: np.ndarray, correction: Correction) -> set[str]:
-    rows = judged(LIMIT, cells(values), seeds=values.shape[1], confidence=0.95, correction=correction)[0]
+    rows = judge_limits(LIMIT, cells(values), seeds=values.shape[1], confidence=0.95, correction=correction)[0]
     return {row.system for row in rows}
 
 
@@ -56,7 +58,7 @@ def test_shares_that_are_equal_by_chance_raise_no_alarm() -> None:
             names = {"system": str(place), "defence": "none", "attack": "a", "adversary": "device(0)"}
             words = {"leakage": one.leakage, "low": one.low, "leakage_error": one.leakage_error}
             found.append(Cell(**names, **words))
-        alarms += bool(judged(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
+        alarms += bool(judge_limits(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
         naive += bool(broken(rights - 0.1, "holm"))
     assert alarms / runs <= 0.05 + 3 * (0.05 * 0.95 / runs) ** 0.5
     assert naive / runs > 0.3, "the same without a least spread"
@@ -82,23 +84,18 @@ def test_one_test_alone_is_the_interval_itself() -> None:
             assert bool(broken(values, correction)) == (one.low > BOUND)
 
 
-def test_p_values_at_the_edges() -> None:
-    assert p_above(0.04, 0.001, BOUND, 5) == 1
-    assert p_above(0.06, None, BOUND, 1) == 1, "a single seed bounds nothing"
-    assert p_above(0.06, 0.0, BOUND, 5) == 0
-    assert p_above(0.05 + 1.959964 * 0.01, 0.01, BOUND, 1) == pytest.approx(0.05), "normal over records"
-
-
 def test_what_is_said_of_the_correction() -> None:
     holm, none = attack_report(), attack_report(correction="none")
     assert [(b.attack, b.defence) for b in holm.breaches] == [("label_direct", "none"), ("feature_inversion", "none")]
     assert {b.attack for b in none.breaches} - {b.attack for b in holm.breaches} == {"label_norm"}
     assert holm.limit_note == (
-        "limits: 5 tests, Holm's correction: one or more is wrong with a chance of at most 5.0 %; "
-        "1 more lies above a limit by its own interval, not after the correction"
+        "limits: 5 tests with Holm's correction: the chance of any false alarm is at most 5.0 %; "
+        "1 more lies above a limit before the correction, but not after it"
     )
-    assert none.limit_note == "limits: 5 tests, each for itself: any one is wrong with a chance of at most 5.0 %"
-    assert holm.held_to([], "holm").limit_note is None
+    assert none.limit_note == (
+        "limits: 5 tests without a correction: each is a false alarm with a chance of at most 5.0 %"
+    )
+    assert held_to(holm, [], "holm").limit_note is None
     assert AttackReport.model_validate_json(holm.to_json()) == holm
 
 

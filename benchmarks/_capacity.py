@@ -1,4 +1,4 @@
-"""The most that any attack could learn of labels from noised scalars, however clever: a channel's capacity."""
+"""The capacity of a noisy channel as a ceiling: the most that any attack can learn about labels from noised scalars."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ __all__ = ["gain_ceiling"]
 
 
 def gain_ceiling(scalars: Tensor, noise_std: float, records: int, *, confidence: float) -> float:
-    """What the scalars (T,) of a view can add to the share of right guesses over these records, at most.
+    """The most that the scalars (T,) of a view can add to the share of right guesses over these records.
 
-    Through Gaussian noise of this std a scalar carries at most ½ ln(1 + P/σ²) nats, P the mean square of what lies
-    below the noise; what was sent before does not raise that. Labels of different people are independent given the
-    features, so a label's part is the total over the records on average, and by Pinsker's inequality I nats move the
-    chance of a right guess by √(I/2) at most, whatever was known before. P is the upper end of its interval here.
+    Through Gaussian noise of this std a scalar carries at most ½ ln(1 + P/σ²) nats, P being the mean square of the
+    noiseless value; earlier messages do not raise that. If the labels of different records are independent given the
+    features, a label's share is on average the total divided by the number of records, and by Pinsker's inequality I
+    nats move the chance of a right guess by at most √(I/2), whatever was known before. P is estimated from the scalars;
+    the upper end of its interval is used.
     """
     if not noise_std > 0:
         raise InputError("noise_std", noise_std, "a positive number: without noise a scalar may carry anything")
