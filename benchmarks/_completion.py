@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from _words import words
 
-from vflpriv.attacks._features import standardised
+from vflpriv.attacks._estimators import standardised
 from vflpriv.attacks.label_completion import Completion, LabelCompletionActive, LabelCompletionPassive
 from vflpriv.audits.scoring.labels import Score, draw_auxiliary, leakage, score
 from vflpriv.core.attack import Auxiliary, LabelGuess

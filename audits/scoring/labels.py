@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Attack, Auxiliary, Conduct, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Transcript, Wire
@@ -286,7 +286,7 @@ class AttackTrials:
 
     def run(
         self,
-        attacks: Sequence[Attack],
+        attacks: Sequence[LabelAttack],
         adversaries: Sequence[Adversary],
         *,
         advance: Callable[[int], None] | None = None,
@@ -331,7 +331,7 @@ class AttackTrials:
             return None
         return frozenset(m for adversary in adversaries for m in adversary.members(self.system.data.devices))
 
-    def success(self, attack: Attack, view: View) -> Leakage | None:
+    def success(self, attack: LabelAttack, view: View) -> Leakage | None:
         """One attack on what it saw of each seed; None if in one of them there is no guess to score."""
         scores = []
         data = self.system.data

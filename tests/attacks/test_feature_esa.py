@@ -55,20 +55,20 @@ def test_noise_on_the_uplink_costs_it():
 @pytest.mark.parametrize(
     ("variant", "adversary", "reason"),
     [
-        ("fdml", "server", "needs a device of its own; a server has the embeddings themselves"),
+        ("fdml", "server", "needs an adversary that controls a device; this one sees the embeddings directly"),
         ("fdml", "outsider", "needs to know which record a message belongs to"),
-        ("fdml", "device(1)", "needs a victim other than itself; device 1 is the adversary's own"),
-        ("split-concat", "device(0)", "needs summed logits, in any form, of each record"),
-        ("dpzv-joint", "device(0)", "needs summed logits, in any form, of each record"),
+        ("fdml", "device(1)", "needs a victim that is not part of the adversary; device 1 is"),
+        ("split-concat", "device(0)", "needs the summed logits of each record, or messages that they can be computed from"),
+        ("dpzv-joint", "device(0)", "needs the summed logits of each record, or messages that they can be computed from"),
         (
             "vimadmm",
             "device(0)",
-            "needs logits that the other devices make themselves; here the server's heads make them",
+            "needs logits that the other devices compute; here the server computes them with its heads",
         ),
         (
             "vimadmm-j",
             "device(0)",
-            "needs linear models; the other devices' are not, or what they send is clipped",
+            "needs linear models at the other devices; theirs are not linear, or their outputs are clipped",
         ),
     ],
 )

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.attacks.feature_support import attack, two_blocks
-from vflpriv.attacks._decoder import decode
-from vflpriv.attacks._gaussian import conditional, gaussian
+from vflpriv.attacks._estimators import conditional_gaussian, decode, gaussian
 from vflpriv.attacks.feature_reconstruction import binary_vectors
 
 
@@ -26,11 +25,11 @@ def test_cafe_solves_for_everything_once_there_are_enough_gradients(variant):
     ("variant", "changes", "reason"),
     [
         ("fdml", {}, "needs gradients of each record; the server sends none"),
-        ("split-concat", {"momentum": 0.9}, "needs steps that go straight down the gradient the server sent"),
+        ("split-concat", {"momentum": 0.9}, "needs plain steps along the gradients that the server sent"),
         (
             "split-concat",
             {"hidden": (5,)},
-            "needs models of one layer: behind more, a record's gradient at the first depends on its features",
+            "needs a model of one layer; with more, a record's gradient at the first layer depends on its features",
         ),
     ],
 )
@@ -52,14 +51,14 @@ def test_real_features_stay_at_their_mean():
     leak = attack("feature_reconstruction", "split-sum", data, "server").leak
     assert leak.value == pytest.approx(float(variance[:3].sum() / variance.sum()), abs=0.03)
     refused = attack("feature_reconstruction", "split-sum", two_blocks(6, 8), "server").refusal
-    assert refused == "needs binary features: others can't be told from their combinations without the model"
+    assert refused == "needs binary features; others cannot be identified without the model"
 
 
 @pytest.mark.parametrize(
     ("variant", "other", "reason"),
     [
-        ("split-concat", 4, "needs embeddings that are linear in the features; these went through a ReLU"),
-        ("split-sum", 14, "needs embeddings at least as wide as the features: 14, not 11"),
+        ("split-concat", 4, "needs embeddings that are linear in the features; these passed through a ReLU"),
+        ("split-sum", 14, "needs embeddings that span as many dimensions as there are features: 14, not 11"),
     ],
 )
 def test_reconstruction_says_why_it_does_not_apply(variant, other, reason):
@@ -139,6 +138,6 @@ def test_gaussians_of_known_records():
     mean, root = gaussian(block)
     assert float(mean) == pytest.approx(1, abs=0.1)
     assert float(root.square()) == pytest.approx(4.25, rel=0.1)
-    means, left = conditional(block, given, torch.tensor([[1.0]]))
+    means, left = conditional_gaussian(block, given, torch.tensor([[1.0]]))
     assert float(means) == pytest.approx(3, abs=0.1)
     assert float(left.square()) == pytest.approx(0.25, rel=0.1)

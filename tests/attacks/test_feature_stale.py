@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.attacks._observations import replies_of_own
+from vflpriv.attacks._observations import replies_to_own
 from vflpriv.audits.scoring.features import FeatureLeak, FeatureTrials
 from vflpriv.common.registry import available, find
 from vflpriv.core.data import VerticalData
@@ -85,7 +85,7 @@ def test_slopes_are_gradients_on_average():
     view = View.of(
         transcript, Adversary.parse("devices(all)"), devices=2, classes=2, own={m: engine.belongings(m) for m in (0, 1)}
     )
-    ((sent,), (seen,)) = (view.of_kind("logits"), replies_of_own(view))
+    ((sent,), (seen,)) = (view.of_kind("logits"), replies_to_own(view))
     logits = sent.tensors["embedding"][0]
     labels = torch.nn.functional.one_hot(data.labels[seen.records], 2)
     exact = torch.softmax(logits, -1) - labels

@@ -9,12 +9,12 @@ from tests.support import make_system
 from vflpriv.attacks import label_completion as _mixmatch
 from vflpriv.attacks.label_completion import (
     Bottom,
+    CompletedModel,
     Completion,
     LabelCompletionActive,
     LabelCompletionPassive,
-    _Completed,
-    _share,
     complete,
+    mixup_share,
 )
 from vflpriv.audits.scoring.labels import draw_auxiliary, score
 from vflpriv.core.attack import Auxiliary
@@ -61,7 +61,7 @@ def test_the_bottom_is_among_what_the_optimiser_moves(watch):
     """A published implementation builds its optimiser before the bottom is attached: the bottom then never trains."""
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
-    model = _Completed([bottom], 3, torch.Generator().manual_seed(0))
+    model = CompletedModel([bottom], 3, torch.Generator().manual_seed(0))
     model([own.features[:8]]).square().sum().backward()
     assert len(model.own) == len(own.trained)
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.own)
@@ -80,7 +80,7 @@ def test_it_leaves_the_view_as_it_was(watch):
 def test_mixing_shares_are_those_of_beta():
     """max(λ, 1 - λ) with λ ~ Beta(0.75, 0.75) has the mean 0.7757 (by numerical integration)."""
     coins = torch.Generator().manual_seed(0)
-    shares = torch.tensor([_share(0.75, coins) for _ in range(4000)])
+    shares = torch.tensor([mixup_share(0.75, coins) for _ in range(4000)])
     assert 0.5 <= float(shares.min()) <= float(shares.max()) <= 1
     expected = _mean_of_larger(0.75)
     assert abs(float(shares.mean()) - expected) < 0.01

@@ -45,12 +45,12 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
         (
             "dpzv-joint",
             "device(0)",
-            "needs per-record gradients of summed logits; the server sends one scalar for the whole batch",
+            "needs per-record gradients of summed logits; the server sends one scalar per batch",
         ),
         (
             "split-concat",
             "device(0)",
-            "needs per-record gradients of summed logits; gradients of embeddings have no entry for each class",
+            "needs per-record gradients of summed logits; the server sends gradients of embeddings",
         ),
         ("split-sum", "outsider", "needs to know which record a message belongs to"),
     ],

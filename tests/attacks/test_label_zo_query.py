@@ -83,5 +83,5 @@ def test_queries_ask_about_the_same_point_in_fresh_directions():
 def test_embeddings_under_a_server_model_are_refused(watch):
     view = watch(make_system("cascaded"), "device(0)")
     assert LabelZoQuery().refusal(view) == (
-        "needs summed logits: losses of embeddings under a server model have no entry for each class"
+        "needs summed logits; here the devices send embeddings, whose gradients have no entry per class"
     )

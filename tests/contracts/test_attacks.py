@@ -45,8 +45,10 @@ def test_it_declares_itself(attack):
     assert attack.target in ("labels", "features", "attribute", "membership")
     assert attack.needs
     assert list(inspect.signature(attack.run).parameters) == ["self", "view", "auxiliary"]
-    if attack.target != "membership":  # without predictions there is nothing but a coin
+    assert isinstance(attack.heavy, bool)
+    if attack.target == "labels":
         assert isinstance(attack.auxiliary, bool)
+    if attack.target != "membership":  # without predictions a membership attack could only toss a coin
         assert list(inspect.signature(attack.blind).parameters) == ["self", "view", "auxiliary"]
 
 

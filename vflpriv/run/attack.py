@@ -25,7 +25,7 @@ from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
 
 if TYPE_CHECKING:
-    from vflpriv.core.attack import Attack
+    from vflpriv.core.attack import LabelAttack
     from vflpriv.core.data import VerticalData
     from vflpriv.run.features import FeatureAttempts
 
@@ -126,7 +126,7 @@ class _Asked:
     """What a configuration wants tried on every system and defence."""
 
     config: Config
-    attacks: Sequence[Attack]
+    attacks: Sequence[LabelAttack]
     adversaries: Sequence[Adversary]
     features: FeatureAttempts
 
@@ -166,7 +166,7 @@ class _Asked:
         return Attempted(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 
-def _chosen(names: Sequence[str] | None) -> list[Attack]:
+def _chosen(names: Sequence[str] | None) -> list[LabelAttack]:
     """The attacks on labels that are named; all that train no models of their own if none is."""
     if names is None:
         return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]

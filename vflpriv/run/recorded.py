@@ -15,7 +15,7 @@ from vflpriv.audits.one_run import OneRun, guess_coins
 from vflpriv.audits.scoring.labels import draw_auxiliary, label_success
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, SystemConfig
-from vflpriv.core.attack import Attack, LabelGuess
+from vflpriv.core.attack import LabelAttack, LabelGuess
 from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
@@ -90,7 +90,7 @@ def _attack(
         if attack.target != "labels":
             raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
     usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
-    attacks: list[Attack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
+    attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attempts, guesses = [], _Guesses()
     for attack in attacks:
         for view in views:
@@ -102,7 +102,7 @@ def _attack(
 
 
 def _attempt(
-    attack: Attack, view: View, config: LedgerConfig, answers: Answers | None
+    attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None
 ) -> tuple[Attempt, LabelGuess | None]:
     words: dict[str, Any] = {"attack": attack.name, "target": attack.target, "adversary": view.adversary}
     refusal = attack.refusal(view)
