@@ -22,7 +22,7 @@ def missing_shares(view: View) -> str | None:
     if not view.own:
         return "an adversary that controls a device; this one sees the embeddings directly"
     if not view.kinds & set(_DOWN):
-        return "the summed logits of each record, or messages that they can be computed from"
+        return "summed logits of each record, or messages that determine them"
     if any("head.weight0" in m.tensors for m in view.of_kind("admm-variables")):
         return "logits that the other devices compute; here the server computes them with its heads"
     if "embedding-gradient" in view.kinds:

@@ -1,4 +1,4 @@
-"""Queries to a server that sums logits: one tells little, as many as classes tell all."""
+"""Queries to a server that sums logits: one gives little away, as many as there are classes give every label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked_again(system, times: int):
 
 
 def test_one_query_tells_little(digits, watch, rate):
-    """vfl-cascaded.txt Table I: 11.7 % on MNIST for a curious client. Here 1437 records: within 3 points."""
+    """VFL-Cascaded Table I: 11.7 % on MNIST for a curious client. Here 1437 records: within 3 points."""
     system = make_system("syn-zoo-vfl-sum", data=digits, rounds=23, **QUIET)
     view = watch(system, "device(0)", conducts={0: LabelZoQuery.conduct})
     assert 0.09 < rate(LabelZoQuery(), view, digits) < 0.16
