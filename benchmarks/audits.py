@@ -1,9 +1,9 @@
-"""How near measured lower bounds come to the truth, and what they cost: every method, beside the best public figures.
+"""Tightness and cost of measured lower bounds: every method beside the best public tool of its kind.
 
 Scores are Gaussian, N(±μ/2, 1), δ = 1e-5, 95 % confidence; a cell is the mean of ε_lower / true ε for μ = 1 / 2 / 4.
 Public figures are those of the best public tool of each kind; the ceiling is the mean test that knows the noise. Times
 are of one bound at μ = 2, the least of several.
-At the end, trials a second of the two-world audit: trainings one by one against all at once.
+At the end, trials per second of the two-world audit: trainings one by one against all at once.
 
     python benchmarks/audits.py [--repetitions 200] [--replicas 256]
 """
@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from replicas import digits_system, trials_per_second
 
 from vflpriv.audits.one_run import guess
-from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma, mu_scores
+from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
+from vflpriv.audits.statistics.pilot import Pilot, pilot_size
 from vflpriv.audits.statistics.sequential import Looks, look_times
 from vflpriv.core.tradeoff import epsilon_of
 
@@ -44,6 +45,15 @@ def _errors(inside: Floats, outside: Floats) -> Errors:
     return Errors(false_positives=wrong[0], negatives=len(outside), false_negatives=wrong[1], positives=len(inside))
 
 
+def _mu_by_pilot(inside: Floats, outside: Floats) -> float:
+    """Lower bound on μ by the error rate at a threshold that is set on a pilot; the pilot is not tested."""
+    aside = pilot_size(min(len(inside), len(outside)))
+    if not aside:
+        return 0.0
+    pilot = Pilot.of(inside[:aside], outside[:aside])
+    return mu_error_rate(_errors(pilot.evidence(inside[aside:]), pilot.evidence(outside[aside:])), LEVEL).mu or 0.0
+
+
 def _looks(inside: Floats, outside: Floats) -> Looks:
     return Looks((inside <= 0).astype(np.int64) + (outside > 0), look_times(len(inside)))
 
@@ -55,7 +65,7 @@ METHODS: Mapping[str, tuple[str, Callable[[Floats, Floats, float], float]]] = {
         lambda a, b, mu: epsilon_guesses(mu * a, mu * b, DELTA, LEVEL, seed=0, calibrated=True),
     ),
     "rectangle at 0": ("any mechanism", lambda a, b, mu: epsilon_rectangle(_errors(a, b), DELTA, LEVEL).epsilon or 0.0),
-    "error rate, pilot": ("Gaussian curve", lambda a, b, mu: epsilon_of(mu_scores(a, b, LEVEL), DELTA)),
+    "error rate, pilot": ("Gaussian curve", lambda a, b, mu: epsilon_of(_mu_by_pilot(a, b), DELTA)),
     "error rate at 0": (
         "Gaussian curve",
         lambda a, b, mu: epsilon_of(mu_error_rate(_errors(a, b), LEVEL).mu or 0.0, DELTA),
@@ -66,14 +76,14 @@ METHODS: Mapping[str, tuple[str, Callable[[Floats, Floats, float], float]]] = {
 
 
 def timed(bound: Callable[[], float]) -> tuple[float, float]:
-    """The value, and the seconds it took."""
+    """The value of the bound, and the seconds it took."""
     start = time.perf_counter()
     return bound(), time.perf_counter() - start
 
 
 def two_worlds(repetitions: int) -> None:
     """Bounds from n trials in each world."""
-    print(f"{'two worlds, trials a world':<28}" + "".join(f"{n:>14}{'ms':>8}" for n in SIZES))
+    print(f"{'two worlds, trials per world':<28}" + "".join(f"{n:>14}{'ms':>8}" for n in SIZES))
     for kind, public in PUBLIC.items():
         print(f"{f'{SOURCES[kind]}, {kind}':<28}" + "".join(f"{cell:>14}{'':>8}" for cell in public))
         for name, (shape, bound) in METHODS.items():
@@ -85,13 +95,13 @@ def two_worlds(repetitions: int) -> None:
 def _cell(bound: Callable[[Floats, Floats, float], float], n: int, repetitions: int) -> tuple[str, float]:
     rng, means, least = np.random.default_rng(0), [], np.inf
     for mu in MUS:
-        found = []
+        bounds = []
         for _ in range(repetitions):
             inside, outside = rng.normal(mu / 2, 1, n), rng.normal(-mu / 2, 1, n)
             value, seconds = timed(lambda a=inside, b=outside, m=mu: bound(a, b, m))
-            found.append(value)
+            bounds.append(value)
             least = min(least, seconds) if mu == 2 else least
-        means.append(float(np.mean(found)) / epsilon_of(mu, DELTA))
+        means.append(float(np.mean(bounds)) / epsilon_of(mu, DELTA))
     return _ratios(means), least
 
 
@@ -100,7 +110,7 @@ def _ratios(means: list[float]) -> str:
 
 
 def one_run(repetitions: int) -> None:
-    """Bounds from m canaries in one training; how many are guessed about is planned on a pilot."""
+    """Bounds from m canaries in one training; a pilot decides how many of them are guessed."""
     print(f"\n{'one run, canaries':<28}" + "".join(f"{m:>14}{'ms':>8}" for m in CANARIES))
     print(f"{'public':<28}" + "".join(f"{cell:>14}{'':>8}" for cell in PUBLIC_ONE_RUN))
     for name, bound in (
@@ -114,15 +124,15 @@ def one_run(repetitions: int) -> None:
 def _one_run_cell(bound: Callable[[Guesses], float], m: int, repetitions: int) -> tuple[str, float]:
     rng, means, least = np.random.default_rng(0), [], np.inf
     for mu in MUS:
-        found = []
+        bounds = []
         for _ in range(repetitions):
             worlds = rng.integers(0, 2, m)
             scores = mu * (rng.normal(0, 1, m) + mu * (0.5 - worlds))
             guesses, _ = guess(scores, worlds)
             value, seconds = timed(lambda g=guesses: bound(g))
-            found.append(value)
+            bounds.append(value)
             least = min(least, seconds) if mu == 2 else least
-        means.append(float(np.mean(found)) / epsilon_of(mu, DELTA))
+        means.append(float(np.mean(bounds)) / epsilon_of(mu, DELTA))
     return _ratios(means), least
 
 
@@ -134,11 +144,11 @@ def main() -> None:
     two_worlds(options.repetitions)
     one_run(options.repetitions)
     system = digits_system(92, "joint", 8)
-    # In turns, so that whatever else the machine does meets both.
+    # In turns, so that other load on the machine affects both alike.
     ways = [[range(r, r + 1) for r in range(12)], [range(options.replicas)]]
     alone, together = map(max, zip(*([trials_per_second(system, way) for way in ways] for _ in range(5)), strict=True))
     print(
-        f"\ntrials a second: R = 1 looped {alone:.1f}, R = {options.replicas} {together:.1f}, {together / alone:.1f}x"
+        f"\ntrials per second: R = 1 looped {alone:.1f}, R = {options.replicas} {together:.1f}, {together / alone:.1f}x"
     )
 
 
