@@ -46,7 +46,7 @@ def leak_of(engine: str, *, batch_size: int, rounds: int) -> FeatureLeak:
     ["fdml", "vimadmm-j", "vimadmm", "linear-admm", "split-sum", "vafl-concat", "vafl-sum", "vafl-tsync-some"],
 )
 def test_a_device_learns_of_another_from_what_it_is_sent(variant):
-    """VAFL's other device is never active in the same round: its embeddings come out of the server's table."""
+    """VAFL's other device is never active in the same round: replies depend on the server's table of its embeddings."""
     rate = {} if "admm" in variant else {"device_rate": 0.5}
     rate |= {"together": 1} if "tsync" in variant else {}
     rounds = 160 if variant.startswith("vafl") else 48
@@ -79,7 +79,7 @@ def test_among_forty_records_one_records_share_is_hidden(engine):
 
 
 def test_one_difference_is_less_than_two_losses():
-    """DPZV sends no loss, only a difference along its device's direction: in six visits a record says nothing."""
+    """DPZV sends no loss, only a difference along its device's direction: six rounds per record reveal nothing."""
     assert leak_of("dpzv", batch_size=1, rounds=700).low < 0.05
 
 

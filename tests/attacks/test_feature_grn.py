@@ -14,8 +14,8 @@ def test_the_generator_explains_logits_through_known_models():
 
 
 @pytest.mark.slow
-def test_the_published_generator_says_no_more_than_the_mean_of_features_unlike_its_own():
-    """The two devices' features are independent, and a generator that is not shown logits has nothing else to go by."""
+def test_the_published_generator_predicts_the_mean_of_features_independent_of_its_own():
+    """The two devices' features are independent, and a generator without the logits sees nothing else."""
     tried = attack("feature_grn_published", "fdml", two_blocks(6, 12), "device(0)")
     assert tried.refusal is None
     assert tried.leak.value < 0.05

@@ -42,6 +42,6 @@ def test_all_binary_vectors_of_a_span_are_found():
     generator = torch.Generator().manual_seed(0)
     columns = (torch.rand(40, 3, generator=generator) < 0.5).double()
     mixed = torch.cat((columns, torch.rand(40, 2, generator=generator).double()), dim=1)
-    found = binary_vectors(mixed @ torch.randn(5, 7, generator=generator).double())
+    vectors = binary_vectors(mixed @ torch.randn(5, 7, generator=generator).double())
     expected = {tuple(v.tolist()) for c in columns.T for v in (c, 1 - c)}
-    assert {tuple(v.tolist()) for v in found} == expected
+    assert {tuple(v.tolist()) for v in vectors} == expected

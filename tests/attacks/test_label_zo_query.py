@@ -22,7 +22,7 @@ def digits():
 
 
 def asked_again(system, times: int):
-    """The same system, each batch asked about several times in a row."""
+    """The same system, with every batch used several times in a row."""
     s = system.schedule
     repeated = replace(s, start=np.repeat(s.start, times), size=np.repeat(s.size, times))
     active = np.repeat(s.active, times, axis=0)

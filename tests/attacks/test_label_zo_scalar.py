@@ -14,7 +14,7 @@ from vflpriv.data.catalogue import load
 
 
 def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4) -> tuple[View, torch.Tensor]:
-    """Δ as a mean of slopes of two labels over small batches, and what the device moved."""
+    """Δ as a mean of slopes of two labels over small batches, and the steps of the device's embeddings."""
     random = torch.Generator().manual_seed(0)
     labels, slopes = torch.randint(2, (records,), generator=random), torch.tensor([[1.0, -0.5, 0.3], [-0.8, 0.6, 0.4]])
     messages = []

@@ -106,7 +106,7 @@ def test_an_attack_repeats_itself(variant, adversary):
 @pytest.mark.parametrize("adversary", ["server", "device(0)", "eavesdropper"])
 @pytest.mark.parametrize("variant", ["split-concat", "fdml", "vimadmm-j"])
 def test_nothing_an_attack_is_given_leads_to_the_victims_features(variant, adversary):
-    """Walk everything reachable from a view and the knowledge: no engine, no data set, no row that was not told."""
+    """Walk everything reachable from a view and the knowledge: no engine, no data set, no row that was not given."""
     system, engine, transcript = trained(variant)
     given = (view_of(system, engine, transcript, adversary), knowledge(system, engine))
     secret = system.data.blocks[1][40:]
