@@ -1,1 +1,1 @@
-"""Attacks, one a file: each reads a view and says how often it succeeds, with its interval and chance level."""
+"""Attacks, one idea per file. Each reads one adversary's view and returns guesses of what should stay private."""

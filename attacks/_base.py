@@ -1,35 +1,47 @@
-"""What label attacks share: defaults of the declarations, sums by record, and what an adversary guesses by itself."""
+"""Base classes of label and feature attacks: declarations, refusals, and the guess made without the protocol."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._features import posterior
-from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.attacks._estimators import decode, posterior
+from vflpriv.attacks._observations import Observation, known_positions, last_and_mean, record_positions, sum_by_record
+from vflpriv.core.attack import AttributeGuess, Auxiliary, Conduct, FeatureAuxiliary, FeatureGuess, LabelGuess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
-__all__ = ["LabelAttack", "by_record", "ids_of", "what_it_gets"]
+__all__ = [
+    "FeatureInference",
+    "LabelInference",
+    "decode_features",
+    "few_known",
+    "own_features",
+    "sent_instead",
+    "smallest_entry",
+]
 
 _DOWNLINKS = {
-    "zo-scalar": "the server sends one scalar for the whole batch",
-    "losses": "the server sends losses of the whole batch",
-    "loss-difference": "the server sends one loss difference for the whole batch",
-    "loss-differences": "the server sends loss differences, not gradients",
-    "admm-variables": "the server sends dual variables, not gradients",
-    "logit-gradient": "the server sends gradients",
+    "zo-scalar": "the server sends one scalar per batch",
+    "losses": "the server sends losses of whole batches",
+    "loss-difference": "the server sends one loss difference per batch",
+    "loss-differences": "the server sends loss differences",
+    "admm-variables": "the server sends dual variables and residuals",
+    "logit-gradient": "the server sends gradients of logits",
     "summed-logits": "the server sends summed logits",
-    "embedding-gradient": "gradients of embeddings have no entry for each class",
+    "embedding-gradient": "the server sends gradients of embeddings",
 }
+_NO_IDS = "needs to know which record a message belongs to"
+_LEAST_KNOWN = 3
+"""A decoder is fitted to at least so many known records."""
 
 
-class LabelAttack(ABC):
-    """An attack on labels. A variant says what it misses in a view, and how it guesses."""
+class LabelInference(ABC):
+    """Base of attacks on labels. A subclass names what a view lacks (`missing`) and guesses the labels (`run`)."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -43,37 +55,86 @@ class LabelAttack(ABC):
         if "summed-logits" in view.kinds and view.adversary.is_device:
             return "needs labels that are kept from the devices; here the devices hold them"
         if not view.adversary.knows_batches:
-            return "needs to know which record a message belongs to"
+            return _NO_IDS
         missing = self.missing(view)
         return None if missing is None else f"needs {missing}"
 
     @abstractmethod
     def missing(self, view: View) -> str | None:
-        """What it needs and does not find in this view, or None."""
+        """What the attack needs and this view lacks, or None."""
 
     @abstractmethod
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess: ...
 
     def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
-        """From its own features and the labels it was given; without labels it has nothing to go by."""
+        """The guess from the adversary's own features and the labels it was given; None if it lacks either."""
         if not self.auxiliary or not view.own or not len(auxiliary.records):
             return None
-        chances = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
-        return LabelGuess(torch.arange(len(chances), device=chances.device), chances.argmax(-1).unsqueeze(0))
+        probabilities = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
+        records = torch.arange(len(probabilities), device=probabilities.device)
+        return LabelGuess(records, probabilities.argmax(-1).unsqueeze(0))
 
 
-def what_it_gets(view: View) -> str:
-    """What the server sends instead of what an attack needs."""
-    return next((why for kind, why in _DOWNLINKS.items() if kind in view.kinds), "this view holds none")
+def sent_instead(view: View) -> str:
+    """Second half of a refusal: what the server sends in place of the messages that an attack needs."""
+    return next((sentence for kind, sentence in _DOWNLINKS.items() if kind in view.kinds), "this view holds none")
 
 
-def ids_of(messages: Iterable[Message]) -> tuple[Tensor, Tensor]:
-    """The records that messages speak of, and for each row of all messages the place of its record among them."""
-    records, place = torch.cat([m.records for m in messages if m.records is not None]).unique(return_inverse=True)
-    return records, place
+def smallest_entry(messages: Sequence[Message], values: Sequence[Tensor]) -> LabelGuess:
+    """The class with the smallest entry in the sum of a record's values over all messages, (R, B, C) per message."""
+    records, positions = record_positions(messages)
+    return LabelGuess(records, sum_by_record(positions, torch.cat(list(values), dim=1), len(records)).argmin(-1))
 
 
-def by_record(place: Tensor, values: Tensor, count: int) -> Tensor:
-    """(R, records, …) sums of (R, rows, …) over the rows of each record."""
-    total = torch.zeros(values.shape[0], count, *values.shape[2:], dtype=values.dtype, device=values.device)
-    return total.index_add_(1, place, values)
+class FeatureInference(ABC):
+    """Base of attacks on one device's features. A subclass names what it lacks (`missing`) and guesses (`run`)."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    knows: ClassVar[frozenset[str]]
+    target: ClassVar[str] = "features"
+    heavy: ClassVar[bool] = False
+
+    def refusal(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
+        if not view.adversary.knows_batches:
+            return _NO_IDS
+        if auxiliary.victim in view.own:
+            return f"needs a victim that is not part of the adversary; device {auxiliary.victim} is"
+        missing = self.missing(view, auxiliary)
+        return None if missing is None else f"needs {missing}"
+
+    @abstractmethod
+    def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
+        """What the attack needs and neither the view nor the auxiliary knowledge holds, or None."""
+
+    @abstractmethod
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess: ...
+
+    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess | None:
+        """The guess from the adversary's own features and the records it knows; None if it lacks either."""
+        if not view.own or len(auxiliary.records) < _LEAST_KNOWN:
+            return None
+        rows = own_features(view)
+        blocks = decode(rows.index_select(0, auxiliary.records), auxiliary.block, rows)
+        records = torch.arange(len(rows), device=rows.device)
+        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks.unsqueeze(0))
+
+
+def own_features(view: View) -> Tensor:
+    """(N, …) the blocks of the adversary's own devices side by side."""
+    return torch.cat([own.features.flatten(1).to(torch.float32) for own in view.own.values()], dim=1)
+
+
+def few_known(observations: Sequence[Observation], auxiliary: FeatureAuxiliary, what: str) -> str | None:
+    """Refusal of an attack that decodes features from observations: too few are of known records; or None."""
+    positions, _ = known_positions(last_and_mean(observations)[0], auxiliary.records)
+    if len(positions) >= _LEAST_KNOWN:
+        return None
+    return f"{what} of at least {_LEAST_KNOWN} known records; it saw {len(positions)}"
+
+
+def decode_features(records: Tensor, rows: Tensor, auxiliary: FeatureAuxiliary) -> Tensor:
+    """The victim's features (n, d) of sorted records, decoded from `rows` (n, …) by what is known of some of them."""
+    positions, known = known_positions(records, auxiliary.records)
+    return decode(rows.index_select(0, positions), auxiliary.block.index_select(0, known), rows)

@@ -1,8 +1,8 @@
-"""What a view shows of each record: the embeddings a device sent, and what it was sent back."""
+"""Observations by record: the embeddings that a device sent, and the replies that it received."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,19 @@ from torch import Tensor
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
-__all__ = ["REPLIES", "UPLINKS", "Seen", "known_rows", "last_and_mean", "replies_of_own", "uplinks_of"]
+__all__ = [
+    "REPLIES",
+    "UPLINKS",
+    "Observation",
+    "known_positions",
+    "last_and_mean",
+    "last_values",
+    "recent",
+    "record_positions",
+    "replies_to_own",
+    "sum_by_record",
+    "uplinks_of",
+]
 
 UPLINKS = frozenset({"embeddings", "logits", "embedding-pair", "logit-pair"})
 _CHANGES = frozenset({"losses", "loss-difference", "loss-differences", "zo-scalar"})
@@ -20,92 +32,125 @@ REPLIES = _CHANGES | {"summed-logits", "admm-variables", "logit-gradient", "embe
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """Values (B, width) that one message of the first replica holds of these records."""
+class Observation:
+    """Values (B, width) of the records (B,) of one message, in the first replica."""
 
     round: int
     records: Tensor
     values: Tensor
 
 
-def uplinks_of(view: View, device: int) -> list[Seen]:
-    """What a device sent: its embeddings, or the middle of a pair that lies symmetrically around them."""
-    found = []
+def uplinks_of(view: View, device: int) -> list[Observation]:
+    """The embeddings that a device sent; of a symmetric pair around an embedding, its middle."""
+    observations = []
     for m in view.of_kind(*UPLINKS):
         if m.device.index == device and m.records is not None:
             t = m.tensors
             values = t["embedding"] if "embedding" in t else (t["plus"] + t["minus"]) / 2
-            found.append(Seen(m.round, m.records, values[0]))
-    return found
+            observations.append(Observation(m.round, m.records, values[0]))
+    return observations
 
 
-def replies_of_own(view: View) -> list[Seen]:
-    """What the adversary's devices were sent of each record: of several devices of one round, side by side.
+def replies_to_own(view: View) -> list[Observation]:
+    """The replies that the adversary's devices received, by record; several devices' replies of a round side by side.
 
-    Devices that are not always active together have replies of their own width in every round; then only those of
-    the first device count. Where losses of whole batches are sent, a record's share is what remains on average over
-    the batches it was in.
+    If not all of its devices are active in every round, only the first device's replies are used, so that all rounds
+    have the same columns. Losses of whole batches are attributed to each record along the direction in which its
+    embedding was moved; the mean over the batches of a record is then its own share.
     """
     sent = {(m.round, m.device): m for m in view.of_kind(*UPLINKS)}
-    rounds: dict[int, list[Message]] = {}
+    by_round: dict[int, list[Message]] = {}
     for m in view.of_kind(*REPLIES):
         if m.device.index in view.own and m.records is not None:
-            rounds.setdefault(m.round, []).append(m)
-    together = all(len(messages) == len(view.own) for messages in rounds.values())
-    found = []
-    for round_, messages in rounds.items():
-        used = messages if together else [m for m in messages if m.device.index == min(view.own)]
+            by_round.setdefault(m.round, []).append(m)
+    complete = all(len(messages) == len(view.own) for messages in by_round.values())
+    observations = []
+    for round_, messages in by_round.items():
+        used = messages if complete else [m for m in messages if m.device.index == min(view.own)]
         if used and used[0].records is not None:
-            rows = [_row(m, sent.get((m.round, m.device))) for m in used]
-            found.append(Seen(round_, used[0].records, torch.cat(rows, dim=-1)))
-    return found
+            values = [_reply_values(m, sent.get((m.round, m.device))) for m in used]
+            observations.append(Observation(round_, used[0].records, torch.cat(values, dim=-1)))
+    return observations
 
 
-def _row(message: Message, sent: Message | None) -> Tensor:
-    t = message.tensors
-    if message.kind in _CHANGES and sent is not None:
-        slope = _slope(message, sent)
+def _reply_values(reply: Message, sent: Message | None) -> Tensor:
+    """(B, width) what one reply contains about each record."""
+    t = reply.tensors
+    if reply.kind in _CHANGES and sent is not None:
+        slope = _slope(reply, sent)
         return torch.cat((t["loss"][0].expand(len(slope), 1), slope), dim=1) if "loss" in t else slope
     names = {"admm-variables": ("duals", "residuals"), "summed-logits": ("logits",), "predictions": ("confidences",)}
-    return torch.cat([t[name][0] for name in names.get(message.kind, ("gradient",))], dim=-1)
+    return torch.cat([t[name][0] for name in names.get(reply.kind, ("gradient",))], dim=-1)
 
 
 def _slope(reply: Message, sent: Message) -> Tensor:
-    """(B, width): how losses change along each record's own embedding, as far as the directions it was moved in say."""
+    """(B, width): estimated gradient of the loss by each record's embedding, within the span of its directions."""
     t, s = reply.tensors, sent.tensors
-    moved = s["plus"] - s["minus"] if "plus" in s else s["perturbed"] - _like(s["embedding"], s["perturbed"])
+    moved = s["plus"] - s["minus"] if "plus" in s else s["perturbed"] - _with_axes_of(s["embedding"], s["perturbed"])
     moved = moved[0].reshape(-1, *moved.shape[-2:])
     if reply.kind == "loss-differences":
         change = t["differences"][0]
     else:
-        one = t["delta"] if "delta" in t else t["perturbed"] - t["loss"]
-        change = one[0].reshape(1, 1)
+        batch_change = t["delta"] if "delta" in t else t["perturbed"] - t["loss"]
+        change = batch_change[0].reshape(1, 1)
     scale = moved.square().sum(-1).mean().clamp(min=1e-30)
     return (change.unsqueeze(-1) * moved).sum(0) / scale
 
 
-def _like(values: Tensor, others: Tensor) -> Tensor:
-    """(R, B, …), with a direction axis where the others have one."""
-    return values if values.dim() == others.dim() else values.unsqueeze(1)
+def _with_axes_of(values: Tensor, perturbed: Tensor) -> Tensor:
+    """(R, B, …), with an axis for the directions where the perturbed values have one."""
+    return values if values.dim() == perturbed.dim() else values.unsqueeze(1)
 
 
-def last_and_mean(seen: Sequence[Seen]) -> tuple[Tensor, Tensor]:
-    """The records (n,), sorted, and of each (n, 2·width): what was seen last, and the mean over all rounds.
+def record_positions(messages: Iterable[Message]) -> tuple[Tensor, Tensor]:
+    """The sorted records of all messages, and for each row of all messages the position of its record among them."""
+    records, positions = torch.cat([m.records for m in messages if m.records is not None]).unique(return_inverse=True)
+    return records, positions
 
-    The last shows the model as it is now; the mean has less noise.
+
+def sum_by_record(positions: Tensor, values: Tensor, count: int) -> Tensor:
+    """(R, records, …) sums of (R, rows, …) over the rows of each record."""
+    total = torch.zeros(values.shape[0], count, *values.shape[2:], dtype=values.dtype, device=values.device)
+    return total.index_add_(1, positions, values)
+
+
+def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
+    """(n, width) for sorted records: a tensor's row in the last of these messages with the record; zeros if in none."""
+    values = torch.zeros(len(records), messages[0].tensors[tensor].shape[-1], device=records.device)
+    for m in messages:
+        if m.records is not None:
+            values[torch.searchsorted(records, m.records)] = m.tensors[tensor][0]
+    return values
+
+
+def last_and_mean(observations: Sequence[Observation]) -> tuple[Tensor, Tensor]:
+    """The records (n,), sorted, and for each (n, 2·width) its last observation and the mean of all.
+
+    The last one reflects the current model; the mean has less noise.
     """
-    records, place = torch.cat([s.records for s in seen]).unique(return_inverse=True)
-    rows = torch.cat([s.values for s in seen])
-    total = rows.new_zeros(len(records), rows.shape[1]).index_add_(0, place, rows)
-    times = rows.new_zeros(len(records)).index_add_(0, place, torch.ones_like(place, dtype=rows.dtype))
+    records, positions = torch.cat([o.records for o in observations]).unique(return_inverse=True)
+    rows = torch.cat([o.values for o in observations])
+    total = rows.new_zeros(len(records), rows.shape[1]).index_add_(0, positions, rows)
+    times = rows.new_zeros(len(records)).index_add_(0, positions, torch.ones_like(positions, dtype=rows.dtype))
     # The highest row number of each record: messages are in the order they were sent.
     latest = torch.zeros(len(records), dtype=torch.int64, device=rows.device)
-    latest.scatter_reduce_(0, place, torch.arange(len(place), device=rows.device), "amax", include_self=True)
+    latest.scatter_reduce_(0, positions, torch.arange(len(positions), device=rows.device), "amax", include_self=True)
     return records, torch.cat((rows.index_select(0, latest), total / times.unsqueeze(1)), dim=1)
 
 
-def known_rows(records: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Where known records stand among sorted ones: their places there, and which of the known they are."""
-    at = torch.searchsorted(records, known).clamp(max=len(records) - 1)
-    there = records.index_select(0, at) == known
-    return at[there], there.nonzero().flatten()
+def recent(observations: Sequence[Observation], times: int) -> list[Observation]:
+    """The observations, from the end, in which some record occurs for one of its last `times` times."""
+    kept, counts = [], torch.zeros(1 + max(int(o.records.max()) for o in observations), dtype=torch.int64)
+    for observation in reversed(observations):
+        records = observation.records.cpu()
+        if bool((counts[records] < times).any()):
+            kept.append(observation)
+            counts[records] += 1
+    return kept[::-1]
+
+
+def known_positions(records: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of known records among sorted ones, and the index of each in `known`; absent ones are left out."""
+    position = torch.searchsorted(records, known).clamp(max=len(records) - 1)
+    present = records.index_select(0, position) == known
+    return position[present], present.nonzero().flatten()

@@ -1,32 +1,33 @@
-"""What attacks on two classes share: a threshold without labels, and which side is which from a few known ones."""
+"""Attacks on two classes: a threshold found without labels; a few known labels decide which side is which class."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelAttack, what_it_gets
+from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._observations import known_positions
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
 
-__all__ = ["FromGradients", "agreement", "guess", "needs_two", "two_means"]
+__all__ = ["GradientInference", "agreement", "guess_by_threshold", "not_two_classes", "two_means"]
 
 
-def needs_two(view: View) -> str | None:
+def not_two_classes(view: View) -> str | None:
     """Why an attack on two classes does not apply, or None."""
     return None if view.classes == 2 else f"two classes; here there are {view.classes}"
 
 
-class FromGradients(LabelAttack):
-    """An attack on two classes that reads each record's gradients, and knows a few labels."""
+class GradientInference(LabelInference):
+    """Base of attacks on two classes that read each record's gradients and know a few labels."""
 
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True
 
     def missing(self, view: View) -> str | None:
         if not self.needs & view.kinds:
-            return f"gradients of each record; {what_it_gets(view)}"
-        return needs_two(view)
+            return f"gradients of each record; {sent_instead(view)}"
+        return not_two_classes(view)
 
 
 def two_means(scores: Tensor) -> Tensor:
@@ -42,15 +43,15 @@ def two_means(scores: Tensor) -> Tensor:
 
 
 def agreement(records: Tensor, positive: Tensor, auxiliary: Auxiliary) -> Tensor:
-    """The share of the known labels that a split into two agrees with, minus a half; negative if it is upside down."""
-    at = torch.searchsorted(records, auxiliary.records).clamp(max=len(records) - 1)
-    seen = records[at] == auxiliary.records
-    return ((positive[at] == (auxiliary.labels == 1)).to(torch.float32) - 0.5)[seen].mean().nan_to_num(0.0)
+    """The share of known labels that `positive` predicts right, minus ½; negative if the two sides are swapped."""
+    positions, known = known_positions(records, auxiliary.records)
+    right = positive[positions] == (auxiliary.labels[known] == 1)
+    return (right.to(torch.float32) - 0.5).mean().nan_to_num(0.0)
 
 
-def guess(records: Tensor, scores: Tensor, auxiliary: Auxiliary, threshold: Tensor) -> LabelGuess:
-    """Labels of sorted records by a threshold; the known labels say which side is 1."""
+def guess_by_threshold(records: Tensor, scores: Tensor, auxiliary: Auxiliary, threshold: Tensor) -> LabelGuess:
+    """Labels of sorted records by a threshold; the known labels decide which side of it is class 1."""
     positive = scores > threshold
-    upside_down = agreement(records, positive, auxiliary) < 0
-    scores = torch.where(upside_down, -scores, scores)
-    return LabelGuess(records, (positive ^ upside_down).long().unsqueeze(0), scores.unsqueeze(0))
+    swapped = agreement(records, positive, auxiliary) < 0
+    scores = torch.where(swapped, -scores, scores)
+    return LabelGuess(records, (positive ^ swapped).long().unsqueeze(0), scores.unsqueeze(0))

@@ -1,4 +1,4 @@
-"""Whether a record was trained on, from what the trained model says of it."""
+"""Membership inference: whether a record was trained on, from the trained model's prediction of it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from vflpriv.core.views import View
 __all__ = ["FeatureMembership"]
 
 _PRIOR = 4.0
-"""The mean of all known candidates counts as much as this many of one class."""
+"""The mean of all known candidates has the weight of so many candidates of one class."""
 
 
 @register("attack")
 class FeatureMembership:
-    """Models are surer of what they were trained on: the log-odds of the right label, less what is usual for its class.
+    """Models are more confident on their training records: the log-odds of the right label, less its class's mean.
 
     Whoever took part in the training knows its records by their ids; this attack uses nothing of the training, only
-    predictions of candidates afterwards. A server makes these from the embeddings it is sent, a device is sent them,
-    the model's holder computes them. What is usual, and from where on it says *member*, the known candidates show.
+    predictions of candidates afterwards. A server computes these from the embeddings it receives, a device is sent
+    them, the model's holder computes them. The class means and the threshold above which a candidate is called a member
+    are taken from the known candidates.
     """
 
     name = "feature_membership"
-    summary = "tells records that were trained on by how sure the model is of their labels"
+    summary = "recognises training records by the model's confidence in their labels"
     target = "membership"
     needs = frozenset({"predictions"})
     knows = frozenset({"labels", "membership"})
@@ -43,32 +44,32 @@ class FeatureMembership:
         assert message.records is not None
         labels = auxiliary.labels.index_select(0, message.records)
         odds = _log_odds(message.tensors["confidences"][0].double(), labels)
-        places = torch.isin(message.records, auxiliary.records).nonzero().flatten()
-        scores = odds - _usual(odds[places], labels[places], view.classes)[labels]
+        positions = torch.isin(message.records, auxiliary.records).nonzero().flatten()
+        scores = odds - _class_means(odds[positions], labels[positions], view.classes)[labels]
         order = auxiliary.records.argsort()
-        which = order[torch.searchsorted(auxiliary.records[order], message.records[places])]
-        scores = scores - _threshold(scores[places], auxiliary.members[which] == 1)
+        known = order[torch.searchsorted(auxiliary.records[order], message.records[positions])]
+        scores = scores - _threshold(scores[positions], auxiliary.members[known] == 1)
         return MembershipGuess(records=message.records, scores=scores.unsqueeze(0))
 
 
 def _log_odds(confidences: Tensor, labels: Tensor) -> Tensor:
-    """ln p_y - ln Σ of the others, which is exact where 1 - p_y would be rounded away."""
+    """ln p_y - ln Σ of the other classes, which is exact where 1 - p_y would round to zero."""
     right = torch.nn.functional.one_hot(labels, confidences.shape[1]).bool()
     others = confidences.masked_fill(right, 0).sum(1)
     return (confidences[right].clamp(min=1e-300) / others.clamp(min=1e-300)).log()
 
 
-def _usual(odds: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(classes,) mean log-odds, drawn towards that of all."""
+def _class_means(odds: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """(classes,) mean log-odds of each class, shrunk towards the mean of all."""
     total = odds.new_zeros(classes).index_add_(0, labels, odds)
     count = odds.new_zeros(classes).index_add_(0, labels, torch.ones_like(odds))
     return (total + _PRIOR * odds.mean()) / (count + _PRIOR)
 
 
-def _threshold(scores: Tensor, inside: Tensor) -> Tensor:
-    """The cut by which most more members than others lie above it; half way between two scores."""
+def _threshold(scores: Tensor, members: Tensor) -> Tensor:
+    """The threshold with the largest difference of true and false positive rate; half way between two scores."""
     ordered, order = scores.sort()
-    gain = torch.where(inside[order], 1 / inside.sum(), -1 / (~inside).sum())
+    gain = torch.where(members[order], 1 / members.sum(), -1 / (~members).sum())
     above = gain.flip(0).cumsum(0).flip(0)
     first = int(above.argmax())
     return (ordered[first] + ordered[max(0, first - 1)]) / 2 if first else ordered[0] - 1

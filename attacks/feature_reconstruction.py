@@ -1,4 +1,7 @@
-"""Binary features from embeddings of an unknown linear model (Ye et al. 2024): they lie in the embeddings' span."""
+"""Binary features from embeddings of an unknown linear model (Ye et al. 2024): they lie in the embeddings' span.
+
+Ye et al., "Feature Reconstruction Attacks and Countermeasures of DNN Training in Vertical Federated Learning", 2024.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from scipy.linalg import qr
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from vflpriv.attacks._feature_base import FeatureInference
-from vflpriv.attacks._observations import UPLINKS, Seen, known_rows, uplinks_of
+from vflpriv.attacks._base import FeatureInference
+from vflpriv.attacks._observations import UPLINKS, Observation, known_positions, uplinks_of
 from vflpriv.common.registry import register
 from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
 from vflpriv.core.views import View
@@ -18,16 +21,16 @@ __all__ = ["FeatureReconstruction", "binary_vectors"]
 _LARGEST = 16
 _TOLERANCE = 1e-2
 _ZEROS = 0.1
-"""A larger share of exact zeros than this is a ReLU's doing."""
+"""A larger share of exact zeros than this is due to a ReLU."""
 
 
 @register("attack")
 class FeatureReconstruction(FeatureInference):
-    """Z = XW + b: every column of X is a combination of Z's columns and 1 if W is at least as wide as X. Of a subspace
-    of r dimensions 2^r vectors at most have entries 0 and 1 only; all are tried.
+    """Z = XW + b: every column of X is a combination of Z's columns and 1 if W is at least as wide as X. In a subspace
+    of r dimensions at most 2^r vectors have entries 0 and 1 only; all are tried.
 
-    Which vector is which feature, and which are sums of several, the known records decide. Features that are not binary
-    can't be told from their combinations without knowing W: of these it says the known records' mean.
+    The known records decide which vector is which feature, and which are sums of several. Features that are not binary
+    cannot be identified without knowing W: for these the answer is the known records' mean.
     """
 
     name = "feature_reconstruction"
@@ -36,33 +39,33 @@ class FeatureReconstruction(FeatureInference):
     knows = frozenset({"records"})
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
-        seen = uplinks_of(view, auxiliary.victim)
-        if not seen:
+        observations = uplinks_of(view, auxiliary.victim)
+        if not observations:
             return "embeddings of the victim; this view holds none"
         if not bool(_binary(auxiliary.block).any()):
-            return "binary features: others can't be told from their combinations without the model"
-        if float((torch.cat([s.values for s in seen]) == 0).double().mean()) > _ZEROS:
-            return "embeddings that are linear in the features; these went through a ReLU"
-        if len(seen[0].values) <= 2 * seen[0].values.shape[1]:
+            return "binary features; others cannot be identified without the model"
+        if float((torch.cat([o.values for o in observations]) == 0).double().mean()) > _ZEROS:
+            return "embeddings that are linear in the features; these passed through a ReLU"
+        first = observations[0].values
+        if len(first) <= 2 * first.shape[1]:
             return "batches of more records than twice the embedding's width"
-        rank = _basis(seen[0].values).shape[1]
-        width = auxiliary.block.shape[1]
+        rank, width = _basis(first).shape[1], auxiliary.block.shape[1]
         if rank < width:
-            return f"embeddings at least as wide as the features: {width}, not {rank}"
-        return None if rank <= _LARGEST else f"a span of at most {_LARGEST} dimensions to search, not {rank}"
+            return f"embeddings that span as many dimensions as there are features: {width}, not {rank}"
+        return None if rank <= _LARGEST else f"embeddings that span at most {_LARGEST} dimensions, not {rank}"
 
     def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
-        seen = uplinks_of(view, auxiliary.victim)
-        records = torch.cat([s.records for s in seen]).unique()
-        made = auxiliary.block.double().mean(0).repeat(len(records), 1)
-        left = torch.ones(len(records), dtype=torch.bool, device=records.device)
-        # Backwards until every record was in a message once: earlier ones say nothing new.
-        for s in reversed(seen):
-            place = torch.searchsorted(records, s.records)
-            if bool(left[place].any()):
-                made[place] = _columns(s, made[place], auxiliary)
-                left[place] = False
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=made.unsqueeze(0))
+        observations = uplinks_of(view, auxiliary.victim)
+        records = torch.cat([o.records for o in observations]).unique()
+        blocks = auxiliary.block.double().mean(0).repeat(len(records), 1)
+        unsolved = torch.ones(len(records), dtype=torch.bool, device=records.device)
+        # Backwards until every record was in one message: earlier messages add nothing.
+        for observation in reversed(observations):
+            positions = torch.searchsorted(records, observation.records)
+            if bool(unsolved[positions].any()):
+                blocks[positions] = _with_binary_columns(observation, blocks[positions], auxiliary)
+                unsolved[positions] = False
+        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks.unsqueeze(0))
 
 
 def binary_vectors(values: Tensor) -> Tensor:
@@ -72,12 +75,12 @@ def binary_vectors(values: Tensor) -> Tensor:
     _, _, order = qr(basis.T.cpu().numpy(), pivoting=True, mode="economic")
     pivots = torch.from_numpy(order[:rank].copy()).to(basis.device)
     bits = torch.arange(2**rank, device=basis.device).unsqueeze(1) >> torch.arange(rank, device=basis.device) & 1
-    # A vector of the span is fixed by its entries at the pivots.
+    # A vector of the span is determined by its entries at the pivots.
     vectors = bits.to(basis.dtype) @ torch.linalg.solve(basis.index_select(0, pivots).T, basis.T)
-    whole = vectors.round()
-    fits = ((vectors - whole).abs() < _TOLERANCE).all(1) & ((whole == 0) | (whole == 1)).all(1)
-    found: Tensor = whole[fits]
-    return found[(found != found[:, :1]).any(1)]
+    rounded = vectors.round()
+    fits = ((vectors - rounded).abs() < _TOLERANCE).all(1) & ((rounded == 0) | (rounded == 1)).all(1)
+    binary: Tensor = rounded[fits]
+    return binary[(binary != binary[:, :1]).any(1)]
 
 
 def _basis(values: Tensor) -> Tensor:
@@ -94,23 +97,22 @@ def _binary(block: Tensor) -> Tensor:
     return ((block == 0) | (block == 1)).all(0)
 
 
-def _columns(seen: Seen, rows: Tensor, auxiliary: FeatureAuxiliary) -> Tensor:
-    """One message's rows with the binary columns put in: vectors matched to columns by the known records' values."""
-    found = binary_vectors(seen.values)
-    if not len(found):
+def _with_binary_columns(observation: Observation, rows: Tensor, auxiliary: FeatureAuxiliary) -> Tensor:
+    """One message's rows with the binary columns filled in: vectors matched to columns by the known records' values."""
+    vectors = binary_vectors(observation.values)
+    if not len(vectors):
         return rows
-    order = seen.records.argsort()
-    places, which = known_rows(seen.records[order], auxiliary.records)
-    at = order[places]
+    order = observation.records.argsort()
+    positions, which = known_positions(observation.records[order], auxiliary.records)
     columns = _binary(auxiliary.block).nonzero().flatten()
     known = auxiliary.block.double()[:, columns]
-    wrong = (found[:, at].unsqueeze(1) - known[which].T.unsqueeze(0)).abs().sum(2)
-    # Where the records of this batch do not decide, how often a feature is 1 among all known ones does.
-    share, rare = known.mean(0).clamp(0.01, 0.99), found.mean(1, keepdim=True)
-    surprise = -(rare * share.log() + (1 - rare) * (1 - share).log())
-    vector, column = linear_sum_assignment((wrong * 10 + surprise).cpu().numpy())
+    errors = (vectors[:, order[positions]].unsqueeze(1) - known[which].T.unsqueeze(0)).abs().sum(2)
+    # Where the known records of this batch leave it open, the frequency of ones among all known records decides.
+    share, ones = known.mean(0).clamp(0.01, 0.99), vectors.mean(1, keepdim=True)
+    surprise = -(ones * share.log() + (1 - ones) * (1 - share).log())
+    pairs = linear_sum_assignment((errors * 10 + surprise).cpu().numpy())
     rows = rows.clone()
-    for v, c in zip(vector, column, strict=True):
-        if not float(wrong[v, c]):
-            rows[:, columns[c]] = found[v]
+    for vector, column in zip(*pairs, strict=True):
+        if not float(errors[vector, column]):
+            rows[:, columns[column]] = vectors[vector]
     return rows

@@ -1,12 +1,15 @@
-"""Labels of two classes from the direction of gradients (Li et al. 2021): those of two labels point opposite ways."""
+"""Labels of two classes from the direction of gradients (Li et al. 2021): the two classes' are opposite.
+
+Li et al., "Label Leakage and Protection in Two-party Split Learning", 2021.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import by_record, ids_of
-from vflpriv.attacks._two_classes import FromGradients, guess
+from vflpriv.attacks._observations import record_positions, sum_by_record
+from vflpriv.attacks._two_classes import GradientInference, guess_by_threshold
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -16,11 +19,11 @@ __all__ = ["LabelDirection"]
 
 
 @register("attack")
-class LabelDirection(FromGradients):
+class LabelDirection(GradientInference):
     """The cosine between a record's gradients and those of the few records whose label is known.
 
-    g = (p - y) ∂logit/∂h: p - y has the opposite sign for the two labels, and ∂logit/∂h differs little between records.
-    Gradients are unit vectors summed over a record's rounds; several devices' cosines are added.
+    g = (p - y) ∂logit/∂h: p - y has opposite signs for the two labels, and ∂logit/∂h differs little between records.
+    Gradients are unit vectors summed over a record's rounds; the cosines of several devices are added.
     """
 
     name = "label_direction"
@@ -28,20 +31,20 @@ class LabelDirection(FromGradients):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)
-        records, _ = ids_of(messages)
+        records, _ = record_positions(messages)
         scores = torch.zeros(len(records), device=records.device)
-        for link in sorted({m.device for m in messages}):
-            own = [m for m in messages if m.device == link]
-            seen, cosine = _cosines(own, auxiliary)
-            scores.index_add_(0, torch.searchsorted(records, seen), cosine)
-        return guess(records, scores, auxiliary, torch.zeros((), device=scores.device))
+        for device in sorted({m.device for m in messages}):
+            device_records, cosines = _cosines([m for m in messages if m.device == device], auxiliary)
+            scores.index_add_(0, torch.searchsorted(records, device_records), cosines)
+        return guess_by_threshold(records, scores, auxiliary, torch.zeros((), device=scores.device))
 
 
 def _cosines(messages: list[Message], auxiliary: Auxiliary) -> tuple[Tensor, Tensor]:
-    records, place = ids_of(messages)
+    """One device's sorted records (n,) and, for each, the cosine of its mean gradient with the reference gradient."""
+    records, positions = record_positions(messages)
     units = torch.cat([torch.nn.functional.normalize(m.tensors["gradient"], dim=-1) for m in messages], dim=1)
-    mean = torch.nn.functional.normalize(by_record(place, units, len(records))[0], dim=-1)
-    at = torch.searchsorted(records, auxiliary.records).clamp(max=len(records) - 1)
-    signs = torch.where(auxiliary.labels == 1, 1.0, -1.0) * (records[at] == auxiliary.records)
-    reference = (mean[at] * signs.unsqueeze(-1)).sum(0)
+    mean = torch.nn.functional.normalize(sum_by_record(positions, units, len(records))[0], dim=-1)
+    known = torch.searchsorted(records, auxiliary.records).clamp(max=len(records) - 1)
+    signs = torch.where(auxiliary.labels == 1, 1.0, -1.0) * (records[known] == auxiliary.records)
+    reference = (mean[known] * signs.unsqueeze(-1)).sum(0)
     return records, mean @ torch.nn.functional.normalize(reference, dim=0)

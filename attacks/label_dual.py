@@ -1,10 +1,11 @@
-"""Labels from ADMM's dual variables: λ = softmax(z) - onehot(y) (vimadmm.txt, Lemma 1) is sent to every device."""
+"""Labels from ADMM's dual variables: every device is sent λ = softmax(z) - onehot(y) (VIMADMM Lemma 1).
+
+VIMADMM: Xie et al., "Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM".
+"""
 
 from __future__ import annotations
 
-import torch
-
-from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
+from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -13,18 +14,16 @@ __all__ = ["LabelDual"]
 
 
 @register("attack")
-class LabelDual(LabelAttack):
-    """The smallest entry of each record's λ, summed over the rounds; devices are all sent the same."""
+class LabelDual(LabelInference):
+    """The smallest entry of each record's λ, summed over the rounds. All devices are sent the same λ."""
 
     name = "label_dual"
     summary = "reads the label off ADMM's dual variables"
     needs = frozenset({"admm-variables"})
 
     def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"dual variables of each record; {what_it_gets(view)}"
+        return None if self.needs & view.kinds else f"dual variables of each record; {sent_instead(view)}"
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind("admm-variables")
-        records, place = ids_of(messages)
-        duals = torch.cat([m.tensors["duals"] for m in messages], dim=1)
-        return LabelGuess(records, by_record(place, duals, len(records)).argmin(-1))
+        return smallest_entry(messages, [m.tensors["duals"] for m in messages])

@@ -1,11 +1,14 @@
-"""Labels from ADMM's residuals alone: what device k is sent as s_k, less its own output, moves as -λ does."""
+"""Labels from ADMM's residuals alone: a device's output less its residual is the step of λ divided by ρ.
+
+VIMADMM: Xie et al., "Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM".
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
+from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -15,11 +18,12 @@ __all__ = ["LabelResidual"]
 
 
 @register("attack")
-class LabelResidual(LabelAttack):
-    """s_k = z - (ŷ - o_k), so o_k - s_k = ŷ - z, and by eq. (6) that is (λ_new - λ_old)/ρ; λ starts from zero.
+class LabelResidual(LabelInference):
+    """s_k = z - (ŷ - o_k), so o_k - s_k = ŷ - z, which by VIMADMM eq. 6 is (λ_new - λ_old)/ρ; λ starts from zero.
 
-    Summed over a record's rounds it is λ/ρ, whose smallest entry is the label's. o_k is what the device sent, or what
-    the head it was sent makes of that; the server's own step on the heads, which lies between the two, is small.
+    Summed over a record's rounds it is λ/ρ, whose smallest entry is the label's. o_k is what the device sent, or the
+    output for it of the head that the device received. The server updates its heads between the two; that step is
+    small and is neglected.
     """
 
     name = "label_residual"
@@ -28,15 +32,13 @@ class LabelResidual(LabelAttack):
 
     def missing(self, view: View) -> str | None:
         if "admm-variables" not in view.kinds:
-            return f"residuals of each record; {what_it_gets(view)}"
-        return None if view.kinds & {"embeddings", "logits"} else "what the device sent"
+            return f"residuals of each record; {sent_instead(view)}"
+        return None if view.kinds & {"embeddings", "logits"} else "what the device sent; this view holds none of it"
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         replies = view.of_kind("admm-variables")
         sent = {(m.round, m.device): m for m in view.of_kind("embeddings", "logits")}
-        records, place = ids_of(replies)
-        moves = [_output(sent[m.round, m.device], m) - m.tensors["residuals"] for m in replies]
-        return LabelGuess(records, by_record(place, torch.cat(moves, dim=1), len(records)).argmin(-1))
+        return smallest_entry(replies, [_output(sent[m.round, m.device], m) - m.tensors["residuals"] for m in replies])
 
 
 def _output(sent: Message, reply: Message) -> Tensor:

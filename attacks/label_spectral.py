@@ -1,12 +1,16 @@
-"""Labels of two classes from forward embeddings (Sun et al. 2022): training pulls the classes apart along one axis."""
+"""Labels of two classes from forward embeddings (Sun et al. 2022), which training separates along one axis.
+
+Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Federated Learning", 2022.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelAttack, ids_of
-from vflpriv.attacks._two_classes import agreement, guess, needs_two, two_means
+from vflpriv.attacks._base import LabelInference
+from vflpriv.attacks._observations import last_values, record_positions
+from vflpriv.attacks._two_classes import agreement, guess_by_threshold, not_two_classes, two_means
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -17,46 +21,42 @@ _UPLINKS = ("embeddings", "logits")
 
 
 @register("attack")
-class LabelSpectral(LabelAttack):
-    """Two clusters along the embeddings' first singular vector: of ⟨f - f̄, v⟩ or, if one class is rare, of its size.
+class LabelSpectral(LabelInference):
+    """Two clusters along the first singular vector v of the embeddings f: of ⟨f - f̄, v⟩, or of its absolute value,
+    which separates a rare class from a common one.
 
-    Which of the two, the few known labels decide, as they name the clusters. A device computes the embeddings with its
-    trained model; who only sees the wire takes what was sent last. Several devices' embeddings are put side by side.
+    The few known labels decide which of the two is used, and name the clusters. A device computes the embeddings with
+    its trained model; an eavesdropper takes those that were sent last. Embeddings of several devices are concatenated.
     """
 
     name = "label_spectral"
-    summary = "splits two classes along the first axis of the embeddings"
+    summary = "splits two classes along the first singular vector of the embeddings"
     needs = frozenset({"own-model", *_UPLINKS})
     auxiliary = True
 
     def missing(self, view: View) -> str | None:
         if not view.own and not view.kinds & set(_UPLINKS):
             return "embeddings of each record; this view holds none"
-        return needs_two(view)
+        return not_two_classes(view)
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         records, embeddings = _embeddings(view)
         centred = embeddings - embeddings.mean(0)
         _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-        along = centred @ axes[0]
-        thresholds = {True: two_means(along), False: two_means(along.abs())}
-        fit = {s: agreement(records, (along if s else along.abs()) > t, auxiliary) for s, t in thresholds.items()}
-        signed = bool(fit[True].abs() >= fit[False].abs())
-        return guess(records, along if signed else along.abs(), auxiliary, thresholds[signed])
+        projection = centred @ axes[0]
+        candidates = [(scores, two_means(scores)) for scores in (projection, projection.abs())]
+        fits = [agreement(records, scores > threshold, auxiliary).abs() for scores, threshold in candidates]
+        scores, threshold = candidates[0] if bool(fits[0] >= fits[1]) else candidates[1]
+        return guess_by_threshold(records, scores, auxiliary, threshold)
 
 
 def _embeddings(view: View) -> tuple[Tensor, Tensor]:
+    """Sorted records (n,) and their embeddings (n, width), those of all devices in the view side by side."""
     if view.own:
         outputs = [own.apply(own.trained, own.features)[0] for own in view.own.values()]
         return torch.arange(len(outputs[0]), device=outputs[0].device), torch.cat(outputs, dim=-1)
     messages = view.of_kind(*_UPLINKS)
-    records, _ = ids_of(messages)
-    columns = []
-    for link in sorted({m.device for m in messages}):
-        own = [m for m in messages if m.device == link and m.records is not None]
-        held = torch.zeros(len(records), own[0].tensors["embedding"].shape[-1], device=records.device)
-        for m in own:
-            assert m.records is not None
-            held[torch.searchsorted(records, m.records)] = m.tensors["embedding"][0]
-        columns.append(held)
+    records, _ = record_positions(messages)
+    devices = sorted({m.device for m in messages})
+    columns = [last_values([m for m in messages if m.device == device], "embedding", records) for device in devices]
     return records, torch.cat(columns, dim=-1)

@@ -1,17 +1,20 @@
-"""Labels from loss values: a curious device designs what it sends and reads the gradient off the replies.
+"""Labels from loss values: a curious device chooses what it sends and estimates the gradient from the replies.
 
-vfl-cascaded.txt Table I tries one query a record. A device may ask more often; this attack takes any number.
+VFL-Cascaded (Wang et al., "Secure and Fast Asynchronous Vertical Federated Learning via Cascaded Hybrid Optimization"),
+Table I, tries one query per record. A device may ask more often; this attack uses any number of queries.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelAttack, by_record, ids_of, what_it_gets
+from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._observations import record_positions, sum_by_record
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
@@ -26,9 +29,9 @@ _REPLIES = ("losses", "loss-difference", "loss-differences")
 
 
 def random_queries(round_: int, records: Tensor, honest: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """c and c + μu instead of logits: c ~ N(0, I), the same whenever a record comes up again, and a fresh u ~ N(0, I).
+    """c and c + μu in place of the logits: c ~ N(0, I), the same in every round of a record, and a fresh u ~ N(0, I).
 
-    A device that perturbs its outputs itself (several perturbations a record) already has what it needs.
+    A device whose protocol already has it send several perturbations per record stays honest: they serve as queries.
     """
     own = honest["embedding"]
     if honest["perturbed"].shape != own.shape:
@@ -39,44 +42,48 @@ def random_queries(round_: int, records: Tensor, honest: Mapping[str, Tensor]) -
 
 
 @register("attack")
-class LabelZoQuery(LabelAttack):
-    """Least squares for each record's gradient of the summed logits, from the steps it took and the losses' changes.
+class LabelZoQuery(LabelInference):
+    """Least squares for each record's gradient by the summed logits, from the perturbations and the changes in loss.
 
-    With replies for each record, k of them give the gradient within the span of k directions, and all of it from
-    k = classes on. With one reply for a batch the unknowns are the gradients of all its records together. What queries
-    leave open is taken as zero (the least norm); the guess is the smallest entry. An adversary who sees the replies but
-    not what was sent, as the paper's eavesdropper, makes directions up.
+    With one reply per record, k replies give the gradient within the span of k directions, hence all of it for
+    k ≥ classes. With one reply per batch, the unknowns are the gradients of all its records together. Where the
+    queries leave it undetermined, the gradient of least norm is taken; the guess is its smallest entry. An adversary
+    who sees the replies but not what was sent, such as the paper's eavesdropper, draws directions at random.
     """
 
     name = "label_zo_query"
-    summary = "rebuilds the gradient of summed logits from losses, query by query"
+    summary = "estimates the gradient of summed logits from losses, query by query"
     needs = frozenset({*_UPLINKS, *_REPLIES})
     conduct = Conduct(name="random-queries", forge=random_queries)
 
     def missing(self, view: View) -> str | None:
         if not view.kinds & set(_REPLIES):
-            return f"losses of outputs it can vary; {what_it_gets(view)}"
+            return f"losses of outputs that it varies; {sent_instead(view)}"
         if view.kinds & {"embedding-pair", "embeddings"}:
-            return "summed logits: losses of embeddings under a server model have no entry for each class"
+            return "summed logits; here the devices send embeddings, whose gradients have no entry per class"
         return None
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         sent = {(m.round, m.device): m for m in view.of_kind(*_UPLINKS)}
         replies = view.of_kind(*_REPLIES)
-        records, place = ids_of(replies)
-        places = place.split([len(m.records) for m in replies if m.records is not None])
-        coins = torch.Generator().manual_seed(auxiliary.seed)
-        pairs = []
-        for reply, rows in zip(replies, places, strict=True):
+        records, positions = record_positions(replies)
+        by_reply = positions.split([len(m.records) for m in replies if m.records is not None])
+        random = torch.Generator().manual_seed(auxiliary.seed)
+        queries = []
+        for reply, batch in zip(replies, by_reply, strict=True):
             change = _change(reply)
-            steps = _steps(sent.get((reply.round, reply.device)), change, len(rows), view.classes, coins)
-            pairs.append((rows, steps, change))
-        solve = _each_record if pairs[0][2].dim() == 3 else _each_batch
-        return LabelGuess(records, solve(pairs, len(records), view.classes).argmin(-1))
+            steps = _steps(sent.get((reply.round, reply.device)), change, len(batch), view.classes, random)
+            queries.append(_Query(batch, steps, change))
+        gradients = _gradients_by_record if queries[0].change.dim() == 3 else _gradients_by_batch
+        return LabelGuess(records, gradients(queries, len(records), view.classes).argmin(-1))
 
 
-_Pairs = Sequence[tuple[Tensor, Tensor, Tensor]]
-"""For each reply: the places of its records, the steps (R, n, B, C) and what they changed, (R, n) or (R, n, B)."""
+class _Query(NamedTuple):
+    """The positions (B,) of a reply's records, the steps (R, n, B, C), and the change in loss (R, n) or (R, n, B)."""
+
+    positions: Tensor
+    steps: Tensor
+    change: Tensor
 
 
 def _change(reply: Message) -> Tensor:
@@ -87,43 +94,44 @@ def _change(reply: Message) -> Tensor:
     return change.unsqueeze(1)
 
 
-def _steps(sent: Message | None, change: Tensor, batch: int, classes: int, coins: torch.Generator) -> Tensor:
+def _steps(sent: Message | None, change: Tensor, batch: int, classes: int, random: torch.Generator) -> Tensor:
     if sent is None:
-        return torch.randn(*change.shape[:2], batch, classes, generator=coins).to(change.device)
+        return torch.randn(*change.shape[:2], batch, classes, generator=random).to(change.device)
     perturbed, own = sent.tensors["perturbed"], sent.tensors["embedding"].unsqueeze(1)
     return (perturbed if perturbed.dim() == 4 else perturbed.unsqueeze(1)) - own
 
 
-def _each_record(pairs: _Pairs, count: int, classes: int) -> Tensor:
-    """(R, records, C) from replies for each record: A = Σ u uᵀ, b = Σ δ u, and A⁺ b."""
-    replicas = len(pairs[0][2])
-    a = torch.zeros(replicas, count, classes, classes, dtype=torch.float64, device=pairs[0][2].device)
-    b = torch.zeros(replicas, count, classes, dtype=torch.float64, device=a.device)
-    for rows, steps, change in pairs:
-        wide = steps.to(a.dtype)
-        a.index_add_(1, rows, torch.einsum("rnbc,rnbd->rbcd", wide, wide))
-        b.index_add_(1, rows, torch.einsum("rnb,rnbc->rbc", change.to(a.dtype), wide))
-    found: Tensor = torch.linalg.pinv(a, rtol=1e-6, hermitian=True) @ b.unsqueeze(-1)
-    return found.squeeze(-1)
+def _gradients_by_record(queries: Sequence[_Query], count: int, classes: int) -> Tensor:
+    """(R, records, C) from one reply per record: A = Σ u uᵀ, b = Σ δ u, and A⁺ b."""
+    first = queries[0].change
+    a = torch.zeros(len(first), count, classes, classes, dtype=torch.float64, device=first.device)
+    b = torch.zeros(len(first), count, classes, dtype=torch.float64, device=a.device)
+    for query in queries:
+        u = query.steps.to(a.dtype)
+        a.index_add_(1, query.positions, torch.einsum("rnbc,rnbd->rbcd", u, u))
+        b.index_add_(1, query.positions, torch.einsum("rnb,rnbc->rbc", query.change.to(a.dtype), u))
+    gradients: Tensor = torch.linalg.pinv(a, rtol=1e-6, hermitian=True) @ b.unsqueeze(-1)
+    return gradients.squeeze(-1)
 
 
-def _each_batch(pairs: _Pairs, count: int, classes: int) -> Tensor:
-    """(R, records, C) from one reply a batch: queries of the same batch are solved together, different ones added."""
+def _gradients_by_batch(queries: Sequence[_Query], count: int, classes: int) -> Tensor:
+    """(R, records, C) from one reply per batch: queries of one batch are solved jointly, then batches are added."""
     groups: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for rows, steps, change in pairs:
-        ordered, order = rows.sort()
+    for positions, steps, change in queries:
+        ordered, order = positions.sort()
         groups[tuple(ordered.tolist())].append((steps.index_select(2, order).flatten(2), change))
-    total = torch.zeros(len(pairs[0][2]), count, classes, dtype=torch.float64, device=pairs[0][2].device)
-    for batch, asked in groups.items():
-        matrix = torch.cat([steps for steps, _ in asked], dim=1).to(total.dtype)
-        right = torch.cat([change for _, change in asked], dim=1).to(total.dtype).unsqueeze(-1)
-        found = _least_norm(matrix, right).reshape(len(total), len(batch), classes)
-        total += by_record(torch.tensor(batch, device=total.device), found, count)
+    first = queries[0].change
+    total = torch.zeros(len(first), count, classes, dtype=torch.float64, device=first.device)
+    for batch, equations in groups.items():
+        matrix = torch.cat([steps for steps, _ in equations], dim=1).to(total.dtype)
+        right = torch.cat([change for _, change in equations], dim=1).to(total.dtype).unsqueeze(-1)
+        gradients = _least_norm(matrix, right).reshape(len(total), len(batch), classes)
+        total += sum_by_record(torch.tensor(batch, device=total.device), gradients, count)
     return total
 
 
 def _least_norm(matrix: Tensor, right: Tensor) -> Tensor:
-    """(R, unknowns, 1): the smallest solution of too few equations, the best one of too many."""
+    """(R, unknowns, 1): the solution of least norm if there are too few equations, else the least-squares solution."""
     wide = matrix.shape[1] <= matrix.shape[2]
     transposed = matrix.transpose(1, 2)
     gram = matrix @ transposed if wide else transposed @ matrix

@@ -80,14 +80,14 @@ def exposure_of(rows: list[Row]) -> Exposure:
 
 def best(call: Callable[[], float], repeats: int = 3) -> Timed:
     """The least time of a few calls; a call that takes seconds is made once."""
-    found = []
+    timings = []
     for _ in range(repeats):
         start = time.process_time()
         epsilon = call()
-        found.append(Timed(epsilon, time.process_time() - start))
-        if found[-1].seconds > 2:
+        timings.append(Timed(epsilon, time.process_time() - start))
+        if timings[-1].seconds > 2:
             break
-    return min(found, key=lambda t: t.seconds)
+    return min(timings, key=lambda t: t.seconds)
 
 
 def dp_accounting(rows: list[Row], interval: float):  # type: ignore[no-untyped-def]
@@ -96,7 +96,7 @@ def dp_accounting(rows: list[Row], interval: float):  # type: ignore[no-untyped-
 
     grid = {"value_discretization_interval": interval}
     parts = [pld.from_gaussian_mechanism(nu, sampling_prob=q, **grid).self_compose(count) for q, nu, count in rows]
-    return reduce(lambda one, other: one.compose(other), parts)
+    return reduce(lambda composed, part: composed.compose(part), parts)
 
 
 def opacus(rows: list[Row], name: str) -> float:
@@ -143,26 +143,27 @@ def ours(rows: list[Row]) -> tuple[Budget, Timed]:
 
 
 def compare(rows: list[Row]) -> tuple[float, float, bool]:
-    """Prints one cell; how much looser than the tightest we are, how much faster than who is close, and validity."""
+    """Print one cell; our excess over the tightest bound, the fastest close peer's time over ours, and our validity."""
     budget, mine = ours(rows)
-    found = peers(rows)
-    below = {name: t for name, t in found.items() if t.epsilon < budget.lower * (1 - 1e-6)}
-    valid = {name: t for name, t in found.items() if name not in below}
+    theirs = peers(rows)
+    below = {name: t for name, t in theirs.items() if t.epsilon < budget.lower * (1 - 1e-6)}
+    valid = {name: t for name, t in theirs.items() if name not in below}
     tightest = min(mine.epsilon, *(t.epsilon for t in valid.values()))
     close = {name: t for name, t in valid.items() if t.epsilon <= CLOSE * tightest}
     rival, fastest = min(close.items(), key=lambda item: item[1].seconds, default=("", Timed(math.inf, math.inf)))
     # Read from delta, not by the library's own search for epsilon, which drops a term above 745.
-    theirs = float(dp_accounting(rows, 1e-4).get_delta_for_epsilon(mine.epsilon * AGREE))
+    delta = float(dp_accounting(rows, 1e-4).get_delta_for_epsilon(mine.epsilon * AGREE))
     q, nu, count = rows[0]
     print(f"\nq={q:g} ν={nu:g} T={count}: ours {budget.lower:.5g} ≤ ε ≤ {mine.epsilon:.5g}, {mine.seconds:.3f} s")
-    for name, timed in found.items():
-        word = "below the truth" if name in below else f"{100 * (timed.epsilon / tightest - 1):+.2f} % of the tightest"
-        print(f"  {name:15} {timed.epsilon:10.5g}  {timed.seconds:7.3f} s  {word}")
-    if "opacus PRV" not in found:
+    for name, timed in theirs.items():
+        excess = f"{100 * (timed.epsilon / tightest - 1):+.2f} % of the tightest"
+        remark = "below the truth" if name in below else excess
+        print(f"  {name:15} {timed.epsilon:10.5g}  {timed.seconds:7.3f} s  {remark}")
+    if "opacus PRV" not in theirs:
         print("  opacus PRV and prv-accountant: their mesh does not fit")
     if rival:
         print(f"  fastest within 1 %: {rival}, {fastest.seconds / mine.seconds:.2f} × our time")
-    return mine.epsilon / tightest - 1, fastest.seconds / mine.seconds, theirs <= DELTA
+    return mine.epsilon / tightest - 1, fastest.seconds / mine.seconds, delta <= DELTA
 
 
 def heterogeneous(peers_too: bool) -> None:
@@ -209,11 +210,11 @@ def main() -> None:
     peers([(0.1, 1.0, 2)])  # what is imported or compiled at the first call is not timed
     whole_range(arguments.points)
     heterogeneous(arguments.peers_on_large)
-    found = [compare([cell]) for cell in CELLS]
-    loosest, slowest = max(f[0] for f in found), min(f[1] for f in found)
+    results = [compare([cell]) for cell in CELLS]
+    loosest, slowest = max(f[0] for f in results), min(f[1] for f in results)
     print(f"\nours at most {100 * loosest:.2f} % looser than the tightest valid bound (to hold: 1 %)")
     print(f"the fastest peer within 1 % takes at least {slowest:.2f} × our time (to hold: 1)")
-    print(f"valid in {sum(f[2] for f in found)} of {len(found)} cells")
+    print(f"valid in {sum(f[2] for f in results)} of {len(results)} cells")
 
 
 if __name__ == "__main__":

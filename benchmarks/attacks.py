@@ -1,4 +1,4 @@
-"""Label inference on real data beside the published figures: Table I of vfl-cascaded.txt, queries, duals, and more.
+"""Label inference on real data beside the published figures: VFL-Cascaded Table I, queries, dual variables, and more.
 
     python benchmarks/attacks.py [table-1 queries duals dpzv dpzv-whole batches completion] [--quick] [--out DIR]
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _completion import completed
-from _runs import BATCH, system
-from _scalars import batches, dpzv
+from _completion_attack import completed
+from _scalar_attack import batches, dpzv
+from _support import BATCH, build
 
 from vflpriv.attacks.label_completion import Completion
 from vflpriv.attacks.label_direct import LabelDirect
@@ -34,17 +34,17 @@ from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.data import catalogue as datasets
 
-_EACH = "a reply for each record"
-_MEAN = "a mean reply for the batch"
+_PER_RECORD = "one reply per record"
+_PER_BATCH = "one mean reply per batch"
 Curves = dict[str, list[tuple[int, float]]]
 """By kind of reply, the number of queries and the share of right guesses."""
 
 
-def seen(one: System, adversary: str, *, conducts: Any = None, kinds: Sequence[str] | None = None) -> View:
+def seen(system: System, adversary: str, *, conducts: Any = None, kinds: Sequence[str] | None = None) -> View:
     transcript = Transcript(kinds=None if kinds is None else frozenset(kinds))
-    engine = one.train([0], conducts=conducts)
+    engine = system.train([0], conducts=conducts)
     engine.run(Wire(transcript))
-    shape = {"devices": one.data.devices, "classes": one.data.classes}
+    shape = {"devices": system.data.devices, "classes": system.data.classes}
     return View.of(transcript, Adversary.parse(adversary), **shape)
 
 
@@ -53,18 +53,18 @@ def success(attack: Any, view: View, data: VerticalData) -> float:
     return score(attack.run(view, nothing), data.labels).success
 
 
-def line(what: str, published: str, found: Sequence[float]) -> None:
-    values = 100 * np.asarray(found)
+def line(what: str, published: str, rates: Sequence[float]) -> None:
+    values = 100 * np.asarray(rates)
     spread = f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else ""
     print(f"  {what:<58} {published:>16}   {values.mean():.1f}{spread}", flush=True)
 
 
 def table_1(mnist: VerticalData, quick: bool) -> None:
     """Two clients, logits summed, one epoch of batches of 64, five trials."""
-    print("vfl-cascaded.txt Table I: success of direct label inference, %         published   ours")
+    print("VFL-Cascaded Table I: success of direct label inference, %         published   ours")
     rounds, seeds = -(-mnist.records // BATCH), range(2 if quick else 5)
     common = {"rounds": rounds, "batch_size": BATCH, "aggregation": "sum", "device_rate": 1e-3}
-    gradients = [system(mnist, "split", seed=s, **common) for s in seeds]
+    gradients = [build(mnist, "split", seed=s, **common) for s in seeds]
     line(
         "gradients, curious client",
         "100 ± 0.0",
@@ -75,27 +75,27 @@ def table_1(mnist: VerticalData, quick: bool) -> None:
         "100 ± 0.0",
         [success(LabelDirect(), seen(g, "eavesdropper"), mnist) for g in gradients],
     )
-    losses = [system(mnist, "syn-zoo-vfl", seed=s, **common) for s in seeds]
+    losses = [build(mnist, "syn-zoo-vfl", seed=s, **common) for s in seeds]
     curious = {0: LabelZoQuery.conduct}
-    found = [success(LabelZoQuery(), seen(q, "device(0)", conducts=curious), mnist) for q in losses]
-    line("losses, curious client, one query", "11.7 ± 0.07", found)
+    rates = [success(LabelZoQuery(), seen(q, "device(0)", conducts=curious), mnist) for q in losses]
+    line("losses, curious client, one query", "11.7 ± 0.07", rates)
     blind = [seen(q, "eavesdropper", kinds=["loss-difference"]) for q in losses]
     line(
-        "losses, eavesdropper who reads the replies alone",
+        "losses, eavesdropper who reads only the replies",
         "10.0 ± 0.1",
         [success(LabelZoQuery(), v, mnist) for v in blind],
     )
-    found = [success(LabelZoQuery(), seen(q, "eavesdropper"), mnist) for q in losses]
-    line("losses, eavesdropper who reads both ways", "not tried", found)
+    rates = [success(LabelZoQuery(), seen(q, "eavesdropper"), mnist) for q in losses]
+    line("losses, eavesdropper who reads both directions", "not tried", rates)
 
 
 def queries(mnist: VerticalData, quick: bool) -> Curves:
     print("Success against the number of queries, %                             published   ours")
     part = datasets.load("mnist", devices=2, partition="slices", train=2000 if quick else 20000)
-    curves: Curves = {_EACH: [], _MEAN: []}
+    curves: Curves = {_PER_RECORD: [], _PER_BATCH: []}
     for k in (1, 2, 3, 5, 8, 10):
         rounds = -(-part.records // BATCH)
-        one = system(
+        system = build(
             part,
             "czofo",
             rounds=rounds,
@@ -105,28 +105,32 @@ def queries(mnist: VerticalData, quick: bool) -> Curves:
             device_rate=1e-3,
             activation="round-robin",
         )
-        curves[_EACH].append((k, success(LabelZoQuery(), seen(one, "devices(all)"), part)))
-        line(f"{k} queries a record, {_EACH}", "19.8, 100 ✔" if k in (1, 10) else "", [curves[_EACH][-1][1]])
+        curves[_PER_RECORD].append((k, success(LabelZoQuery(), seen(system, "devices(all)"), part)))
+        line(
+            f"{k} queries per record, {_PER_RECORD}",
+            "19.8, 100 ✔" if k in (1, 10) else "",
+            [curves[_PER_RECORD][-1][1]],
+        )
     few = datasets.load("mnist", devices=2, partition="slices", train=BATCH * (2 if quick else 8))
     for k in (1, 10, 64, 320, 640, 800):
-        one = system(
+        system = build(
             few, "syn-zoo-vfl", rounds=few.records // BATCH, batch_size=BATCH, aggregation="sum", device_rate=1e-6
         )
-        view = seen(asked(one, k), "device(0)", conducts={0: LabelZoQuery.conduct})
-        curves[_MEAN].append((k, success(LabelZoQuery(), view, few)))
-        line(f"{k} queries a batch of {BATCH}, {_MEAN}", "11.7" if k == 1 else "", [curves[_MEAN][-1][1]])
+        view = seen(repeated(system, k), "device(0)", conducts={0: LabelZoQuery.conduct})
+        curves[_PER_BATCH].append((k, success(LabelZoQuery(), view, few)))
+        line(f"{k} queries per batch of {BATCH}, {_PER_BATCH}", "11.7" if k == 1 else "", [curves[_PER_BATCH][-1][1]])
     return curves
 
 
 def draw(curves: Curves, path: Path) -> None:
-    """The curves as a picture."""
+    """Plot the curves."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axes = figure.subplots()
     for (name, points), mark in zip(curves.items(), ("o-", "s--"), strict=True):
         axes.plot([k for k, _ in points], [100 * rate for _, rate in points], mark, label=name)
-    axes.axhline(10, color="grey", lw=1, ls=":", label="blind guess")
+    axes.axhline(10, color="grey", lw=1, ls=":", label="chance")
     axes.set(xscale="log", xlabel="queries", ylabel="labels guessed right, %", ylim=(0, 103))
     axes.set_title("VFL-Cascaded's curious client on MNIST", fontsize="medium")
     axes.legend(frameon=False)
@@ -134,12 +138,12 @@ def draw(curves: Curves, path: Path) -> None:
     print(f"  wrote {path}")
 
 
-def asked(one: System, times: int) -> System:
-    """The same system, each batch asked about several times in a row."""
-    s = one.schedule
+def repeated(system: System, times: int) -> System:
+    """The same system, with every batch used several times in a row."""
+    s = system.schedule
     active = np.repeat(s.active, times, axis=0)
     schedule = replace(s, start=np.repeat(s.start, times), size=np.repeat(s.size, times), active=active)
-    return replace(one, schedule=schedule, settings=one.settings.model_copy(update={"rounds": len(active)}))
+    return replace(system, schedule=schedule, settings=system.settings.model_copy(update={"rounds": len(active)}))
 
 
 def duals(mnist: VerticalData, quick: bool) -> None:
@@ -156,7 +160,7 @@ def duals(mnist: VerticalData, quick: bool) -> None:
         ("no label protection", {}),
         ("ALIBI, λ = 2", {"label_protection": "alibi", "label_noise": 2.0}),
     ):
-        view = seen(system(data, "vimadmm", **common, **noise), "device(0)")
+        view = seen(build(data, "vimadmm", **common, **noise), "device(0)")
         line(f"{name}: dual variables", "Lemma 1" if not noise else "", [success(LabelDual(), view, data)])
         line(f"{name}: residuals", "", [success(LabelResidual(), view, data)])
 
@@ -164,18 +168,18 @@ def duals(mnist: VerticalData, quick: bool) -> None:
 def completion(mnist: VerticalData, quick: bool) -> None:
     """Left and right halves, 40 known labels. Published: CIFAR-10 with ResNet-20, main 0.83, passive 0.80, active 0.85.
 
-    The no-signal adversary completes the same bottom as it was before the first round.
+    The baseline adversary completes the same bottom as it was before the first round.
     """
     print("Model completion, two halves, 40 known labels: success on training records, %; published 80.2 and 84.8")
     for name in ("mnist",) if quick else ("mnist", "fashion-mnist"):
         data = datasets.load(name, devices=2, partition="patches", train=2000 if quick else 10000)
         settings = {"hidden": (256, 64), "embedding": 32, "top_hidden": (32,), "momentum": 0.9, "weight_decay": 5e-4}
         rounds, rates = 20 * data.records // 32, {"device_rate": 0.005, "server_rate": 0.005}
-        one = system(data, "split", rounds=rounds, batch_size=32, **settings, **rates)
-        found = completed(
-            one, seeds=2 if quick else 3, how=Completion(epochs=2, iterations=1024, augment=0.1, tuning=0.01)
+        system = build(data, "split", rounds=rounds, batch_size=32, **settings, **rates)
+        scores = completed(
+            system, seeds=2 if quick else 3, settings=Completion(epochs=2, iterations=1024, augment=0.1, tuning=0.01)
         )
-        gain = [a.success - p.success for p, a in zip(*found, strict=True)]
+        gain = [a.success - p.success for p, a in zip(*scores, strict=True)]
         mean, low, high = mean_interval(gain, 0.95, (-1.0, 1.0))
         print(f"  {name}: active beyond passive {100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]", flush=True)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _runs import BATCH
-from _runs import system as any_system
+from _support import BATCH
+from _support import build as build_any
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import MembershipTrials
@@ -35,25 +35,25 @@ _MALE = (1, 34)
 """The device that holds it, and the column, of Adult's attributes over three devices."""
 
 
-def system(data: VerticalData, engine: str, **settings: Any) -> System:
-    return any_system(data, engine, **{"batch_size": BATCH, **settings})
+def build(data: VerticalData, engine: str, **settings: Any) -> System:
+    return build_any(data, engine, **{"batch_size": BATCH, **settings})
 
 
-def epsilon(one: System, adversary: str) -> float:
-    """Accounted for one record's block at one device."""
-    exposure = one.ledger.exposure(Adversary.parse(adversary), Unit.FEATURES)
+def epsilon(system: System, adversary: str) -> float:
+    """The accounted ε of one record's block at one device."""
+    exposure = system.ledger.exposure(Adversary.parse(adversary), Unit.FEATURES)
     return account(find("accountant", "auto")(), exposure, 1e-5).upper
 
 
 def tried(
-    one: System, names: Sequence[str], adversary: str, *, known: int, victim: int, **words: Any
+    system: System, names: Sequence[str], adversary: str, *, known: int, victim: int, **more: Any
 ) -> Sequence[FeatureAttempt]:
-    trials = FeatureTrials(system=one, seeds=1, confidence=0.95, known=known, victim=victim, **words)
+    trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=known, victim=victim, **more)
     return trials.run([find("attack", name)() for name in names], [Adversary.parse(adversary)])
 
 
 def mnist(quick: bool, out: Path | None) -> None:
-    """Split learning with two devices, each half a picture, against its server."""
+    """Split learning with two devices, each holding half of every picture, against the server."""
     records = 1000 if quick else 4000
     data = datasets.load("mnist", devices=2, partition="rows", keep_shape=True, train=records)
     rounds, known = 3 * records // BATCH, records // 5
@@ -63,15 +63,15 @@ def mnist(quick: bool, out: Path | None) -> None:
     print("noise std    ε (features)   attack                     R²    SSIM  [95 % interval]      PSNR")
     names = ["feature_inversion", "feature_inversion_white"]
     for std in _NOISES:
-        words = {"protection": "embedding", "clip": 1.0, "noise_std": std}
-        one = system(data, "split", rounds=rounds, embedding=64, device_rate=0.2, server_rate=0.2, **words)
-        halves = [tried(one, names, "server", known=known, victim=m) for m in range(2)]
+        noise = {"protection": "embedding", "clip": 1.0, "noise_std": std}
+        system = build(data, "split", rounds=rounds, embedding=64, device_rate=0.2, server_rate=0.2, **noise)
+        halves = [tried(system, names, "server", known=known, victim=m) for m in range(2)]
         for upper, lower in zip(*halves, strict=True):
             leaks = [half.leak for half in (upper, lower) if half.leak is not None]
-            alike, low, high = (sum(getattr(k, n) for k in leaks) / 2 for n in ("ssim", "ssim_low", "ssim_high"))
+            similarity, low, high = (sum(getattr(k, n) for k in leaks) / 2 for n in ("ssim", "ssim_low", "ssim_high"))
             value, peak = (sum(getattr(k, n) for k in leaks) / 2 for n in ("value", "psnr"))
             print(
-                f"{std:9g}    {epsilon(one, 'server'):12.4g}   {upper.attack:24s}{value:6.3f}   {alike:.3f}  "
+                f"{std:9g}    {epsilon(system, 'server'):12.4g}   {upper.attack:24s}{value:6.3f}   {similarity:.3f}  "
                 f"[{low:.3f}, {high:.3f}]     {peak:5.1f}",
                 flush=True,
             )
@@ -88,58 +88,63 @@ def esa(quick: bool, out: Path | None) -> None:
     """Seven devices against the eighth, with one reply for each record: 9 equations, 8 unknowns."""
     data = datasets.load("digits", devices=8, partition="rows", train=600 if quick else None)
     print(
-        "digits, 8 devices of 8 pixels, logistic regression; 7 devices together against the last: 9 equations a reply"
+        "digits, 8 devices of 8 pixels, logistic regression; 7 devices together against the last: 9 equations per reply"
     )
     for engine in ("fdml", "split", "linear-admm"):
         sums = {"aggregation": "sum"} if engine == "split" else {}
-        one = system(data, engine, rounds=data.records // BATCH, **sums)
-        (found,) = tried(one, ["feature_esa"], "devices(0,1,2,3,4,5,6)", known=100, victim=7)
-        if found.leak is None:
-            print(f"{engine:12s} {found.refusal}")
+        system = build(data, engine, rounds=data.records // BATCH, **sums)
+        (result,) = tried(system, ["feature_esa"], "devices(0,1,2,3,4,5,6)", known=100, victim=7)
+        if result.leak is None:
+            print(f"{engine:12s} {result.refusal}")
         else:
-            print(f"{engine:12s} MSE {found.leak.error:.2e}, of the mean {found.leak.mean_error:.2e}")
+            print(f"{engine:12s} MSE {result.leak.error:.2e}, of the mean {result.leak.mean_error:.2e}")
 
 
 def adult(quick: bool, out: Path | None) -> None:
-    """Sex, from what the server sees of the device that holds it, and what another device is sent."""
+    """Sex, from the embeddings of the device that holds it (server), and from replies to another device."""
     records = 2000 if quick else 8000
     data = datasets.load("adult", devices=3, train=records)
     victim, column = _MALE
-    print(f"Adult, {records} records, 3 devices; sex of 200 people known; AUC, and that of the adversary by itself")
+    print(f"Adult, {records} records, 3 devices; sex of 200 people known; AUC, and the same without the protocol")
     for std in (0.0, 0.5, 2.0, 8.0):
-        words = {"protection": "embedding", "clip": 1.0, "noise_std": std}
+        noise = {"protection": "embedding", "clip": 1.0, "noise_std": std}
         rounds = 3 * records // BATCH
-        one = system(data, "split", rounds=rounds, embedding=8, device_rate=0.2, server_rate=0.2, **words)
+        system = build(data, "split", rounds=rounds, embedding=8, device_rate=0.2, server_rate=0.2, **noise)
         for adversary in ("server", "device(0)"):
             names = ["feature_attribute"]
-            (found,) = tried(one, names, adversary, known=200, victim=victim, attribute=column)
-            leak = found.leak
+            (result,) = tried(system, names, adversary, known=200, victim=victim, attribute=column)
+            leak = result.leak
             if leak is None:
-                print(f"noise {std:4g}  {adversary:10s} {found.refusal}")
+                print(f"noise {std:4g}  {adversary:10s} {result.refusal}")
                 continue
-            alone = 0.5 if leak.blind is None else leak.blind
+            baseline = 0.5 if leak.blind is None else leak.blind
             print(
-                f"noise {std:4g}  ε {epsilon(one, adversary):10.4g}  {adversary:10s} AUC {leak.value:.3f} "
-                f"[{leak.low:.3f}, {leak.high:.3f}], by itself {alone:.3f}",
+                f"noise {std:4g}  ε {epsilon(system, adversary):10.4g}  {adversary:10s} AUC {leak.value:.3f} "
+                f"[{leak.low:.3f}, {leak.high:.3f}], without the protocol {baseline:.3f}",
                 flush=True,
             )
 
 
 def membership(quick: bool, out: Path | None) -> None:
-    """MNIST over two devices, few records and many epochs: what predictions say of who was trained on."""
+    """MNIST over two devices, few records and many epochs: membership inferred from predictions."""
     records = 600 if quick else 1200
     data = datasets.load("mnist", devices=2, partition="rows", train=records)
     print(f"MNIST, {records} records of which {records // 3} pairs of candidates; 100 members and others known")
     print("engine  epochs    ε (record, model)   AUC [95 % interval]        advantage   found at 1 % errors")
     wide = {"embedding": 64, "device_rate": 0.2, "server_rate": 0.2}
     quiet = {"server_update": "joint", "noise": "calibrated", "epsilon": 1.0, "protect": "model", "embedding": 8}
-    for engine, epochs, words in (("split", 2, wide), ("split", 30, wide), ("split", 100, wide), ("dpzv", 30, quiet)):
-        one = system(data, engine, rounds=epochs * records // BATCH, **words)
-        trials = MembershipTrials(system=one, seeds=3, confidence=0.95, pairs=records // 3, known=200)
-        (found,) = trials.run([find("attack", "feature_membership")()], [Adversary.parse("server")])
-        leak = found.leak
+    for engine, epochs, settings in (
+        ("split", 2, wide),
+        ("split", 30, wide),
+        ("split", 100, wide),
+        ("dpzv", 30, quiet),
+    ):
+        system = build(data, engine, rounds=epochs * records // BATCH, **settings)
+        trials = MembershipTrials(system=system, seeds=3, confidence=0.95, pairs=records // 3, known=200)
+        (result,) = trials.run([find("attack", "feature_membership")()], [Adversary.parse("server")])
+        leak = result.leak
         if leak is None or leak.found is None:
-            print(f"{engine:8s}{epochs:6d}    {found.refusal}")
+            print(f"{engine:8s}{epochs:6d}    {result.refusal}")
             continue
         exposure = trials.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
         print(

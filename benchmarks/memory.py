@@ -1,7 +1,7 @@
 """Peak memory of one device step: zeroth-order with regenerated directions against back-propagation.
 
-Every tensor that a step allocates is followed until it is freed. What counts is the peak beside the parameters and
-the batch, and the ratio (parameters + peak) / parameters: 1 is a step that needs nothing.
+Every tensor that a step allocates is tracked until it is freed. Reported are the peak in addition to the parameters and
+the batch, and the ratio (parameters + peak) / parameters, which is 1 for a step that needs no memory of its own.
 
     python benchmarks/memory.py [--width 1024] [--layers 12] [--batch 64]
 """
@@ -39,10 +39,10 @@ class LiveBytes(TorchDispatchMode):
         given = {t.untyped_storage()._cdata for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)}
         for tensor in tree_flatten(result)[0]:
             if isinstance(tensor, Tensor):
-                self._follow(tensor, given)
+                self._track(tensor, given)
         return result
 
-    def _follow(self, tensor: Tensor, given: set[int]) -> None:
+    def _track(self, tensor: Tensor, given: set[int]) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._known or key in given:
@@ -91,7 +91,7 @@ def main() -> None:
 
     model_size = f"{options.layers} layers of width {options.width}, {own / 2**20:.1f} MiB"
     print(f"device model: {model_size}; batch {options.batch}")
-    print(f"{'step':<34}{'peak beside the model':>24}{'ratio':>8}")
+    print(f"{'step':<34}{'peak besides the model':>24}{'ratio':>8}")
     with torch.no_grad():
         rows = {
             "dpzv, directions regenerated": peak_of(lambda: zeroth_order(True)),

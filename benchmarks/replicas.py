@@ -1,6 +1,6 @@
 """Trials per second of the two-world audit: R replicas advancing together against one after the other.
 
-Both run in this process, on one thread, with the same data, model and rounds; the ratio is what counts.
+Both run in this process, on one thread, with the same data, model and rounds; compare the ratios.
 
     python benchmarks/replicas.py [--replicas 256] [--rounds 92]
 """
@@ -11,13 +11,12 @@ import argparse
 import time
 from collections.abc import Sequence
 
-import torch
+from _support import build
 
 from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
 from vflpriv.audits.worlds.canaries import plan
 from vflpriv.audits.worlds.probes import in_worlds
 from vflpriv.audits.worlds.store import TrialStore, one_thread
-from vflpriv.common.registry import find
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
@@ -28,9 +27,9 @@ __all__: list[str] = []
 
 def digits_system(rounds: int, server_update: str, embedding: int) -> System:
     """The embedded audit's engine on the embedded data."""
-    engine = find("engine", "dpzv")
-    data = datasets.load("digits", devices=4)
-    settings = engine.settings_type(
+    return build(
+        datasets.load("digits", devices=4),
+        "dpzv",
         rounds=rounds,
         batch_size=64,
         activation="round-robin",
@@ -38,16 +37,6 @@ def digits_system(rounds: int, server_update: str, embedding: int) -> System:
         server_update=server_update,
         noise="given",
         noise_std=1.0,
-    )
-    schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=0)
-    return System(
-        key="digits",
-        engine=engine,
-        settings=settings,
-        data=data,
-        schedule=schedule,
-        seed=0,
-        torch_device=torch.device("cpu"),
     )
 
 
@@ -73,7 +62,7 @@ def main() -> None:
     parser.add_argument("--loops", type=int, default=12, help="trainings timed one by one")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    print(f"digits, 4 devices, B = 64, T = {options.rounds}; trials a second, best of {options.repeats}")
+    print(f"digits, 4 devices, B = 64, T = {options.rounds}; trials per second, best of {options.repeats}")
     print(f"{'server':<8}{'model':<14}{'R = 1, looped':>15}{f'R = {options.replicas}':>12}{'ratio':>8}")
     for server_update in ("sgd", "joint"):
         for embedding in (8, 16):

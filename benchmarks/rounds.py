@@ -2,9 +2,9 @@
 
 14 clients with two rows each, client MLP 56-120-60, batch 1024, one replica, one thread, tensors preloaded, inputs
 standardised. The reference has a module and an optimiser for each client and solves z with scipy, record by record.
-Rounds of both alternate, so that whatever else the machine does meets both. Times are thread CPU seconds, the least of
-all rounds. "products" is the time of the clients' matrix products alone, with the same BLAS, none of which can be left
-out: reference / products is the most that any implementation could gain. Accuracies are after the rounds given.
+Rounds of both alternate, so that other load on the machine affects both alike. Times are thread CPU seconds, the least
+of all rounds. "products" is the time of the clients' matrix products alone, with the same BLAS, which no implementation
+can avoid: reference / products is the largest possible gain. Accuracies are those after the given rounds.
 
     python benchmarks/rounds.py [--folder DIR] [--rounds 53] [--only split,vimadmm]
 """
@@ -18,11 +18,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from _reference import COMBINATION, REFERENCES, Reference
+from _reference_training import COMBINATION, REFERENCES, Reference
+from _support import build
 
-from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
-from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
 from vflpriv.data import catalogue as datasets
 from vflpriv.training.engine import Engine
@@ -41,21 +40,9 @@ GOALS = {"split": 2, "vafl-tsync": 2, "fdml": 2, "fedbcd": 3, "vimadmm": 4, "vim
 
 
 def ours(name: str, data: VerticalData, rounds: int) -> Engine:
-    engine_type = find("engine", name)
     common = {"rounds": rounds, "batch_size": 1024, "hidden": (120,), "embedding": 60, "momentum": 0.9}
-    raw = {**common, "server_momentum": 0.0, "weight_decay": 1e-3, **SETTINGS[name]}
-    settings = engine_type.settings_type.model_validate(raw)
-    schedule = engine_type.draw_schedule(settings, records=data.records, devices=data.devices, seed=0)
-    system = System(
-        key=name,
-        engine=engine_type,
-        settings=settings,
-        data=data,
-        schedule=schedule,
-        seed=0,
-        torch_device=torch.device("cpu"),
-    )
-    return system.train([0])
+    settings = {**common, "server_momentum": 0.0, "weight_decay": 1e-3, **SETTINGS[name]}
+    return build(data, name, **settings).train([0])
 
 
 def reference(name: str, data: VerticalData) -> Reference:

@@ -1,8 +1,8 @@
-"""Coverage-guided fuzzing of what reads files from elsewhere, with atheris: `python tools/fuzz.py TARGET [options]`.
+"""Coverage-guided fuzzing, with atheris, of the readers of foreign files: `python tools/fuzz.py TARGET [options]`.
 
-A target takes any bytes. It ends well if they are read, or refused by an `InputError` of one line; anything else is a
-bug that atheris keeps as a file, which `python tools/fuzz.py TARGET FILE` runs again. Options are libFuzzer's:
-`-max_total_time=600` (seconds), `-runs=N`. A folder of inputs to begin with is made first.
+A target takes any bytes. It passes if they are read, or refused by an `InputError` of one line; anything else is a bug,
+which atheris stores as a file that `python tools/fuzz.py TARGET FILE` runs again. Options are libFuzzer's:
+`-max_total_time=600` (seconds), `-runs=N`. The corpus starts from a few valid and invalid inputs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from types import FunctionType
 from typing import Any
 
 import vflpriv
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.loading import read_tree
 from vflpriv.config.models import load_config
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import is_ledger, load_ledger
@@ -58,25 +60,25 @@ def _file(name: str, read: Callable[[Path], object]) -> Target:
     return target
 
 
-def _part(name: str) -> Target:
-    """One file of a transcript that is whole but for it."""
+def _transcript_file(name: str) -> Target:
+    """One file of an otherwise valid transcript."""
 
     def target(content: bytes, folder: Path) -> None:
-        whole = folder / "transcript"
-        if not whole.exists():
-            record(whole)
-        before = (whole / name).read_bytes()
-        (whole / name).write_bytes(content)
+        transcript = folder / "transcript"
+        if not transcript.exists():
+            record(transcript)
+        valid = (transcript / name).read_bytes()
+        (transcript / name).write_bytes(content)
         try:
-            recording = read_transcript(whole)
-            read_answers(whole, recording.head)
+            recording = read_transcript(transcript)
+            read_answers(transcript, recording.head)
         finally:
-            (whole / name).write_bytes(before)
+            (transcript / name).write_bytes(valid)
 
     return target
 
 
-def _both(path: Path) -> None:
+def _read_ledger(path: Path) -> None:
     is_ledger(path)
     load_ledger(path)
 
@@ -84,17 +86,17 @@ def _both(path: Path) -> None:
 TARGETS: dict[str, Target] = {
     "config": _file("audit.toml", load_config),
     "yaml": _file("audit.yaml", load_config),
-    "ledger": _file("ledger.toml", _both),
+    "ledger": _file("ledger.toml", _read_ledger),
     "report": _file("report.json", read_report),
     "attacks": _file("attacks.json", read_attacks),
-    "head": _part(HEAD),
-    "shard": _part(shard_name(0)),
-    "answers": _part(ANSWERS),
+    "head": _transcript_file(HEAD),
+    "shard": _transcript_file(shard_name(0)),
+    "answers": _transcript_file(ANSWERS),
 }
 
 
 def record(folder: Path) -> Path:
-    """Two rounds of two devices, with labels and canaries."""
+    """Record two rounds of two devices, with labels and canaries."""
     import torch
 
     labels, canaries = vflpriv.plant(torch.arange(12) % 3, classes=3, canaries=6, seed=1)
@@ -109,18 +111,18 @@ def record(folder: Path) -> Path:
 
 
 def seeds(target: str) -> list[bytes]:
-    """Inputs to begin with: valid ones, and the shortest that are not."""
+    """Inputs to start from: valid ones, and the shortest invalid ones."""
     texts = {"config": CONFIG, "yaml": YAML, "ledger": LEDGER, "report": "{}", "attacks": "{}"}
     if target in texts:
         return [texts[target].encode(), b""]
     with tempfile.TemporaryDirectory() as folder:
-        whole = record(Path(folder) / "transcript")
+        transcript = record(Path(folder) / "transcript")
         name = {"head": HEAD, "shard": shard_name(0), "answers": ANSWERS}[target]
-        return [(whole / name).read_bytes(), struct.pack("<Q", 2) + b"{}", b""]
+        return [(transcript / name).read_bytes(), struct.pack("<Q", 2) + b"{}", b""]
 
 
 def ends_well(target: str, content: bytes, folder: Path) -> bool:
-    """Whether it is read; False if it is refused in one line. Anything else is raised."""
+    """True if the content is read, False if it is refused in one line; any other error is raised."""
     try:
         TARGETS[target](content, folder)
     except InputError as error:
@@ -133,10 +135,10 @@ def ends_well(target: str, content: bytes, folder: Path) -> bool:
 
 
 def _instrument(atheris: Any) -> None:
-    """Count branches of the readers alone: all of torch would take minutes, and is not what is tested."""
-    readers = ("config", "config_errors", "config_files", "config_ledger", "errors", "transcript_format", "transcripts")
-    for name in readers:
-        module = importlib.import_module(f"vflpriv.{name}")
+    """Count branches of the readers alone: instrumenting all of torch would take minutes."""
+    readers = (load_config, parse_settings, read_tree, load_ledger, read_transcript, InputError)
+    for name in {reader.__module__ for reader in readers}:
+        module = importlib.import_module(name)
         for item in vars(module).values():
             if isinstance(item, FunctionType) and item.__module__ == module.__name__:
                 item.__code__ = atheris.instrument_func(item).__code__
@@ -156,8 +158,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
         corpus.mkdir()
-        for place, seed in enumerate(seeds(name)):
-            (corpus / str(place)).write_bytes(seed)
+        for number, seed in enumerate(seeds(name)):
+            (corpus / str(number)).write_bytes(seed)
         given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
         atheris.Setup(
             [*sys.argv, *([] if given else [str(corpus)])],

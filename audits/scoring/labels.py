@@ -17,7 +17,7 @@ from torch import Tensor
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Attack, Auxiliary, Conduct, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
@@ -206,7 +206,7 @@ class LabelAttempts:
     honest_only: str | None = None
     tolerant: bool = False
 
-    def attempt(self, attack: Attack, view: View) -> Attempt:
+    def attempt(self, attack: LabelAttack, view: View) -> Attempt:
         """Try one attack on what this view shows of each seed."""
         attempt = Attempt(attack=attack.name, target=attack.target, adversary=view.adversary)
         refusal = attack.refusal(view)
@@ -231,7 +231,7 @@ class LabelAttempts:
         success = label_success(scores[0], confidence=self.confidence)
         return replace(attempt, success=success, leakage=leakage(scores, confidence=self.confidence), guess=first)
 
-    def _auxiliary(self, attack: Attack, replica: int) -> Auxiliary:
+    def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth
         if self.withheld:
             labels = labels.clone()
@@ -240,7 +240,7 @@ class LabelAttempts:
         return draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
 
 
-def _guesses(attack: Attack, view: View, auxiliary: Auxiliary) -> tuple[LabelGuess, LabelGuess | None]:
+def _guesses(attack: LabelAttack, view: View, auxiliary: Auxiliary) -> tuple[LabelGuess, LabelGuess | None]:
     """The guesses of the attack, and those of the same adversary without the protocol."""
     return attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
 
@@ -306,7 +306,7 @@ class AttackTrials:
 
     def run(
         self,
-        attacks: Sequence[Attack],
+        attacks: Sequence[LabelAttack],
         adversaries: Sequence[Adversary],
         *,
         advance: Callable[[int], None] | None = None,
@@ -338,7 +338,7 @@ class AttackTrials:
         engine.run(Wire(watched), advance=advance)
         return views_of(watched.whole, engine, self.system.data, adversaries), engine
 
-    def attempt(self, attack: Attack, view: View) -> Attempt:
+    def attempt(self, attack: LabelAttack, view: View) -> Attempt:
         """Try one attack on what it saw of each seed."""
         system = self.system
         attempts = LabelAttempts(

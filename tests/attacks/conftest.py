@@ -1,28 +1,18 @@
-"""What tests of attacks share."""
+"""Fixtures of the attacks' tests."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from tests.attacks.support import seen
 from vflpriv.audits.scoring.labels import draw_auxiliary, score
 from vflpriv.core.attack import Auxiliary
-from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Transcript, Wire
-
-
-def seen(system, adversary: str, *, conducts=None, replica: int = 0) -> View:
-    """What an adversary sees of one training."""
-    transcript = Transcript()
-    engine = system.train([replica], conducts=conducts)
-    engine.run(Wire(transcript))
-    own = {m: engine.belongings(m) for m in range(system.data.devices)}
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    return View.of(transcript, Adversary.parse(adversary), own=own, **shape)
 
 
 @pytest.fixture
 def watch():
+    """Trains a system and gives an adversary's view of it."""
     return seen
 
 

@@ -1,11 +1,11 @@
-"""Equality solving: exact where there are as many equations as unknowns, better than the mean where there are fewer."""
+"""Equality solving: exact with as many equations as unknowns, better than the mean with fewer."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.attacks.feature_support import attack, two_blocks
+from tests.attacks.support import attack, two_blocks
 from vflpriv.attacks.feature_esa import FeatureEsa
 from vflpriv.core.attack import FeatureAuxiliary, KnownModel
 from vflpriv.core.views import Adversary, Belongings, View
@@ -44,9 +44,10 @@ def test_replies_of_several_rounds_add_up_to_more_equations():
 
 
 def test_noise_on_the_uplink_costs_it():
-    words = {"protection": "client", "clip": 100.0}
+    settings = {"protection": "client", "clip": 100.0}
     little, much = (
-        attack("feature_esa", "fdml", two_blocks(6, 5), "device(0)", noise_std=std, **words).leak for std in (0.01, 0.5)
+        attack("feature_esa", "fdml", two_blocks(6, 5), "device(0)", noise_std=std, **settings).leak
+        for std in (0.01, 0.5)
     )
     assert 0.95 < little.value < 1
     assert much.value < 0.5
@@ -55,20 +56,20 @@ def test_noise_on_the_uplink_costs_it():
 @pytest.mark.parametrize(
     ("variant", "adversary", "reason"),
     [
-        ("fdml", "server", "needs a device of its own; a server has the embeddings themselves"),
+        ("fdml", "server", "needs an adversary that controls a device; this one sees the embeddings directly"),
         ("fdml", "outsider", "needs to know which record a message belongs to"),
-        ("fdml", "device(1)", "needs a victim other than itself; device 1 is the adversary's own"),
-        ("split-concat", "device(0)", "needs summed logits, in any form, of each record"),
-        ("dpzv-joint", "device(0)", "needs summed logits, in any form, of each record"),
+        ("fdml", "device(1)", "needs a victim that is not part of the adversary; device 1 is"),
+        ("split-concat", "device(0)", "needs summed logits of each record, or messages that determine them"),
+        ("dpzv-joint", "device(0)", "needs summed logits of each record, or messages that determine them"),
         (
             "vimadmm",
             "device(0)",
-            "needs logits that the other devices make themselves; here the server's heads make them",
+            "needs logits that the other devices compute; here the server computes them with its heads",
         ),
         (
             "vimadmm-j",
             "device(0)",
-            "needs linear models; the other devices' are not, or what they send is clipped",
+            "needs linear models at the other devices; theirs are not linear, or their outputs are clipped",
         ),
     ],
 )
@@ -107,16 +108,16 @@ def from_predictions(*, own: int, other: int, classes: int, moves: float, replie
 
 def test_predictions_alone_are_enough():
     """As published: confidences of a logistic regression that both parties' features went into."""
-    words = {"own": 4, "other": 4, "classes": 6, "moves": 0.0, "replies": 1}
-    assert from_predictions(**words, dtype=torch.float64) < 1e-20
-    assert from_predictions(**words, dtype=torch.float32) < 1e-8
+    settings = {"own": 4, "other": 4, "classes": 6, "moves": 0.0, "replies": 1}
+    assert from_predictions(**settings, dtype=torch.float64) < 1e-20
+    assert from_predictions(**settings, dtype=torch.float32) < 1e-8
 
 
 def test_what_is_left_of_a_hard_system_is_the_messages_rounding():
     """30 unknowns from four replies of 9 equations, under weights that moved by 1e-5."""
-    words = {"own": 4, "other": 30, "classes": 10, "moves": 1e-5, "replies": 4}
-    assert from_predictions(**words, dtype=torch.float64) < 1e-12
-    assert 1e-8 < from_predictions(**words, dtype=torch.float32) < 0.05
+    settings = {"own": 4, "other": 30, "classes": 10, "moves": 1e-5, "replies": 4}
+    assert from_predictions(**settings, dtype=torch.float64) < 1e-12
+    assert 1e-8 < from_predictions(**settings, dtype=torch.float32) < 0.05
 
 
 def test_of_many_records_the_last_are_solved_for(monkeypatch):

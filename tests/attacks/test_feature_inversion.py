@@ -1,10 +1,10 @@
-"""Inversion of embeddings: digits come back, the more noise the less, and never to who does not see embeddings."""
+"""Inversion of embeddings: digits are reconstructed, the worse the more noise; without embeddings it is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.attacks.feature_support import attack
+from tests.attacks.support import attack
 from vflpriv.data import catalogue as datasets
 
 BOTH = ["feature_inversion", "feature_inversion_white"]
@@ -18,16 +18,16 @@ def digits():
 @pytest.mark.parametrize("name", BOTH)
 def test_pictures_come_back_without_noise_and_fade_as_it_grows(name, digits):
     def run(std: float):
-        words = {"protection": "embedding", "clip": 2.0, "noise_std": std} if std else {}
-        leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **words).leak
+        settings = {"protection": "embedding", "clip": 2.0, "noise_std": std} if std else {}
+        leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **settings).leak
         return leak.value, leak.ssim
 
-    found = [run(std) for std in (0.0, 0.1, 0.5, 2.0)]
-    values, likeness = zip(*found, strict=True)
-    assert likeness[0] > 0.75
+    scores = [run(std) for std in (0.0, 0.1, 0.5, 2.0)]
+    values, similarities = zip(*scores, strict=True)
+    assert similarities[0] > 0.75
     assert values[0] > 0.75
     assert list(values) == sorted(values, reverse=True)
-    assert list(likeness) == sorted(likeness, reverse=True)
+    assert list(similarities) == sorted(similarities, reverse=True)
     assert values[-1] < 0.1
 
 
@@ -47,8 +47,8 @@ def test_who_sees_no_embeddings_is_refused(name, adversary, digits):
 
 def test_a_clip_of_the_whole_batch_is_undone(digits):
     """The white box knows that rows were scaled together; the noise is small."""
-    words = {"protection": "client", "clip": 2.0, "noise_std": 0.001}
-    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=32, known=150, **words).leak
+    settings = {"protection": "client", "clip": 2.0, "noise_std": 0.001}
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=32, known=150, **settings).leak
     assert leak.value > 0.7
 
 
@@ -59,7 +59,7 @@ def test_seeds_give_an_interval(digits):
 
 
 def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
-    """Room for four rounds of two devices: the records of these four batches are spoken of."""
+    """Room for four rounds of two devices: only the records of these four batches are reconstructed."""
     monkeypatch.setattr("vflpriv.audits.scoring.features._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
     leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
     assert leak.records <= 200

@@ -1,4 +1,4 @@
-"""Inverting a batch's gradients, where no entry of them stands for a class."""
+"""Inversion of a batch's gradients by embeddings, which have no entry per class."""
 
 from __future__ import annotations
 

@@ -1,26 +1,27 @@
-"""Model completion: the bottom trains along; a trained one tells more than a fresh one, a greedy device's even more."""
+"""Model completion: the bottom is trained with the head; a trained one knows more labels, a malicious device's most."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from tests.attacks.support import split_rows
 from tests.support import make_system
-from vflpriv.attacks import label_completion as _mixmatch
 from vflpriv.attacks.label_completion import (
     Bottom,
+    CompletedModel,
     Completion,
     LabelCompletionActive,
     LabelCompletionPassive,
-    _Completed,
-    _share,
     complete,
+    mixup_share,
 )
 from vflpriv.audits.scoring.labels import draw_auxiliary, score
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
 
+PREDICT = "vflpriv.attacks.label_completion._predict"
 SHORT = Completion(epochs=1, iterations=5)
 TRAINING = {
     "batch_size": 64,
@@ -52,16 +53,16 @@ def test_it_completes_the_models_of_every_kind_of_engine(variant, adversary, wat
         assert refusal == "needs labels that are kept from the devices; here the devices hold them"
     else:
         assert refusal is None
-        found = LabelCompletionPassive().run(view, known)
-        assert torch.equal(found.labels, LabelCompletionPassive().run(view, known).labels)
-        assert found.labels.shape == (1, system.data.records)
+        guess = LabelCompletionPassive().run(view, known)
+        assert torch.equal(guess.labels, LabelCompletionPassive().run(view, known).labels)
+        assert guess.labels.shape == (1, system.data.records)
 
 
 def test_the_bottom_is_among_what_the_optimiser_moves(watch):
     """A published implementation builds its optimiser before the bottom is attached: the bottom then never trains."""
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
-    model = _Completed([bottom], 3, torch.Generator().manual_seed(0))
+    model = CompletedModel([bottom], 3, torch.Generator().manual_seed(0))
     model([own.features[:8]]).square().sum().backward()
     assert len(model.own) == len(own.trained)
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.own)
@@ -72,15 +73,15 @@ def test_it_leaves_the_view_as_it_was(watch):
     before = {name: value.clone() for name, value in own.trained.items()}
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
     known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
-    chances = complete([bottom], known, 3, SHORT)
-    assert torch.allclose(chances.sum(-1), torch.ones(len(chances)))
+    probabilities = complete([bottom], known, 3, SHORT)
+    assert torch.allclose(probabilities.sum(-1), torch.ones(len(probabilities)))
     assert all(torch.equal(value, before[name]) for name, value in own.trained.items())
 
 
 def test_mixing_shares_are_those_of_beta():
     """max(λ, 1 - λ) with λ ~ Beta(0.75, 0.75) has the mean 0.7757 (by numerical integration)."""
-    coins = torch.Generator().manual_seed(0)
-    shares = torch.tensor([_share(0.75, coins) for _ in range(4000)])
+    random = torch.Generator().manual_seed(0)
+    shares = torch.tensor([mixup_share(0.75, random) for _ in range(4000)])
     assert 0.5 <= float(shares.min()) <= float(shares.max()) <= 1
     expected = _mean_of_larger(0.75)
     assert abs(float(shares.mean()) - expected) < 0.01
@@ -95,18 +96,11 @@ def _mean_of_larger(a: float) -> float:
 
 def buried(records: int = 900, width: int = 100) -> VerticalData:
     """Two blocks of noise with a class's mean in a few directions: many labels find them, twelve do not."""
-    coins = torch.Generator().manual_seed(2)
+    random = torch.Generator().manual_seed(2)
     labels = torch.arange(records) % 3
-    means = torch.nn.functional.normalize(torch.randn(2, 3, width, generator=coins), dim=-1) * 3
-    blocks = [means[m][labels] + torch.randn(records, width, generator=coins) for m in range(2)]
-    return VerticalData(
-        name="buried",
-        classes=3,
-        blocks=tuple(block[300:] for block in blocks),
-        labels=labels[300:],
-        test_blocks=tuple(block[:300] for block in blocks),
-        test_labels=labels[:300],
-    )
+    means = torch.nn.functional.normalize(torch.randn(2, 3, width, generator=random), dim=-1) * 3
+    blocks = [means[m][labels] + torch.randn(records, width, generator=random) for m in range(2)]
+    return split_rows("buried", 3, [block.roll(-300, 0) for block in blocks], labels.roll(-300), test=300)
 
 
 def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
@@ -115,8 +109,8 @@ def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
     view = watch(make_system("split-concat", data=data, rounds=150, top_hidden=(16,), **TRAINING), "device(0)")
     known = draw_auxiliary(data.labels, 3, per_class=4, seed=1)
     attack = LabelCompletionPassive()
-    found = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
-    assert found.success > found.blind + 0.1
+    scored = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
+    assert scored.success > scored.blind + 0.1
 
 
 def _held(engine, labels, m: int) -> float:
@@ -144,12 +138,14 @@ def test_the_malicious_optimiser_moves_labels_from_the_other_bottom_into_its_own
 
 
 def test_a_bottom_that_is_not_tuned_stays_what_it_was(watch, monkeypatch):
-    """At the head's own rate a fresh head undoes what a small bottom learnt; the share of it is a setting."""
+    """`tuning` scales the bottom's learning rate: at the head's own rate a fresh head undoes what the bottom learnt."""
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
     known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
     models = []
-    monkeypatch.setattr(_mixmatch, "_predict", lambda model, average, features: models.append(model))
+    monkeypatch.setattr(
+        "vflpriv.attacks.label_completion._predict", lambda model, average, features: models.append(model)
+    )
     for tuning in (0.0, 0.01, 1.0):
         complete([bottom], known, 3, Completion(epochs=1, iterations=5, tuning=tuning, decay=0.0))
     moved = [

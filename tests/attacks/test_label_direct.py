@@ -8,35 +8,24 @@ import torch
 from tests.support import make_system
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.audits.scoring.labels import label_success, score
-from vflpriv.core.attack import Auxiliary
+from vflpriv.core.attack import LabelGuess
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
+from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.data import catalogue as datasets
-
-NOTHING = Auxiliary(records=torch.empty(0, dtype=torch.int64), labels=torch.empty(0, dtype=torch.int64))
-
-
-def view_of(system, adversary: str, rounds: int | None = None) -> View:
-    transcript = Transcript()
-    engine = system.train([0])
-    for t in range(rounds or system.schedule.rounds):
-        engine.round(t, Wire(transcript))
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    return View.of(transcript, Adversary.parse(adversary), **shape)
 
 
 @pytest.mark.parametrize("adversary", ["device(0)", "device(3)", "devices(0, 1)", "eavesdropper"])
-def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adversary):
+def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adversary, watch, nothing):
     data = datasets.load("digits", devices=4)
     system = make_system("split-sum", data=data, rounds=23, batch_size=64)
     attack = LabelDirect()
-    view = view_of(system, adversary)
+    view = watch(system, adversary)
     assert attack.refusal(view) is None
-    found = label_success(score(attack.run(view, NOTHING), data.labels), confidence=0.95)
-    assert found.rate == 1.0
-    assert found.guesses == 1437
-    assert found.low > 0.997
-    assert 0.09 < found.chance < 0.12
+    success = label_success(score(attack.run(view, nothing), data.labels), confidence=0.95)
+    assert success.rate == 1.0
+    assert success.guesses == 1437
+    assert success.low > 0.997
+    assert 0.09 < success.chance < 0.12
 
 
 @pytest.mark.parametrize(
@@ -45,21 +34,21 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
         (
             "dpzv-joint",
             "device(0)",
-            "needs per-record gradients of summed logits; the server sends one scalar for the whole batch",
+            "needs per-record gradients of summed logits; the server sends one scalar per batch",
         ),
         (
             "split-concat",
             "device(0)",
-            "needs per-record gradients of summed logits; gradients of embeddings have no entry for each class",
+            "needs per-record gradients of summed logits; the server sends gradients of embeddings",
         ),
         ("split-sum", "outsider", "needs to know which record a message belongs to"),
     ],
 )
-def test_it_says_why_it_does_not_apply(variant, adversary, reason):
-    assert LabelDirect().refusal(view_of(make_system(variant), adversary)) == reason
+def test_it_says_why_it_does_not_apply(variant, adversary, reason, watch):
+    assert LabelDirect().refusal(watch(make_system(variant), adversary)) == reason
 
 
-def test_the_smallest_entry_is_taken_not_the_first_negative_one():
+def test_the_smallest_entry_is_taken_not_the_first_negative_one(nothing):
     """With noise many entries are negative; the label's is still the smallest."""
     gradient = torch.tensor([[[-0.1, -0.9, 0.3], [-0.05, 0.2, -0.8]]])
     message = Message(
@@ -71,14 +60,12 @@ def test_the_smallest_entry_is_taken_not_the_first_negative_one():
         records=torch.tensor([7, 4]),
     )
     view = View(Adversary.parse("device(0)"), (message,), classes=3)
-    guess = LabelDirect().run(view, NOTHING)
+    guess = LabelDirect().run(view, nothing)
     assert dict(zip(guess.records.tolist(), guess.labels[0].tolist(), strict=True)) == {7: 1, 4: 2}
 
 
 def test_a_blind_guess_scores_at_chance():
-    from vflpriv.core.attack import LabelGuess
-
     truth = torch.tensor([0, 0, 0, 1, 2])
-    found = label_success(score(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth), confidence=0.95)
-    assert found.rate == found.chance == 0.6
-    assert found.low < 0.6 < found.high
+    success = label_success(score(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth), confidence=0.95)
+    assert success.rate == success.chance == 0.6
+    assert success.low < 0.6 < success.high

@@ -47,6 +47,6 @@ def posterior_success(std: float, classes: int, draws: int = 100_000) -> float:
 @pytest.mark.parametrize("std", [0.5, 2.0])
 def test_with_alibi_the_duals_tell_what_the_posterior_allows(std, digits, watch, rate):
     system = make_system("vimadmm", data=digits, **DIGITS, label_protection="alibi", label_noise=std)
-    found = rate(LabelDual(), watch(system, "device(0)"), digits)
+    success = rate(LabelDual(), watch(system, "device(0)"), digits)
     allowed = posterior_success(std, digits.classes)
-    assert abs(found - allowed) < 4 * math.sqrt(allowed * (1 - allowed) / digits.records)
+    assert abs(success - allowed) < 4 * math.sqrt(allowed * (1 - allowed) / digits.records)

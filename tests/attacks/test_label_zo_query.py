@@ -1,4 +1,4 @@
-"""Queries to a server that sums logits: one tells little, as many as classes tell all."""
+"""Queries to a server that sums logits: one gives little away, as many as there are classes give every label."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def digits():
 
 
 def asked_again(system, times: int):
-    """The same system, each batch asked about several times in a row."""
+    """The same system, with every batch used several times in a row."""
     s = system.schedule
     repeated = replace(s, start=np.repeat(s.start, times), size=np.repeat(s.size, times))
     active = np.repeat(s.active, times, axis=0)
@@ -31,7 +31,7 @@ def asked_again(system, times: int):
 
 
 def test_one_query_tells_little(digits, watch, rate):
-    """vfl-cascaded.txt Table I: 11.7 % on MNIST for a curious client. Here 1437 records: within 3 points."""
+    """VFL-Cascaded Table I: 11.7 % on MNIST for a curious client. Here 1437 records: within 3 points."""
     system = make_system("syn-zoo-vfl-sum", data=digits, rounds=23, **QUIET)
     view = watch(system, "device(0)", conducts={0: LabelZoQuery.conduct})
     assert 0.09 < rate(LabelZoQuery(), view, digits) < 0.16
@@ -83,5 +83,5 @@ def test_queries_ask_about_the_same_point_in_fresh_directions():
 def test_embeddings_under_a_server_model_are_refused(watch):
     view = watch(make_system("cascaded"), "device(0)")
     assert LabelZoQuery().refusal(view) == (
-        "needs summed logits: losses of embeddings under a server model have no entry for each class"
+        "needs summed logits; here the devices send embeddings, whose gradients have no entry per class"
     )

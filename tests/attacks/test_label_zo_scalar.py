@@ -1,4 +1,4 @@
-"""A curious device of DPZV: with a strong signal it learns labels, with none it keeps to what its features say."""
+"""A curious device of DPZV: it learns labels from a strong signal; without one its guess is that of its features."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vflpriv.data.catalogue import load
 
 
 def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4) -> tuple[View, torch.Tensor]:
-    """Δ as a mean of slopes of two labels over small batches, and what the device moved."""
-    coins = torch.Generator().manual_seed(0)
-    labels, slopes = torch.randint(2, (records,), generator=coins), torch.tensor([[1.0, -0.5, 0.3], [-0.8, 0.6, 0.4]])
+    """Δ as a mean of slopes of two labels over small batches, and the steps of the device's embeddings."""
+    random = torch.Generator().manual_seed(0)
+    labels, slopes = torch.randint(2, (records,), generator=random), torch.tensor([[1.0, -0.5, 0.3], [-0.8, 0.6, 0.4]])
     messages = []
     for t in range(rounds):
-        ids = torch.randperm(records, generator=coins)[:batch]
-        moves = torch.randn(1, batch, 3, generator=coins)
-        delta = (slopes[labels[ids]] * moves[0]).sum(-1).mean() + noise * torch.randn((), generator=coins)
+        ids = torch.randperm(records, generator=random)[:batch]
+        moves = torch.randn(1, batch, 3, generator=random)
+        delta = (slopes[labels[ids]] * moves[0]).sum(-1).mean() + noise * torch.randn((), generator=random)
         up = {"plus": moves, "minus": torch.zeros_like(moves)}
         ends = {"round": t, "records": ids}
         messages.append(Message(sender=device(0), receiver=SERVER, kind="embedding-pair", tensors=up, **ends))
@@ -43,7 +43,7 @@ def test_scalars_of_small_batches_give_labels_away_and_noise_hides_them():
 
 
 def test_devices_of_a_real_training_learn_labels_from_scalars_of_single_records_and_nothing_under_noise():
-    found = {}
+    leakage = {}
     for noise in (0.0, 20.0):
         system = make_system(
             "dpzv-sgd",
@@ -60,10 +60,10 @@ def test_devices_of_a_real_training_learn_labels_from_scalars_of_single_records_
         )
         trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
         (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")]).attempts
-        found[noise] = tried.leakage
-    assert found[0.0].success > 0.9
-    assert found[0.0].leakage > 0.1
-    assert abs(found[20.0].leakage) < 0.05
+        leakage[noise] = tried.leakage
+    assert leakage[0.0].success > 0.9
+    assert leakage[0.0].leakage > 0.1
+    assert abs(leakage[20.0].leakage) < 0.05
 
 
 def test_without_a_signal_the_guess_is_that_of_the_features(watch):
@@ -71,5 +71,5 @@ def test_without_a_signal_the_guess_is_that_of_the_features(watch):
     view = watch(system, "device(0)")
     known = Auxiliary(records=torch.arange(6), labels=system.data.labels[:6])
     alone = LabelZoScalar().blind(view.silent(), known)
-    found = LabelZoScalar().run(view, known)
-    assert (found.labels[0] == alone.labels[0][found.records]).to(torch.float32).mean() > 0.9
+    guess = LabelZoScalar().run(view, known)
+    assert (guess.labels[0] == alone.labels[0][guess.records]).to(torch.float32).mean() > 0.9

@@ -1,10 +1,11 @@
-"""Attacks on two classes: gradients point opposite ways, are longer for the rare class, and embeddings part."""
+"""Attacks on two classes: by the direction and the norm of gradients, and by the embeddings' first axis."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from tests.attacks.support import split_rows
 from tests.support import make_system
 from vflpriv.attacks._two_classes import two_means
 from vflpriv.attacks.label_direction import LabelDirection
@@ -29,15 +30,7 @@ def imbalanced(share: float = 0.1, records: int = 1200) -> VerticalData:
     generator = torch.Generator().manual_seed(1)
     labels = (torch.rand(records, generator=generator) < share).long()
     blocks = [0.5 * labels.unsqueeze(1) + torch.randn(records, 6, generator=generator) for _ in range(2)]
-    tests = tuple(b[:200] for b in blocks)
-    return VerticalData(
-        name="rare",
-        classes=2,
-        blocks=tuple(b[200:] for b in blocks),
-        labels=labels[200:],
-        test_blocks=tests,
-        test_labels=labels[:200],
-    )
+    return split_rows("rare", 2, [block.roll(-200, 0) for block in blocks], labels.roll(-200), test=200)
 
 
 def auc(guess: LabelGuess, truth: torch.Tensor, auxiliary: Auxiliary | None = None) -> float:
@@ -49,7 +42,7 @@ def auc(guess: LabelGuess, truth: torch.Tensor, auxiliary: Auxiliary | None = No
 
 
 @pytest.mark.parametrize("adversary", ["device(0)", "devices(all)", "eavesdropper"])
-def test_directions_part_the_classes_of_breast_cancer(adversary, cancer, watch, rate):
+def test_directions_separate_the_classes_of_breast_cancer(adversary, cancer, watch, rate):
     view = watch(make_system("split-concat", data=cancer, **TRAINING), adversary)
     assert rate(LabelDirection(), view, cancer, few=1) > 0.98
 
@@ -62,7 +55,7 @@ def test_the_rare_class_has_the_longer_gradients(watch):
     assert auc(LabelDirection().run(view, known), data.labels, auxiliary=known) > 0.95
 
 
-def test_the_first_axis_of_the_embeddings_parts_the_classes(cancer, watch, rate):
+def test_the_first_axis_of_the_embeddings_separates_the_classes(cancer, watch, rate):
     view = watch(make_system("split-concat", data=cancer, **TRAINING), "devices(all)")
     assert rate(LabelSpectral(), view, cancer, few=4) > 0.8
 

@@ -1,4 +1,4 @@
-"""What every attack must keep: it declares what it needs, and sees nothing but its view and its few known labels."""
+"""Contract of attacks: each declares what it needs, and sees nothing but its view and its few known labels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import types
 import pytest
 import torch
 
+from tests.attacks.support import view_of
 from tests.support import ENGINES, make_system
 from vflpriv.audits.scoring.labels import draw_auxiliary
 from vflpriv.common.registry import available
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.data import VerticalData
-from vflpriv.core.views import Adversary, Belongings, View
+from vflpriv.core.views import Belongings, View
 from vflpriv.core.wire import Message, Transcript, Wire
 from vflpriv.training.engine import Engine
 
@@ -32,12 +33,6 @@ def trained(variant: str, rounds: int = 6):
     return system, engine, transcript
 
 
-def view_of(system, engine, transcript, adversary: str) -> View:
-    own = {m: engine.belongings(m) for m in range(system.data.devices)}
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    return View.of(transcript, Adversary.parse(adversary), own=own, **shape)
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_it_declares_itself(attack):
     assert attack.name
@@ -45,8 +40,10 @@ def test_it_declares_itself(attack):
     assert attack.target in ("labels", "features", "attribute", "membership")
     assert attack.needs
     assert list(inspect.signature(attack.run).parameters) == ["self", "view", "auxiliary"]
-    if attack.target != "membership":  # without predictions there is nothing but a coin
+    assert isinstance(attack.heavy, bool)
+    if attack.target == "labels":
         assert isinstance(attack.auxiliary, bool)
+    if attack.target != "membership":  # without predictions a membership attack could only toss a coin
         assert list(inspect.signature(attack.blind).parameters) == ["self", "view", "auxiliary"]
 
 
@@ -79,27 +76,27 @@ def test_an_attack_repeats_itself(variant):
 
 
 def reachable(root: object) -> list[object]:
-    """Everything that hangs on an object, by any path that code could follow; not what every module can import."""
-    found: dict[int, object] = {}
+    """Every object that code could reach from this one; not what every module can import."""
+    visited: dict[int, object] = {}
     queue = [root]
     while queue:
         item = queue.pop()
-        if id(item) in found or isinstance(item, types.ModuleType | type):
+        if id(item) in visited or isinstance(item, types.ModuleType | type):
             continue
-        found[id(item)] = item
+        visited[id(item)] = item
         if isinstance(item, torch.Tensor):
             queue += [item._base, item.grad_fn]
         elif isinstance(item, types.FunctionType):
             queue += [cell.cell_contents for cell in item.__closure__ or ()] + [item.__defaults__]
         else:
             queue += gc.get_referents(item)
-    return list(found.values())
+    return list(visited.values())
 
 
 @pytest.mark.parametrize("adversary", ["device(0)", "devices(0, 2)", "eavesdropper"])
 @pytest.mark.parametrize("variant", SOME)
 def test_a_view_has_no_path_to_the_servers_labels(variant, adversary):
-    """Walk everything that hangs on a view: no engine, no data set, no tensor that holds the training labels."""
+    """Walk everything reachable from a view: no engine, no data set, no tensor that holds the training labels."""
     system, engine, transcript = trained(variant)
     view = view_of(system, engine, transcript, adversary)
     labels = system.data.labels

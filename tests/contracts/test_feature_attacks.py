@@ -1,17 +1,18 @@
-"""What every attack on features must keep: an answer or a reason, the same one again, and no other way to the truth."""
+"""Contract of feature attacks: an answer or a reason, the same for the same seed, and no access to the true values."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from tests.attacks.support import view_of
 from tests.contracts.test_attacks import reachable
 from tests.support import make_system, toy_data
 from vflpriv.audits.scoring.features import FeatureTrials, known_model
 from vflpriv.common.registry import available
 from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
 from vflpriv.core.data import VerticalData
-from vflpriv.core.views import Adversary, View
+from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.training.engine import Engine
 
@@ -39,7 +40,7 @@ VARIANTS = {
 VIEWS = ("server", "device(0)", "devices(0, 2)", "eavesdropper", "outsider", "model")
 
 
-def knowledge(system, engine, attack=None) -> FeatureAuxiliary:
+def knowledge(system, engine) -> FeatureAuxiliary:
     records = torch.arange(0, 40)
     rounds = {
         t: {n: v.clone() for n, v in engine.bank.parameters[1].items()} for t in range(system.schedule.rounds + 1)
@@ -61,12 +62,6 @@ def trained(variant: str, rounds: int = 16):
     return system, engine, transcript
 
 
-def view_of(system, engine, transcript, adversary: str) -> View:
-    own = {m: engine.belongings(m) for m in range(system.data.devices)}
-    shape = {"devices": system.data.devices, "classes": system.data.classes}
-    return View.of(transcript, Adversary.parse(adversary), own=own, **shape)
-
-
 def test_every_engine_is_here():
     assert set(VARIANTS) == set(available("engine"))
 
@@ -82,18 +77,18 @@ def test_attacks_run_or_say_why_not_and_the_server_always_learns_something(engin
     system = make_system(VARIANTS[engine], rounds=16, data=toy_data())
     adversaries = [Adversary.parse(text) for text in VIEWS]
     trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=25, victim=1, attribute=0)
-    found = trials.run([attack() for attack in LIGHT if not attack.heavy], adversaries)
-    assert len(found) == len(VIEWS) * len([a for a in LIGHT if not a.heavy])
-    for tried in found:
+    results = trials.run([attack() for attack in LIGHT if not attack.heavy], adversaries)
+    assert len(results) == len(VIEWS) * len([a for a in LIGHT if not a.heavy])
+    for tried in results:
         assert (tried.leak is None) == (tried.refusal is not None)
         if tried.refusal is not None:
             assert tried.refusal.startswith("needs ")
         else:
             assert tried.leak.low <= tried.leak.value <= tried.leak.high <= 1
             assert 0 < tried.leak.records <= 35
-    seen = {t.attack: t for t in found if str(t.adversary) == "server"}
-    assert seen["feature_inversion"].leak.value > 0
-    assert all(t.refusal for t in found if str(t.adversary) in ("outsider", "model"))
+    by_server = {t.attack: t for t in results if str(t.adversary) == "server"}
+    assert by_server["feature_inversion"].leak.value > 0
+    assert all(t.refusal for t in results if str(t.adversary) in ("outsider", "model"))
 
 
 @pytest.mark.parametrize("adversary", ["server", "device(0)"])
@@ -111,7 +106,7 @@ def test_an_attack_repeats_itself(variant, adversary):
 @pytest.mark.parametrize("adversary", ["server", "device(0)", "eavesdropper"])
 @pytest.mark.parametrize("variant", ["split-concat", "fdml", "vimadmm-j"])
 def test_nothing_an_attack_is_given_leads_to_the_victims_features(variant, adversary):
-    """Walk everything that hangs on a view and on what is known: no engine, no data set, no row that was not told."""
+    """Walk everything reachable from a view and the knowledge: no engine, no data set, no row that was not given."""
     system, engine, transcript = trained(variant)
     given = (view_of(system, engine, transcript, adversary), knowledge(system, engine))
     secret = system.data.blocks[1][40:]

@@ -1,4 +1,8 @@
-"""Attacks as words: what an attack needs and is told, what it returns. It sees a view, never an engine or the truth."""
+"""Attacks on labels, features and membership: what each declares, what knowledge it is given, what it returns.
+
+An attack is given one adversary's view and some auxiliary knowledge, never an engine or the true values. `Attack` holds
+what all declare; a target then has three types: auxiliary knowledge, guess and protocol.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +30,37 @@ __all__ = [
     "FeatureGuess",
     "Forgery",
     "KnownModel",
+    "LabelAttack",
     "LabelGuess",
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
 ]
 
+
+class Attack(Protocol):
+    """What every attack declares, whatever its target."""
+
+    name: str
+    summary: str
+    target: str
+    """`labels`, `features`, `attribute` (one sensitive column of the features) or `membership`."""
+    needs: frozenset[str]
+    """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
+    heavy: bool
+    """Whether it trains models of its own, so that it is tried only where it is named."""
+
+
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
-"""What to send instead, from the round, the batch's record ids and what an honest device would send."""
+"""Computes what a device sends from the round, the batch's record ids and what an honest device would send."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """What a dishonest device does otherwise: it sends something else, or scales its own steps up, or both.
+    """How a dishonest device departs from the protocol: it sends forged messages, scales its own steps up, or both.
 
-    `gain` is γ of the malicious optimiser of Fu et al. 2022; 0 leaves the steps as they are.
+    `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
+    USENIX Security 2022); 0 leaves the steps as they are.
     """
 
     name: str
@@ -48,14 +68,14 @@ class Conduct:
     gain: float = 0.0
 
 
-# Attacks as words: what an attack needs and is told, what it returns. It sees a view, never an engine or the truth.
+# Labels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Auxiliary:
-    """What the adversary knows from elsewhere: the labels of a few records, and a seed for its own coins.
+    """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
-    The records are counted, and are not among those its success is scored on.
+    These records are counted, and are not among those its success is scored on.
     """
 
     records: Tensor
@@ -65,9 +85,9 @@ class Auxiliary:
 
 @dataclass(frozen=True, eq=False)
 class LabelGuess:
-    """For each replica, a guessed label of each record the attack speaks of: (R, n) for records (n,).
+    """For each replica, the guessed labels (R, n) of the records (n,) that the attack has an answer for.
 
-    With two classes an attack may add `scores`, (R, n), the higher the surer that the label is 1.
+    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1.
     """
 
     records: Tensor
@@ -75,64 +95,59 @@ class LabelGuess:
     scores: Tensor | None = None
 
 
-class Attack(Protocol):
-    """One way to learn what should stay private."""
+class LabelAttack(Attack, Protocol):
+    """An attack on the server's labels."""
 
-    name: str
-    summary: str
-    target: str
-    needs: frozenset[str]
-    """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     auxiliary: bool
     """Whether it is given the labels of a few records."""
     conduct: Conduct | None
     """How its devices depart from the protocol, if they do."""
-    heavy: bool
-    """Whether it trains models of its own, so that it is tried only where it is asked for."""
 
     def refusal(self, view: View) -> str | None:
         """Why it cannot be tried on this view, or None."""
         ...
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        """Try it."""
+        """The guess from a view."""
         ...
 
     def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
-        """What the same adversary guesses without the protocol, from `View.silent`; None if it can only guess blindly.
+        """The baseline: what the same adversary guesses without the protocol, from `View.silent`; None without one.
 
-        What the protocol leaks is what `run` reaches beyond this.
+        The protocol's leakage is the success of `run` beyond that of this guess.
         """
         ...
 
 
-# Attacks on features as words: what such an attack knows and returns. It sees a view, never an engine or the truth.
+# Features
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KnownModel:
-    """Another device's model in the hands of someone who knows it: a white box.
+    """Another device's model as a white box.
 
     `apply` computes what the device would send but for the noise, (R, B, …), from parameters (R, …) and rows (B, d) or
-    (R, B, d). `rounds` holds the parameters as they were before each round, and after the last.
+    (R, B, d). `rounds` holds the parameters before each round, and after the last.
     """
 
     apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
     rounds: Mapping[int, Mapping[str, Tensor]]
 
     def replica(self, r: int) -> KnownModel:
-        """One replica's."""
-        rounds = {t: {n: v[r : r + 1] for n, v in one.items()} for t, one in self.rounds.items()}
+        """The same for one replica."""
+        rounds = {
+            t: {name: value[r : r + 1] for name, value in parameters.items()} for t, parameters in self.rounds.items()
+        }
         return KnownModel(apply=self.apply, rounds=rounds)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureAuxiliary:
-    """What an adversary after one device's features knows from elsewhere; only what its attack declares is there.
+    """What an attack on one device's features knows from elsewhere; it is given only what it declares in `knows`.
 
-    `records` are a few records whose rows `blocks[m]`, (n, d), at each device, or whose sensitive column `attribute`,
-    (n,) of 0 and 1, it knows; they are counted, and are not among those its success is scored on. `models` are the
-    white boxes, by device. That a system noises its uplinks, and by how much (`noise_std`), is public.
+    `records` are a few records of which it knows the rows `blocks[m]`, (n, d), at each device, or the sensitive column
+    `attribute`, (n,) of 0 and 1; they are counted, and are not among those its success is scored on. `models` are the
+    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public.
     """
 
     victim: int
@@ -151,7 +166,7 @@ class FeatureAuxiliary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FeatureGuess:
-    """For each replica, the victim's rows of the records the attack speaks of: (R, n, d) for records (n,)."""
+    """For each replica, the victim's rows (R, n, d) of the records (n,) that the attack has an answer for."""
 
     device: int
     records: Tensor
@@ -160,50 +175,42 @@ class FeatureGuess:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AttributeGuess:
-    """For each replica and record, (R, n): the higher, the surer that the sensitive column of `device` is 1."""
+    """For each replica and record, scores (R, n): higher, the more certain that the sensitive column is 1."""
 
     device: int
     records: Tensor
     scores: Tensor
 
 
-class FeatureAttack(Protocol):
-    """One way to learn a device's features, or one sensitive column of them."""
+class FeatureAttack(Attack, Protocol):
+    """An attack on a device's features (answered by a `FeatureGuess`) or on one column (by an `AttributeGuess`)."""
 
-    name: str
-    summary: str
-    target: str
-    """`features`, answered by a `FeatureGuess`, or `attribute`, by an `AttributeGuess`."""
-    needs: frozenset[str]
-    """The kinds of messages it reads."""
     knows: frozenset[str]
-    """Of `records`, `attribute` and `model`: what it must be told."""
-    heavy: bool
-    """Whether it trains models of its own, so that it is tried only where it is asked for."""
+    """What it must be given, of `records`, `attribute` and `model`."""
 
     def refusal(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         """Why it cannot be tried on this view with this knowledge, or None."""
         ...
 
     def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess:
-        """Try it."""
+        """The guess from a view."""
         ...
 
     def blind(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess | None:
-        """What the same adversary guesses without the protocol, from `View.silent`; None if it knows no better than
-        the mean."""
+        """The baseline: the same adversary's guess without the protocol, from `View.silent`; None if it can only
+        predict the mean."""
         ...
 
 
-# Membership as words: candidates of which one half was trained on, what an attack is told of them, what it returns.
+# Membership
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Candidates:
     """Pairs of records, (pairs, 2), and a fair coin for each pair and replica: which of the two was trained on.
 
-    Candidates are numbered 0 to 2·pairs - 1: the first of all pairs, then the second of all pairs. All others of the
-    data are trained on in any case. Two coins that differ in one pair are neighbours in the unit *record*.
+    Candidates are numbered 0 to 2·pairs - 1: the first of all pairs, then the second of all pairs. All other records
+    are always trained on. Two outcomes of the coins that differ in one pair are neighbours in the unit *record*.
     """
 
     pairs: Tensor
@@ -211,7 +218,7 @@ class Candidates:
 
     @classmethod
     def draw(cls, records: int, pairs: int, *, replicas: Sequence[int], seed: int) -> Candidates:
-        """As many pairs as asked for, but at most half of the records; the same in every replica, but for the coins."""
+        """`pairs` pairs, or half the number of records if that is less; replicas differ only in the coins."""
         count = min(pairs, records // 2)
         chosen = host_generator(seed, "canary").permutation(records)[: 2 * count].reshape(count, 2)
         coins = [host_generator(seed, "canary", 1 + r).integers(0, 2, count) for r in replicas]
@@ -219,7 +226,7 @@ class Candidates:
 
     @property
     def records(self) -> Tensor:
-        """The candidates' places in the data, by their numbers."""
+        """The record of each candidate, by the candidates' numbers."""
         return self.pairs.T.flatten()
 
     def members(self, r: int) -> Tensor:
@@ -228,7 +235,7 @@ class Candidates:
         return torch.cat((~coin, coin))
 
     def into(self, data: VerticalData) -> VerticalData:
-        """What is trained on: a slot for each pair, with another of its two records by replica, then all others."""
+        """The training data: first one record of each pair, by the replica's coin, then all other records."""
         device = data.labels.device
         pairs, coins = self.pairs.to(device), self.coins.to(device)
         others = torch.ones(data.records, dtype=torch.bool, device=device)
@@ -242,8 +249,10 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MembershipAuxiliary:
-    """What the adversary knows from elsewhere: every candidate's label, and of a few candidates whether they were
-    trained on (`members`, (n,) of 0 and 1, of the candidates `records`). These few are not scored."""
+    """What a membership attack knows from elsewhere: every candidate's label, and whether a few were trained on.
+
+    `members`, (n,) of 0 and 1, belongs to the candidates `records`; these few are not scored.
+    """
 
     labels: Tensor
     records: Tensor
@@ -252,27 +261,23 @@ class MembershipAuxiliary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MembershipGuess:
-    """For each replica and candidate, (R, n): the higher, the surer that it was trained on; above 0 it says so."""
+    """For each replica and candidate, scores (R, n): higher, the more certain that it was trained on; above 0, it is
+    called a member."""
 
     records: Tensor
     scores: Tensor
 
 
-class MembershipAttack(Protocol):
-    """One way to tell what a model was trained on."""
+class MembershipAttack(Attack, Protocol):
+    """An attack that tells which candidates a model was trained on."""
 
-    name: str
-    summary: str
-    target: str
-    """`membership`."""
-    needs: frozenset[str]
     knows: frozenset[str]
-    heavy: bool
+    """What it must be given, of `labels` and `membership`."""
 
     def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
         """Why it cannot be tried on this view, or None."""
         ...
 
     def run(self, view: View, auxiliary: MembershipAuxiliary) -> MembershipGuess:
-        """Try it."""
+        """The guess from a view."""
         ...

@@ -14,7 +14,7 @@ from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.common.files import write_atomically
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
-from vflpriv.core.attack import Attack
+from vflpriv.core.attack import LabelAttack
 from vflpriv.core.budgets import Budget, most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -117,7 +117,7 @@ class _AttackPlan:
     """The attacks and adversaries of a configuration, to be tried on every system under every defence."""
 
     config: Config
-    attacks: Sequence[Attack]
+    attacks: Sequence[LabelAttack]
     adversaries: Sequence[Adversary]
     features: FeaturePlan
 
@@ -165,7 +165,7 @@ class _AttackPlan:
         return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 
-def _label_attacks(names: Sequence[str] | None) -> list[Attack]:
+def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
     """The attacks on labels with these names; without names, all that train no models of their own."""
     if names is None:
         return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]

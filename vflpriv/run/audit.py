@@ -18,7 +18,7 @@ from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, Config, DataConfig, OneRunConfig, SystemConfig
-from vflpriv.core.attack import Attack
+from vflpriv.core.attack import LabelAttack
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
@@ -100,7 +100,7 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
     chosen = audited.config.audit.attacks
     attacks = available("attack") if chosen is None else {name: find("attack", name) for name in chosen}
     labels = [attack for attack in attacks.values() if attack.target == "labels"]
-    tried: list[Attack] = [attack() for attack in labels if chosen is not None or not attack.heavy]
+    tried: list[LabelAttack] = [attack() for attack in labels if chosen is not None or not attack.heavy]
     sent = frozenset(release.kind for release in system.ledger.releases)
     watched = Watched(frozenset().union(*(a.needs for a in tried)) & sent)
     engine = system.train([0])
@@ -120,7 +120,7 @@ def _train_and_attack(audited: Audited, config: Config, advance: Callable[[int],
     return replace(found, attempts=tuple(attempts))
 
 
-def _attempt(attack: Attack, view: View, system: System, confidence: float) -> Attempt:
+def _attempt(attack: LabelAttack, view: View, system: System, confidence: float) -> Attempt:
     attempts = LabelAttempts(
         truth=system.data.labels.to(system.torch_device),
         classes=system.data.classes,

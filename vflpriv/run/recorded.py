@@ -11,7 +11,7 @@ from vflpriv.audits.one_run import OneRun, guess_coins
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, SystemConfig
-from vflpriv.core.attack import Attack, LabelGuess
+from vflpriv.core.attack import LabelAttack, LabelGuess
 from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
@@ -85,7 +85,7 @@ def _attack(
         if attack.target != "labels":
             raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
     usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
-    attacks: list[Attack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
+    attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attempts, guesses = [], _Guesses()
     for attack in attacks:
         for view in views:
@@ -96,7 +96,7 @@ def _attack(
     return tuple(attempts), guesses
 
 
-def _attempt(attack: Attack, view: View, config: LedgerConfig, answers: Answers | None) -> Attempt:
+def _attempt(attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None) -> Attempt:
     if answers is None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         refusal = attack.refusal(view) or unscored

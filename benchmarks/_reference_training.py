@@ -1,4 +1,7 @@
-"""Straightforward VFL training, the way published code is built: a module and an optimiser a client, in a loop."""
+"""Straightforward VFL training as published code implements it: a loop over clients, each a module and optimiser.
+
+It is the peer that `rounds.py` measures our engines against.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Reference:
         return torch.optim.SGD(module.parameters(), lr=rate, momentum=momentum, weight_decay=DECAY)
 
     def build(self, rate: float) -> None:
-        """The server's part."""
+        """Build the server's model and optimiser."""
         self.server = nn.Linear(self.embedding * len(self.clients), self.classes, bias=False)
         self.server_optimiser = self._sgd(self.server, rate)
 
@@ -58,7 +61,7 @@ class Reference:
             return self.logits([client(x) for client, x in zip(self.clients, blocks, strict=True)])
 
     def server_step(self, embeddings: Sequence[Tensor], labels: Tensor) -> list[Tensor]:
-        """Update the server, then the gradients of the embeddings under the new server."""
+        """Update the server; the gradients of the embeddings under the updated server."""
         self.server_optimiser.zero_grad()
         cross_entropy(self.logits([e.detach() for e in embeddings]), labels).backward()
         self.server_optimiser.step()
@@ -81,9 +84,9 @@ class Vafl(Reference):
     def build(self, rate: float) -> None:
         self.server = nn.Linear(self.embedding, self.classes, bias=False)
         self.weights = nn.Parameter(torch.full((len(self.clients),), 1 / len(self.clients)))
-        own = {"params": [self.weights], "lr": COMBINATION, "weight_decay": 0.0}
+        combination = {"params": [self.weights], "lr": COMBINATION, "weight_decay": 0.0}
         self.server_optimiser = torch.optim.SGD(
-            [{"params": self.server.parameters()}, own], lr=rate, weight_decay=DECAY
+            [{"params": self.server.parameters()}, combination], lr=rate, weight_decay=DECAY
         )
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
@@ -128,14 +131,14 @@ class Fdml(Reference):
 
 
 class Vimadmm(Reference):
-    """ADMM with linear heads at the server; z by scipy's L-BFGS-B, one record after the other."""
+    """ADMM with linear heads at the server; z by scipy's L-BFGS-B, one record at a time."""
 
     steps, split = 20, True
 
     def build(self, rate: float) -> None:
         self.heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
-        own = {"rate": rate} if self.split else {"rate": self.device_rate, "momentum": 0.9}
-        self.head_optimisers = [self._sgd(head, **own) for head in self.heads]
+        settings = {"rate": rate} if self.split else {"rate": self.device_rate, "momentum": 0.9}
+        self.head_optimisers = [self._sgd(head, **settings) for head in self.heads]
         self.duals: dict[int, np.ndarray] = {}
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
@@ -151,11 +154,11 @@ class Vimadmm(Reference):
             gradient = softmax - np.eye(self.classes)[label] - dual - self.penalty * gap
             return float(value), gradient
 
-        found: np.ndarray = minimize(objective, total, jac=True, method="L-BFGS-B").x
-        return found
+        solution: np.ndarray = minimize(objective, total, jac=True, method="L-BFGS-B").x
+        return solution
 
     def _server(self, total: Tensor, labels: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """z and λ of the batch, record by record (eqs. 5 and 6)."""
+        """z and λ of the batch, record by record (VIMADMM eqs. 5 and 6)."""
         zs, duals = [], []
         for row, label, record in zip(total.double().numpy(), labels.tolist(), ids.tolist(), strict=True):
             dual = self.duals.get(record, np.zeros(self.classes))

@@ -1,11 +1,10 @@
-"""What one noised scalar a batch tells DPZV's curious devices of labels."""
+"""How many labels DPZV's curious devices learn from one noised scalar per batch."""
 
 from __future__ import annotations
 
 import torch
 from _capacity import gain_ceiling
-from _runs import BATCH, system
-from _words import words
+from _support import BATCH, build, leakage_line
 
 from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.audits.scoring.labels import AttackTrials
@@ -17,46 +16,46 @@ __all__ = ["batches", "dpzv"]
 
 
 def dpzv(mnist: VerticalData, quick: bool, *, epochs: int = 10, seeds: int = 3, collude: bool = True) -> None:
-    """The published settings on MNIST for some of its 100 epochs; noise for (ε, δ) = (1, 1e-3) over these.
+    """The published settings on MNIST for some of its 100 epochs; noise for (ε, δ) = (1, 1e-3) over these epochs.
 
-    The curious device holds the middle rows: the first band is all but empty.
+    The curious device holds the middle rows: the first band of a digit is almost empty.
     """
     print(f"DPZV, {epochs} epochs, 7 bands, batch 64, C = 10, λ = 1e-3; known batches, 40 known labels; success, %")
     data = datasets.load("mnist", devices=7, partition="rows", train=2000 if quick else None)
     base = {"embedding": 128, "top_hidden": (64,), "momentum": 0.9, "device_rate": 5e-4, "server_rate": 5e-3}
     base |= {"rounds": epochs * -(-data.records // BATCH), "batch_size": BATCH}
-    who = [Adversary.parse(a) for a in ("device(3)", "devices(all)")[: 1 + collude]]
+    adversaries = [Adversary.parse(a) for a in ("device(3)", "devices(all)")[: 1 + collude]]
     sound = {"noise": "calibrated", "server_update": "joint", "protect": "devices(all)"}
     for name, changes in (
         ("without noise", {"noise": "given", "noise_std": 0.0}),
         ("claimed ε = 1 (Theorem VI.5)", {"noise": "paper"}),
         ("sound ε = 1 for all devices (joint)", sound),
     ):
-        one = system(data, "dpzv", **base, **changes)
-        trials = AttackTrials(system=one, seeds=seeds, labels_per_class=4, confidence=0.95)
-        views, engine = trials.train(who, {}, LabelZoScalar.needs)
-        noise, accuracy = one.settings.noise_std, 100 * float(engine.evaluate().accuracy.mean())
-        print(f"  {name}, noise std {noise:.3g}, {one.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
+        system = build(data, "dpzv", **base, **changes)
+        trials = AttackTrials(system=system, seeds=seeds, labels_per_class=4, confidence=0.95)
+        views, engine = trials.train(adversaries, {}, LabelZoScalar.needs)
+        noise, accuracy = system.settings.noise_std, 100 * float(engine.evaluate().accuracy.mean())
+        print(f"  {name}, noise std {noise:.3g}, {system.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
         for adversary, view in views.items():
             scalars = torch.stack([m.tensors["delta"] for m in view.of_kind("zo-scalar")])
-            print(f"    {adversary!s:<13} {_told(trials, view)}")
+            print(f"    {adversary!s:<13} {_result(trials, view)}")
             ceiling = "none can be given"
             if noise:
-                most = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
-                ceiling = f"{100 * max(most):.1f} points"
+                ceilings = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
+                ceiling = f"{100 * max(ceilings):.1f} points"
             print(
                 f"      {len(scalars)} scalars for {data.records} labels; ceiling for any attack: {ceiling}", flush=True
             )
 
 
 def batches(mnist: VerticalData, quick: bool) -> None:
-    """What a scalar tells depends on how many labels share it: DPZV on digits, every round's scalar seen."""
+    """A scalar reveals less the more labels share it: DPZV on digits, every round's scalar seen."""
     print("DPZV on digits, 8 epochs, 4 devices together, 40 known labels: success by batch size and noise, %")
     data = datasets.load("digits", devices=4, partition="rows", train=300 if quick else None)
     rates = {1: (5e-4, 0.01), 4: (5e-4, 0.01), 16: (2e-3, 0.05), 64: (2e-3, 0.05)}
     for size, (device_rate, server_rate) in rates.items():
         for noise in (0.0, 1.0, 20.0):
-            one = system(
+            system = build(
                 data,
                 "dpzv",
                 embedding=8,
@@ -68,14 +67,14 @@ def batches(mnist: VerticalData, quick: bool) -> None:
                 noise="given",
                 noise_std=noise,
             )
-            trials = AttackTrials(system=one, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
+            trials = AttackTrials(system=system, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
             views, _ = trials.train([Adversary.parse("devices(all)")], {}, LabelZoScalar.needs)
             (view,) = views.values()
-            found = _told(trials, view)
-            print(f"  batches of {size:2}, noise std {noise:4.1f}: {found}", flush=True)
+            result = _result(trials, view)
+            print(f"  batches of {size:2}, noise std {noise:4.1f}: {result}", flush=True)
 
 
-def _told(trials: AttackTrials, view: View) -> str:
-    """What the scalar attack reaches through a view."""
+def _result(trials: AttackTrials, view: View) -> str:
+    """Success of the scalar attack through a view."""
     leakage = trials.attempt(LabelZoScalar(), view).leakage
-    return "no guess to score" if leakage is None else words(leakage)
+    return "no guess to score" if leakage is None else leakage_line(leakage)

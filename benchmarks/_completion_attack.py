@@ -1,4 +1,4 @@
-"""Passive and active model completion on one system, beside probes of what the devices' bottoms hold."""
+"""Passive and active model completion on one system, and what a linear probe reads off the devices' models."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from _words import words
+from _support import leakage_line
 
-from vflpriv.attacks._features import standardised
+from vflpriv.attacks._estimators import standardised
 from vflpriv.attacks.label_completion import Completion, LabelCompletionActive, LabelCompletionPassive
 from vflpriv.audits.scoring.labels import Score, draw_auxiliary, leakage, score
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -20,33 +20,33 @@ from vflpriv.core.wire import Wire
 __all__ = ["completed", "probe"]
 
 
-def completed(one: System, *, seeds: int, how: Completion) -> list[list[Score]]:
-    """Scores of the passive and of the active attack by device 0, one a seed; the no-signal guesses are the same."""
-    data, found = one.data, []
-    alone: list[LabelGuess | None] = []
+def completed(system: System, *, seeds: int, settings: Completion) -> list[list[Score]]:
+    """Scores of the passive and of the active attack by device 0, one per seed; both have the same baseline guesses."""
+    data, results = system.data, []
+    baseline: list[LabelGuess | None] = []
     known: list[Auxiliary] = [
-        draw_auxiliary(data.labels, data.classes, per_class=4, seed=one.seed, replica=r) for r in range(seeds)
+        draw_auxiliary(data.labels, data.classes, per_class=4, seed=system.seed, replica=r) for r in range(seeds)
     ]
-    LabelCompletionPassive.completion = how
+    LabelCompletionPassive.completion = settings
     for attack in (LabelCompletionPassive(), LabelCompletionActive()):
-        engine: Any = one.train(range(seeds), conducts={0: attack.conduct} if attack.conduct else {})
+        engine: Any = system.train(range(seeds), conducts={0: attack.conduct} if attack.conduct else {})
         engine.run(Wire())
         own = [[engine.belongings(m).replica(r) for r in range(seeds)] for m in range(data.devices)]
         views = [View(Adversary.parse("device(0)"), (), data.classes, {0: o}) for o in own[0]]
-        alone = alone or [attack.blind(v.silent(), k) for v, k in zip(views, known, strict=True)]
-        tried = zip(views, known, alone, strict=True)
+        baseline = baseline or [attack.blind(v.silent(), k) for v, k in zip(views, known, strict=True)]
+        tried = zip(views, known, baseline, strict=True)
         scores = [score(attack.run(v, k), data.labels, auxiliary=k, blind=a) for v, k, a in tried]
         probes = [100 * float(np.mean([probe(o, data) for o in device])) for device in own]
         accuracy = 100 * float(engine.evaluate().accuracy.mean())
         print(f"  {data.name}, {data.records} records, {attack.name}: main accuracy {accuracy:.1f}")
-        print(f"    {words(leakage(scores, confidence=0.95))}")
+        print(f"    {leakage_line(leakage(scores, confidence=0.95))}")
         print(f"    probes of embeddings: attacker's {probes[0]:.1f}, other device's {probes[1]:.1f}", flush=True)
-        found.append(scores)
-    return found
+        results.append(scores)
+    return results
 
 
 def probe(own: Belongings, data: VerticalData) -> float:
-    """Success of least squares from a bottom's outputs to all labels: what the bottom holds of these records."""
+    """Share of labels that least squares, fitted to all of them, reads off a bottom's outputs."""
     rows = own.apply(own.trained, own.features)[0].detach()
     rows = torch.cat([standardised(rows), torch.ones(len(rows), 1)], dim=1)
     targets = torch.nn.functional.one_hot(data.labels, data.classes).to(rows.dtype)
