@@ -11,7 +11,7 @@ from vflpriv.audits.scoring.labels import AttackTrials
 from vflpriv.audits.statistics.capacity import gain_ceiling
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary, View
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 __all__ = ["batches", "dpzv"]
 

@@ -22,7 +22,7 @@ from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 __all__: list[str] = []
 

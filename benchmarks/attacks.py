@@ -31,7 +31,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 _EACH = "a reply for each record"
 _MEAN = "a mean reply for the batch"

@@ -26,7 +26,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.render.plots.pictures import sheet
 from vflpriv.run.budgets import account
 

@@ -21,7 +21,7 @@ from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 __all__: list[str] = []
 

@@ -24,7 +24,7 @@ from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.training.engine import Engine
 
 __all__: list[str] = []

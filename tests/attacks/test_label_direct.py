@@ -11,7 +11,7 @@ from vflpriv.audits.scoring.labels import label_success
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 NOTHING = Auxiliary(records=torch.empty(0, dtype=torch.int64), labels=torch.empty(0, dtype=torch.int64))
 

@@ -13,7 +13,7 @@ from vflpriv.attacks.label_spectral import LabelSpectral
 from vflpriv.audits.scoring.labels import auc, draw_auxiliary
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.data import VerticalData
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 TRAINING = {"rounds": 60, "batch_size": 64, "device_rate": 0.1, "server_rate": 0.1, "top_hidden": ()}
 

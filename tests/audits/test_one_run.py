@@ -21,7 +21,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
 from vflpriv.render.html.report import render_html
 from vflpriv.render.markdown import render_markdown

@@ -18,8 +18,9 @@ from PIL import Image
 from vflpriv.config.models import load_config
 from vflpriv.data import folders as data_trees
 from vflpriv.data import readers as data_readers
-from vflpriv.data.catalogue import DATASETS, load
+from vflpriv.data.catalogue import DATASETS
 from vflpriv.data.folders import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
+from vflpriv.data.loading import load
 from vflpriv.data.tokens import VOCABULARY, encode
 from vflpriv.errors import InputError
 from vflpriv.run.systems import load_data
