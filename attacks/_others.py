@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._observations import Seen
+from vflpriv.core.kinds import Content, Direction, names_of
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
 __all__ = ["SHARED", "differences", "missing_shares", "others", "shares"]
 
-SHARED = frozenset({"summed-logits", "admm-variables", "logit-gradient", "predictions", "logits", "logit-pair"})
-_DOWN = ("summed-logits", "admm-variables", "logit-gradient", "predictions")
+SHARED = names_of(per_class=True) - names_of(content=Content.LOSS_CHANGE)
+_DOWN = SHARED & names_of(direction=Direction.DOWN)
 
 
 def missing_shares(view: View) -> str | None:
     """What a view lacks for `shares`, or None."""
     if not view.own:
         return "a device of its own; a server has the embeddings themselves"
-    if not view.kinds & set(_DOWN):
+    if not view.kinds & _DOWN:
         return "summed logits, in any form, of each record"
     if any("head.weight0" in m.tensors for m in view.of_kind("admm-variables")):
         return "logits that the other devices make themselves; here the server's heads make them"
@@ -73,11 +74,11 @@ def shares(view: View) -> list[Seen]:
 def _total(message: Message, batch: int) -> Tensor:
     """Differences of the sum over all devices; of all but the receiver where ADMM's residuals are sent."""
     t = {name: value[0].double() for name, value in message.tensors.items()}
-    if message.kind == "summed-logits":
+    if "logits" in t:
         return differences(t["logits"])
-    if message.kind == "predictions":
+    if "confidences" in t:
         return differences(t["confidences"].clamp(min=1e-300).log())
-    exact = t["duals"] if message.kind == "admm-variables" else batch * t["gradient"]
+    exact = t["duals"] if "duals" in t else batch * t["gradient"]
     label = torch.nn.functional.one_hot(exact.argmin(-1), exact.shape[-1])
     total = differences((exact + label).clamp(min=1e-12).log())
-    return total - differences(t["residuals"]) if message.kind == "admm-variables" else total
+    return total - differences(t["residuals"]) if "residuals" in t else total
