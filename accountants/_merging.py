@@ -7,21 +7,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
+    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
     RandomizedResponsePair,
     SampledGaussianPair,
     SampledReplacementPair,
+    WithoutReplacementPair,
 )
 from vflpriv.core.budgets import Budget
 from vflpriv.core.ledger import Event, Exposure
 from vflpriv.core.releases import Exact, Gaussian, Laplace
 from vflpriv.core.units import Unit
 
-__all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
+__all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "refusal", "unbounded"]
 
 _ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
 _SAMPLED_REPLACEMENT = (
@@ -139,7 +140,7 @@ def _plain_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponse
     return LaplacePair(strength) if isinstance(event.noise, Laplace) else RandomizedResponsePair(strength)
 
 
-def why_not(exposure: Exposure) -> str | None:
+def refusal(exposure: Exposure) -> str | None:
     """The reason why no accountant has an answer, if there is one."""
     if exposure.not_applicable is not None:
         return f"not applicable: {exposure.not_applicable}"

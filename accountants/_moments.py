@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
     Array,
+    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
     RandomizedResponsePair,
     SampledGaussianPair,
     SampledReplacementPair,
+    WithoutReplacementPair,
 )
 
 __all__ = ["MAX_NODES", "log_moments"]

@@ -11,7 +11,7 @@ import math
 import warnings
 from typing import Any
 
-from vflpriv.accountants._merging import Merged, check, merge, why_not
+from vflpriv.accountants._merging import Merged, check, merge, refusal
 from vflpriv.accountants._pairs import (
     GaussianPair,
     LaplacePair,
@@ -39,7 +39,7 @@ def cross_checks(exposure: Exposure, delta: float) -> dict[str, float]:
 
     For `Budget.checks`. A library that does not know the noise or the unit, or whose mesh would not fit, is left out.
     """
-    check(why_not(exposure), delta)
+    check(refusal(exposure), delta)
     merged = merge(exposure)
     if merged.leaks or not merged.all_pairs:
         return {}

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 
 from scipy.special import ndtri
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
-from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import GaussianPair, Pair, SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
+from vflpriv.accountants._pairs import (
+    Diluted,
+    GaussianPair,
+    Pair,
+    SampledGaussianPair,
+    SampledReplacementPair,
+    WithoutReplacementPair,
+)
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.tradeoff import epsilon_of
 
@@ -30,9 +36,10 @@ class GdpAccountant:
 
     name = "gdp"
     summary = "exact closed form for Gaussian noise without secret sampling"
+    tightness = Tightness.EXACT
 
     def supports(self, exposure: Exposure) -> str | None:
-        if (reason := why_not(exposure)) is not None:
+        if (reason := refusal(exposure)) is not None:
             return reason
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:

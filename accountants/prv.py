@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from vflpriv.accountants._amplified import MANY_PAIRS, attained, pure_epsilon, thinned
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
-from vflpriv.accountants._merging import Merged, check, merge, why_not
-from vflpriv.accountants._pairs import Pair
+from vflpriv.accountants._merging import Merged, check, merge, refusal
+from vflpriv.accountants._pairs import MANY_PAIRS, Pair, attained, pure_epsilon, thinned
 from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["PrvAccountant"]
@@ -48,9 +47,10 @@ class PrvAccountant:
 
     name = "prv"
     summary = "privacy-loss distributions on an adaptive grid: tight certified bounds from both sides"
+    tightness = Tightness.TIGHT
 
     def supports(self, exposure: Exposure) -> str | None:
-        return why_not(exposure)
+        return refusal(exposure)
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from vflpriv.accountants._amplified import Diluted, pure_epsilon
-from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
+from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Pair
+from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["Bound", "RdpAccountant", "best_order", "pure_bound", "renyi_bound"]
@@ -39,9 +38,10 @@ class RdpAccountant:
 
     name = "rdp"
     summary = "Rényi divergences of any mix of noises: cheap, valid, loose"
+    tightness = Tightness.LOOSE
 
     def supports(self, exposure: Exposure) -> str | None:
-        return why_not(exposure)
+        return refusal(exposure)
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
