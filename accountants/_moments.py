@@ -82,9 +82,9 @@ def _sampled_moments(pair: SampledGaussianPair, orders: tuple[float, ...], fast:
 
 def _replacement_moments(pair: SampledReplacementPair, orders: tuple[float, ...], fast: bool) -> Array:
     chosen = sorted({*orders[::4], orders[-1]}) if fast else sorted(orders)
-    values = [min(_quadrature(pair, a), _in_plain_sight(pair, a)) for a in chosen]
+    values = [min(_quadrature(pair, a), _as_if_seen(pair, a)) for a in chosen]
     if not np.all(np.isfinite(values)):
-        return np.array([_in_plain_sight(pair, a) for a in orders])
+        return np.array([_as_if_seen(pair, a) for a in orders])
     return np.asarray(np.interp(orders, chosen, values))
 
 
@@ -132,7 +132,7 @@ def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
 
 @lru_cache(maxsize=16)
 def _binomials(orders: tuple[int, ...]) -> tuple[NDArray[np.int64], Array, Array, Array]:
-    """For all orders in one row: where each starts, a - k, k from 2 (one empty term at order 1), and log C(a, k)."""
+    """For all orders in one array: where each starts, a - k, k from 2 (an empty term at order 1), and log C(a, k)."""
     counts = [max(a - 1, 1) for a in orders]
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     a = np.repeat(np.array(orders, dtype=np.float64), counts)
@@ -157,8 +157,8 @@ def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) ->
     return math.inf
 
 
-def _in_plain_sight(pair: SampledReplacementPair, a: float) -> float:
-    """A bound by joint convexity, as if the sampling were in plain sight: 1-q + q e^{a(a-1)mu²/2}."""
+def _as_if_seen(pair: SampledReplacementPair, a: float) -> float:
+    """A bound by joint convexity, as if the adversary saw the sampling: 1-q + q e^{a(a-1)mu²/2}."""
     plain = a * (a - 1) * (pair.mu * pair.mu / 2)
     return float(np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) + plain))
 
