@@ -120,10 +120,10 @@ def _halves_quadrature(pair: WithoutReplacementPair, a: float) -> float:
 
 def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
     # A - 1 = Σ_{k≥2} C(a,k) (1-q)^{a-k} q^k (e^{k(k-1)mu²/2} - 1): all terms positive, so nothing cancels.
-    starts, rest, k, choose = _binomials(orders)
+    starts, remaining, k, choose = _binomials(orders)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         exponent = k * (k - 1) * (mu * mu / 2)
-        terms = choose + rest * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
+        terms = choose + remaining * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
         top = np.maximum.reduceat(terms, starts)
         sums = np.add.reduceat(np.exp(terms - np.repeat(top, np.diff(np.append(starts, k.size)))), starts)
         values = np.logaddexp(0.0, top + np.log(sums))
@@ -137,8 +137,8 @@ def _binomials(orders: tuple[int, ...]) -> tuple[NDArray[np.int64], Array, Array
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     a = np.repeat(np.array(orders, dtype=np.float64), counts)
     k = np.concatenate([np.arange(2.0, max(order, 2) + 1) for order in orders])
-    rest = np.maximum(a - k, 0.0)
-    return starts, rest, k, gammaln(a + 1) - gammaln(k + 1) - gammaln(rest + 1)
+    remaining = np.maximum(a - k, 0.0)
+    return starts, remaining, k, gammaln(a + 1) - gammaln(k + 1) - gammaln(remaining + 1)
 
 
 def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) -> float:

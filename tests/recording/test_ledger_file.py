@@ -148,7 +148,7 @@ WRONG = {
     "unit": ({"release": [NOISED | {"sensitivity": {"house": 1.0}}]}, "sensitivity"),
     "negative": ({"release": [NOISED | {"sensitivity": {"label": -1.0}}]}, "sensitivity"),
     "both": ({"release": [NOISED | {"independent_of": ["label"]}]}, "that have no sensitivity"),
-    "smaller record": ({"release": [NOISED | {"sensitivity": {"label": 1.0, "record": 0.5}}]}, "at least 1, that of the label unit"),
+    "smaller record": ({"release": [NOISED | {"sensitivity": {"label": 1.0, "record": 0.5}}]}, "at least 1, that of"),
     "no record": ({"release": [NOISED | {"independent_of": ["record"]}]}, "at least 0.5, that of the label unit"),
     "onlooker": ({"release": [NOISED | {"seen_by": ["nobody"]}]}, "seen_by"),
     "twice": ({"release": [NOISED, NOISED]}, "several times"),
