@@ -1,7 +1,7 @@
-"""Accountants: from what reaches an adversary to an upper bound on epsilon. None of them imports torch.
+"""Accountants: upper bounds on epsilon for what an adversary observes. None of them imports torch.
 
 `gdp` is exact where the trade-off curve is Gaussian, `rdp` bounds any mix of noises, `prv` bounds it tightly from both
-sides, and `auto` takes the tightest that is certified. `calibration` goes the other way, from a budget to the noise.
+sides, and `auto` chooses the tightest. `calibration` finds the noise for a given budget.
 """
 
 from __future__ import annotations

@@ -97,7 +97,10 @@ class Composition:
 
 
 def _least(holds: Callable[[float], bool], first: float, last: float) -> float:
-    """About the least value, from `first` on, for which a condition holds that the error mars near 0; else inf."""
+    """About the least value, from `first` on, for which a condition holds; inf if none up to `last` does.
+
+    The condition fails near 0, where the error is larger than the slack.
+    """
     low, high = 0.0, first
     while not holds(high):
         low, high = high, 4 * high
@@ -169,15 +172,15 @@ def _window(tilted: Sequence[_Tilted]) -> tuple[float, float]:
 def _deviation(tilted: Sequence[_Tilted], unit: float) -> float:
     """A deviation from the mean, to one side, that has probability at most _OUTSIDE / 2.
 
-    Of a Gaussian the best exponent is about 8 units; a heavy tail wants a smaller one, found by halving.
+    For a Gaussian the best exponent is about 8 units; a heavy tail needs a smaller one, found by halving.
     """
     budget, best = math.log(2 / _OUTSIDE), math.inf
     for size in (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.0625):
         growth = math.fsum(part.count * _log_mean_exp(part, size * unit) for part in tilted)
-        found = (growth + budget) / (size * abs(unit))
-        if found > best:
+        deviation = (growth + budget) / (size * abs(unit))
+        if deviation > best:
             break
-        best = found
+        best = deviation
     return best
 
 

@@ -1,7 +1,7 @@
 """Privacy losses on a grid: one pair's loss rounded so that the result bounds it from above or from below.
 
 Both roundings keep the masses of P and of Q wherever they can, so that their error is of second order in the grid's
-step: a composition of T pairs errs by about T step², not T step.
+step: a composition of T pairs has an error of about T step², not T step.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def pessimistic(pair: Pair, step: float, tail: float) -> Lattice:
 
 
 def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
-    """A loss that the pair's dominates, by merging outcomes (post-processing) and by lowering losses.
+    """A loss that the pair's loss dominates, by merging outcomes (post-processing) and by lowering losses.
 
-    Outcomes around a grid point, within about half a step, become one outcome there. Where its loss is off the point
-    by a bit, part of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is
-    lowered to the next grid point. Mass beyond the reach is dropped.
+    Outcomes within about half a step of a grid point become one outcome. Where its loss is slightly off the grid point,
+    part of the neighbouring outcome is merged in until it is not; where that would take too much, the loss is lowered
+    to the next grid point. Mass beyond the reach is dropped.
     """
     low, high = pair.reach(tail)
     offset = _anchor(pair, step)
@@ -87,8 +87,8 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
 def _edges(pair: Pair, losses: Array, step: float, anchor: int) -> Array:
     """Interval ends about half-way between grid points, moved towards where the density falls.
 
-    So outcomes lie a little on the far side of their point and are put right by a share of the heavier neighbour. The
-    interval around the anchor stays centered: the grid was hung there to fit it.
+    So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour. The
+    interval around the anchor stays centered, since the grid was placed to fit it.
     """
     edges = np.append(losses, losses[-1] + step) - step / 2
     mass = np.maximum(pair.masses(edges)[0], 1e-300)
@@ -112,10 +112,10 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
         share = np.where(excess < 0, -excess / above, excess / below)
     exact = (np.abs(excess) <= 1e-14 * upper) | (upper == 0)
     share = np.where(exact, 0.0, share)
-    # A mass of Q that underflowed says nothing about the loss.
-    told = (lower > 1e-290) | (upper == 0)
-    share = np.where((share >= 0) & (share <= _MOST_GIVEN) & told, share, 0.0)
-    kept = told & (exact | (share > 0) | (excess > 0))
+    # Where the mass of Q underflows, the loss is not known.
+    known = (lower > 1e-290) | (upper == 0)
+    share = np.where((share >= 0) & (share <= _MOST_GIVEN) & known, share, 0.0)
+    kept = known & (exact | (share > 0) | (excess > 0))
     lifted, lowered = np.where(excess < 0, share, 0.0), np.where(excess > 0, share, 0.0)
     # Row j: t_j + s_j (t_{j-1} [j-1 is lifted] + t_{j+1} [j+1 is lowered]) = s_j.
     bands = np.ones((3, share.size))
@@ -128,7 +128,7 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
 
 
 def _anchor(pair: Pair, step: float) -> float:
-    """Where to hang the grid: on the loss of the most likely outcomes, so that a heavy one needs no rounding."""
+    """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding."""
     offset = pair.usual()
     for _ in range(12):
         upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))

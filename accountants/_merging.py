@@ -1,4 +1,4 @@
-"""From an exposure to dominating pairs with counts: equal events merged, plain Gaussians composed in closed form."""
+"""Converts an exposure to dominating pairs with counts: equal events are merged, Gaussians composed in closed form."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
+    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
     RandomizedResponsePair,
     SampledGaussianPair,
     SampledReplacementPair,
+    WithoutReplacementPair,
 )
 from vflpriv.core.budgets import Budget
 from vflpriv.core.ledger import Event, Exposure
 from vflpriv.core.releases import Exact, Gaussian, Laplace
 from vflpriv.core.units import Unit
 
-__all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "unbounded", "why_not"]
+__all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "refusal", "unbounded"]
 
 _ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
 _SAMPLED_REPLACEMENT = (
@@ -35,19 +36,21 @@ _WITHOUT_REPLACEMENT = (
     "batches of a fixed size without replacement: the replace-one bound of Zhu, Dong and Wang (2022, Theorem 11), "
     "composed from the larger of its two directions at every epsilon, which is conservative"
 )
-_DILUTED = "a sampled release is counted by joint convexity, as if its sampling were seen: delta(eps) = q delta_1(eps)"
+_DILUTED = (
+    "a sampled release is bounded by joint convexity, as if the adversary saw its sampling: delta(eps) = q delta_1(eps)"
+)
 
 SECRET, SEEN = "poisson", "poisson-seen"
 FIXED, FIXED_SEEN = "without-replacement", "without-replacement-seen"
 """Schemes of `Sampling`. Secret: the release is a sum to which a record outside the batch adds nothing. Seen: the
-release shows whether a record of unknown name takes part (its row is there or not), so that no sum hides it."""
+release shows whether a record takes part (by its row, without a name), so that no sum hides it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """The pairs of an exposure: `mu` of all plain Gaussians together, and how often each other pair is met.
+    """The pairs of an exposure: `mu` of all Gaussians without sampling together, and the count of every other pair.
 
-    `leaks` names what no noise covers; with any of them epsilon is infinite.
+    `leaks` names the messages without noise; with any of them epsilon is infinite.
     """
 
     mu: float
@@ -61,9 +64,9 @@ class Merged:
 
     @property
     def all_pairs(self) -> dict[Pair, int]:
-        """Every pair with its count, the plain Gaussians as one."""
-        plain: dict[Pair, int] = {GaussianPair(self.mu): 1} if self.mu > 0 else {}
-        return {**plain, **self.pairs}
+        """Every pair with its count, the Gaussians without sampling as one."""
+        gaussians: dict[Pair, int] = {GaussianPair(self.mu): 1} if self.mu > 0 else {}
+        return {**gaussians, **self.pairs}
 
 
 @dataclass
@@ -75,7 +78,7 @@ class _Sums:
 
 
 def merge(exposure: Exposure) -> Merged:
-    """Merges equal events, in any order of the ledger, and gathers the assumptions their pairs rest on."""
+    """Merge equal events, whatever their order in the ledger, and gather the assumptions of their pairs."""
     sums = _Sums(leaks=list(exposure.unprotected), notes=dict.fromkeys(exposure.assumptions))
     one_sided = exposure.unit in _ONE_SIDED
     for event in exposure.events:
@@ -87,12 +90,12 @@ def merge(exposure: Exposure) -> Merged:
             sums.leaks.append(f"{event.kind} ({event.noise}, sensitivity {event.sensitivity:g}) has no bounded cost")
         elif rate < 1.0 and (_is_seen(event) or not isinstance(event.noise, Gaussian)):
             hidden = isinstance(event.noise, Laplace) and not _is_seen(event)
-            sums.pairs[Diluted(_plain_pair(event), rate, hidden)] += event.count
+            sums.pairs[Diluted(_unsampled_pair(event), rate, hidden)] += event.count
             sums.notes[_DILUTED] = None
         elif isinstance(event.noise, Gaussian):
             _add_gaussian(sums, event, rate, one_sided)
         else:
-            sums.pairs[_plain_pair(event)] += event.count
+            sums.pairs[_unsampled_pair(event)] += event.count
     return Merged(
         mu=math.sqrt(sum(sorted(sums.squares))),
         pairs=dict(sums.pairs),
@@ -102,7 +105,7 @@ def merge(exposure: Exposure) -> Merged:
 
 
 def _strength(event: Event) -> float:
-    """What one release gives away: mu of a Gaussian, epsilon of a pure mechanism."""
+    """The privacy loss of one release: mu of a Gaussian, epsilon of a pure mechanism."""
     noise = event.noise
     if isinstance(noise, Exact):
         return math.inf
@@ -131,16 +134,16 @@ def _is_seen(event: Event) -> bool:
     return event.sampling is not None and event.sampling.scheme in (SEEN, FIXED_SEEN)
 
 
-def _plain_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponsePair:
-    """The pair of one release that the unit takes part in."""
+def _unsampled_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponsePair:
+    """The pair of one release in a round that the unit takes part in."""
     strength = _strength(event)
     if isinstance(event.noise, Gaussian):
         return GaussianPair(strength)
     return LaplacePair(strength) if isinstance(event.noise, Laplace) else RandomizedResponsePair(strength)
 
 
-def why_not(exposure: Exposure) -> str | None:
-    """The reason why no accountant has an answer, if there is one."""
+def refusal(exposure: Exposure) -> str | None:
+    """Why no accountant of this package can bound an exposure, or None."""
     if exposure.not_applicable is not None:
         return f"not applicable: {exposure.not_applicable}"
     schemes = {e.sampling.scheme for e in exposure.events if e.sampling is not None}
@@ -151,7 +154,7 @@ def why_not(exposure: Exposure) -> str | None:
 
 
 def check(reason: str | None, delta: float) -> None:
-    """Refuses what `supports` refuses, and a delta outside [0, 1); delta = 0 asks for pure epsilon."""
+    """Raise an error for an exposure that is not supported, and for a delta outside [0, 1); 0 asks for pure epsilon."""
     if reason is not None:
         raise ValueError(f"Expected an exposure that can be accounted for: {reason}.")
     if not 0 <= delta < 1:
@@ -159,7 +162,7 @@ def check(reason: str | None, delta: float) -> None:
 
 
 def unbounded(accountant: str, merged: Merged, delta: float) -> Budget:
-    """The budget of an exposure with messages that no noise covers: epsilon is infinite, and these are why."""
+    """The infinite budget of an exposure with messages without noise, which the assumptions name."""
     return Budget(
         accountant=accountant,
         method="no bound: a message without noise",

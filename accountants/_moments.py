@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
 from vflpriv.accountants._pairs import (
     Array,
+    Diluted,
     GaussianPair,
     LaplacePair,
     Pair,
     RandomizedResponsePair,
     SampledGaussianPair,
     SampledReplacementPair,
+    WithoutReplacementPair,
 )
 
 __all__ = ["MAX_NODES", "log_moments"]
@@ -81,9 +82,9 @@ def _sampled_moments(pair: SampledGaussianPair, orders: tuple[float, ...], fast:
 
 def _replacement_moments(pair: SampledReplacementPair, orders: tuple[float, ...], fast: bool) -> Array:
     chosen = sorted({*orders[::4], orders[-1]}) if fast else sorted(orders)
-    values = [min(_quadrature(pair, a), _in_plain_sight(pair, a)) for a in chosen]
+    values = [min(_quadrature(pair, a), _as_if_seen(pair, a)) for a in chosen]
     if not np.all(np.isfinite(values)):
-        return np.array([_in_plain_sight(pair, a) for a in orders])
+        return np.array([_as_if_seen(pair, a) for a in orders])
     return np.asarray(np.interp(orders, chosen, values))
 
 
@@ -119,10 +120,10 @@ def _halves_quadrature(pair: WithoutReplacementPair, a: float) -> float:
 
 def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
     # A - 1 = Σ_{k≥2} C(a,k) (1-q)^{a-k} q^k (e^{k(k-1)mu²/2} - 1): all terms positive, so nothing cancels.
-    starts, rest, k, choose = _binomials(orders)
+    starts, remaining, k, choose = _binomials(orders)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         exponent = k * (k - 1) * (mu * mu / 2)
-        terms = choose + rest * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
+        terms = choose + remaining * math.log1p(-rate) + k * math.log(rate) + exponent + np.log(-np.expm1(-exponent))
         top = np.maximum.reduceat(terms, starts)
         sums = np.add.reduceat(np.exp(terms - np.repeat(top, np.diff(np.append(starts, k.size)))), starts)
         values = np.logaddexp(0.0, top + np.log(sums))
@@ -131,13 +132,13 @@ def _binomial_series(mu: float, rate: float, orders: tuple[int, ...]) -> Array:
 
 @lru_cache(maxsize=16)
 def _binomials(orders: tuple[int, ...]) -> tuple[NDArray[np.int64], Array, Array, Array]:
-    """For all orders in one row: where each starts, a - k, k from 2 (one empty term at order 1), and log C(a, k)."""
+    """For all orders in one array: where each starts, a - k, k from 2 (an empty term at order 1), and log C(a, k)."""
     counts = [max(a - 1, 1) for a in orders]
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
     a = np.repeat(np.array(orders, dtype=np.float64), counts)
     k = np.concatenate([np.arange(2.0, max(order, 2) + 1) for order in orders])
-    rest = np.maximum(a - k, 0.0)
-    return starts, rest, k, gammaln(a + 1) - gammaln(k + 1) - gammaln(rest + 1)
+    remaining = np.maximum(a - k, 0.0)
+    return starts, remaining, k, gammaln(a + 1) - gammaln(k + 1) - gammaln(remaining + 1)
 
 
 def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) -> float:
@@ -156,8 +157,8 @@ def _quadrature(pair: SampledGaussianPair | SampledReplacementPair, a: float) ->
     return math.inf
 
 
-def _in_plain_sight(pair: SampledReplacementPair, a: float) -> float:
-    """A bound by joint convexity, as if the sampling were in plain sight: 1-q + q e^{a(a-1)mu²/2}."""
+def _as_if_seen(pair: SampledReplacementPair, a: float) -> float:
+    """A bound by joint convexity, as if the adversary saw the sampling: 1-q + q e^{a(a-1)mu²/2}."""
     plain = a * (a - 1) * (pair.mu * pair.mu / 2)
     return float(np.logaddexp(math.log1p(-pair.rate), math.log(pair.rate) + plain))
 

@@ -1,33 +1,45 @@
-"""Dominating pairs: for each kind of event, two distributions that are at least as easy to tell apart as any two
-neighbouring worlds (Zhu, Dong, Wang 2022). Composition keeps domination, so bounds on the pairs are bounds on the run.
+"""Dominating pairs: two distributions that are at least as easy to tell apart as the outputs of a release on any two
+neighbouring data sets (Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic Function").
 
-The privacy loss of a pair (P, Q) is log P(x)/Q(x) with x drawn from P. A pair gives the mass that P and Q put on
-intervals of the loss, and how far the loss reaches. All Gaussians here have standard deviation 1.
+Composition keeps domination, so bounds on the pairs are bounds on the run. The privacy loss of a pair (P, Q) is
+log P(x)/Q(x) with x drawn from P. A pair gives the mass that P and Q put on intervals of the loss, and how far the loss
+reaches. All Gaussians here have standard deviation 1.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import erf, ndtr, ndtri
 
 __all__ = [
+    "MANY_PAIRS",
     "Array",
+    "Diluted",
     "GaussianPair",
     "LaplacePair",
     "Pair",
     "RandomizedResponsePair",
     "SampledGaussianPair",
     "SampledReplacementPair",
-    "Symmetric",
-    "holds",
+    "WithoutReplacementPair",
+    "attained",
+    "pure_epsilon",
+    "thinned",
 ]
 
 Array = NDArray[np.float64]
+
+MANY_PAIRS = 256
+"""More different pairs than this are thinned out where a rough bound is enough."""
+
+_GROUP = 4
 
 
 class Pair(Protocol):
@@ -50,7 +62,7 @@ class Pair(Protocol):
         ...
 
 
-class Symmetric:
+class _Symmetric:
     """A pair whose two directions have the same loss."""
 
     def reversed(self) -> Self:
@@ -58,7 +70,7 @@ class Symmetric:
 
 
 @dataclass(frozen=True)
-class GaussianPair(Symmetric):
+class GaussianPair(_Symmetric):
     """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling."""
 
     mu: float
@@ -125,7 +137,7 @@ class SampledGaussianPair:
 
 
 @dataclass(frozen=True)
-class SampledReplacementPair(Symmetric):
+class SampledReplacementPair(_Symmetric):
     """(1-q) N(0, 1) + q N(mu/2, 1) against (1-q) N(0, 1) + q N(-mu/2, 1): a record is replaced.
 
     Dominates the Poisson-sampled Gaussian under replace-one when a record's own contribution is at most mu/2 long
@@ -164,7 +176,7 @@ class SampledReplacementPair(Symmetric):
 
 
 @dataclass(frozen=True)
-class LaplacePair(Symmetric):
+class LaplacePair(_Symmetric):
     """Laplace(0, 1) against Laplace(shift, 1): its loss has an atom at each end, -shift and shift.
 
     A shift of the same L1 length that is spread over several entries is harder to tell.
@@ -174,7 +186,7 @@ class LaplacePair(Symmetric):
 
     def masses(self, edges: Array) -> tuple[Array, Array]:
         s, inner = self.shift, np.clip(edges, -self.shift, self.shift)
-        top, bottom = holds(edges, s) / 2, holds(edges, -s) / 2
+        top, bottom = _holds(edges, s) / 2, _holds(edges, -s) / 2
         upper = np.diff(np.exp((inner - s) / 2)) / 2 + top + bottom * math.exp(-s)
         lower = -np.diff(np.exp(-(inner + s) / 2)) / 2 + top * math.exp(-s) + bottom
         return upper, lower
@@ -187,14 +199,14 @@ class LaplacePair(Symmetric):
 
 
 @dataclass(frozen=True)
-class RandomizedResponsePair(Symmetric):
+class RandomizedResponsePair(_Symmetric):
     """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP."""
 
     epsilon: float
 
     def masses(self, edges: Array) -> tuple[Array, Array]:
         right, wrong = 1 / (1 + math.exp(-self.epsilon)), 1 / (1 + math.exp(self.epsilon))
-        top, bottom = holds(edges, self.epsilon), holds(edges, -self.epsilon)
+        top, bottom = _holds(edges, self.epsilon), _holds(edges, -self.epsilon)
         return right * top + wrong * bottom, wrong * top + right * bottom
 
     def reach(self, tail: float) -> tuple[float, float]:
@@ -202,6 +214,106 @@ class RandomizedResponsePair(Symmetric):
 
     def usual(self) -> float:
         return self.epsilon
+
+
+@dataclass(frozen=True)
+class WithoutReplacementPair(_Symmetric):
+    """A batch of fixed size, drawn without replacement, with probability `rate` _holds the record that is replaced.
+
+    Worlds are told apart at most as well, at every epsilon, as (1-q) N(0) + q N(mu) from N(0) or N(mu) from
+    (1-q) N(mu) + q N(0), whichever is easier there: the first for epsilon > 0, the second below (Zhu, Dong, Wang 2022,
+    Theorem 11; mu is of one record replaced in a known batch). The larger of the two profiles is one pair's: positive
+    losses are the first pair's, negative ones the second's, and the rest of the mass has loss 0. Its composition is
+    conservative, since no two worlds have both halves.
+    """
+
+    mu: float
+    rate: float
+
+    @property
+    def removal(self) -> SampledGaussianPair:
+        """The half with positive losses."""
+        return SampledGaussianPair(self.mu, self.rate)
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        first = self.removal.masses(np.maximum(edges, 0.0))
+        second = self.removal.reversed().masses(np.minimum(edges, 0.0))
+        # Both P and Q leave (1-q) (2 Phi(mu/2) - 1) to the loss 0.
+        zero = (1 - self.rate) * float(erf(self.mu / math.sqrt(8))) * _holds(edges, 0.0)
+        return first[0] + second[0] + zero, first[1] + second[1] + zero
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        return min(0.0, self.removal.reversed().reach(tail)[0]), max(0.0, self.removal.reach(tail)[1])
+
+    def usual(self) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Diluted(_Symmetric):
+    """The pair with probability `rate`, otherwise no release, and the adversary sees which: delta = rate * delta_pair.
+
+    Dominates every secret sampling of the pair's mechanism, by joint convexity of the hockey-stick divergence. With
+    `hidden`, a batch without the record has an output that the pair's epsilon bounds too (a sum); the adversary then
+    does not see the sampling, and the bound is not attained.
+    """
+
+    pair: GaussianPair | LaplacePair | RandomizedResponsePair
+    rate: float
+    hidden: bool = False
+
+    def masses(self, edges: Array) -> tuple[Array, Array]:
+        upper, lower = self.pair.masses(edges)
+        nothing = (1 - self.rate) * _holds(edges, 0.0)
+        return self.rate * upper + nothing, self.rate * lower + nothing
+
+    def reach(self, tail: float) -> tuple[float, float]:
+        return self.pair.reach(tail)
+
+    def usual(self) -> float:
+        return self.pair.usual() if self.rate > 0.5 else 0.0
+
+
+def pure_epsilon(pair: Pair) -> float:
+    """The largest loss of a pure mechanism, in a round that the record takes part in; inf for Gaussians."""
+    inner = pair.pair if isinstance(pair, Diluted) else pair
+    if isinstance(inner, LaplacePair):
+        return inner.shift
+    return inner.epsilon if isinstance(inner, RandomizedResponsePair) else math.inf
+
+
+def attained(pair: Pair) -> Pair | None:
+    """A pair that two real neighbouring data sets attain and that this pair dominates; None where none is known.
+
+    It is the pair itself wherever that is attained. For a batch without replacement: all other records contribute
+    -mu/2, and the record mu/2 or -mu/2.
+    """
+    if isinstance(pair, WithoutReplacementPair):
+        return pair.removal
+    return None if isinstance(pair, Diluted) and pair.hidden else pair
+
+
+def thinned(pairs: Mapping[Pair, int], extreme: Callable[..., float]) -> Mapping[Pair, int]:
+    """Few pairs for very many similar ones: each group as its strongest (with `max`) or its weakest (with `min`).
+
+    A larger mu and a larger rate are both easier to tell: less of either is a garbling of the pair.
+    """
+    if len(pairs) <= MANY_PAIRS:
+        return pairs
+    kept: Counter[Pair] = Counter()
+    alike: dict[tuple[type, bool], list[SampledGaussianPair | SampledReplacementPair]] = {}
+    for pair, count in pairs.items():
+        if isinstance(pair, SampledGaussianPair | SampledReplacementPair):
+            alike.setdefault((type(pair), getattr(pair, "added", False)), []).append(pair)
+        else:
+            kept[pair] += count
+    for members in alike.values():
+        members.sort(key=lambda pair: (pair.rate, pair.mu))
+        for start in range(0, len(members), _GROUP):
+            group = members[start : start + _GROUP]
+            mu, rate = extreme(pair.mu for pair in group), extreme(pair.rate for pair in group)
+            kept[replace(group[0], mu=mu, rate=rate)] += sum(pairs[pair] for pair in group)
+    return kept
 
 
 def _normal_masses(x: Array) -> Array:
@@ -218,7 +330,7 @@ def _log_mixture(rate: float, log_ratio: Array) -> Array:
     return np.asarray(np.where(log_ratio < 1, small, large))
 
 
-def holds(edges: Array, atom: float) -> Array:
-    """1 for the interval that holds the atom, 0 for the others; an edge that rounding moved off it counts as on it."""
+def _holds(edges: Array, atom: float) -> Array:
+    """1 for the interval that _holds the atom, 0 for the others; an edge that rounding moved off it counts as on it."""
     slack = 1e-12 * max(1.0, abs(atom))
     return ((edges[:-1] < atom - slack) & (edges[1:] >= atom - slack)).astype(np.float64)

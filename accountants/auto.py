@@ -1,14 +1,13 @@
-"""The accountant to use when none is named: the tightest certified upper bound there is for an exposure."""
+"""The accountant that is used when none is named: it asks the tightest registered accountant that has an answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from vflpriv.accountants._merging import check, why_not
-from vflpriv.accountants.gdp import GdpAccountant
-from vflpriv.accountants.prv import PrvAccountant
-from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.accountants._merging import check, refusal
+from vflpriv.common.registry import available, register
+from vflpriv.core.budgets import Accountant, Budget, Tightness
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["AutoAccountant"]
@@ -16,21 +15,44 @@ __all__ = ["AutoAccountant"]
 
 @register("accountant")
 class AutoAccountant:
-    """`gdp` where it is exact, otherwise `prv`, whose bound is never above that of `rdp`.
+    """Of all registered accountants that support an exposure, the one with the greatest `tightness`.
 
-    The budget's `upper` is certified by the accountant that gave it; the method says which that was, and why.
+    Of several with the same tightness it takes the least upper bound. With the accountants of this package that is
+    `gdp` where it is exact, otherwise `prv`, whose bound is never above that of `rdp`. The budget's `upper` is
+    certified by the accountant that computed it; the method names that accountant, and why no tighter one applies.
     """
 
     name = "auto"
     summary = "the tightest certified bound: gdp where it is exact, else prv, else rdp"
+    tightness = Tightness.TIGHT
 
     def supports(self, exposure: Exposure) -> str | None:
-        return why_not(exposure)
+        chosen, reason = self._choice(exposure)
+        return None if chosen else reason
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
-        check(self.supports(exposure), delta)
-        reason = GdpAccountant().supports(exposure)
-        chosen = GdpAccountant() if reason is None else PrvAccountant()
-        budget = chosen.budget(exposure, delta)
-        method = f"{chosen.name}: {budget.method}" + (f" ({reason})" if reason else "")
-        return replace(budget, accountant=self.name, method=method)
+        chosen, reason = self._choice(exposure)
+        check(None if chosen else reason, delta)
+        budgets = [accountant.budget(exposure, delta) for accountant in chosen]
+        least = min(budgets, key=lambda budget: budget.upper)
+        method = f"{least.accountant}: {least.method}" + (f" ({reason})" if reason else "")
+        return replace(least, accountant=self.name, method=method)
+
+    def _choice(self, exposure: Exposure) -> tuple[Sequence[Accountant], str | None]:
+        """The accountants to ask, and why tighter ones do not apply; none, and the reason, if no accountant does."""
+        if exposure.not_applicable is not None:
+            return (), refusal(exposure)
+        accountants = [accountant() for name, accountant in available("accountant").items() if name != self.name]
+        reasons: list[str] = []
+        for tightness in sorted(Tightness, reverse=True):
+            answers = [(a, a.supports(exposure)) for a in accountants if _tightness(a) is tightness]
+            supporting = [accountant for accountant, reason in answers if reason is None]
+            if supporting:
+                return supporting, "; ".join(dict.fromkeys(reasons)) or None
+            reasons += [reason for _, reason in answers if reason is not None]
+        return (), refusal(exposure) or "; ".join(dict.fromkeys(reasons))
+
+
+def _tightness(accountant: Accountant) -> Tightness:
+    """What an accountant says of its bounds; one of another package that says nothing is taken to be loose."""
+    return getattr(accountant, "tightness", Tightness.LOOSE)

@@ -1,4 +1,4 @@
-"""Calibration: from a budget to the least noise that keeps it."""
+"""Calibration: the least noise for which an accountant's upper bound is within a given budget."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def calibrate_noise(
 ) -> float:
     """The least noise std, to a relative 1e-4 of epsilon, for which the accountant's upper bound is at most `epsilon`.
 
-    `exposure_of(std)` is what reaches the adversary when the noise to be found has that std; more noise must not cost
-    more. The result is on the safe side: `accountant.budget(exposure_of(std), delta).upper <= epsilon`.
+    `exposure_of(std)` is the adversary's exposure if the noise to be found has that std; more noise must not cost more.
+    The result is on the safe side: `accountant.budget(exposure_of(std), delta).upper <= epsilon`.
     """
     _check_target(exposure_of(1.0), epsilon, delta, accountant)
     if (exact := _scaled(exposure_of, epsilon, delta)) is not None:
@@ -39,7 +39,7 @@ def calibrate_noise(
     def cheap(std: float) -> float:
         return rough.budget(exposure_of(std), delta).upper
 
-    # RDP is valid and cheap: where it keeps the budget, a tighter accountant will find less noise enough.
+    # RDP is valid and cheap: a tighter accountant needs at most the noise that keeps the budget by RDP.
     low, high = _enclose(cheap, epsilon, 1.0)
     _, start = _search(cheap, epsilon, low, high, 0.01)
     low, high = _enclose(upper, epsilon, start)
@@ -54,17 +54,19 @@ def _check_target(exposure: Exposure, epsilon: float, delta: float, accountant: 
     if (reason := accountant.supports(exposure)) is not None:
         raise InputError("accountant", accountant.name, f"one that supports this exposure: {reason}")
     if leaks := merge(exposure).leaks:
-        raise InputError("epsilon", epsilon, f"every message protected; no noise makes up for: {'; '.join(leaks)}")
+        raise InputError(
+            "epsilon", epsilon, f"every message protected by noise, which these are not: {'; '.join(leaks)}"
+        )
 
 
 def _scaled(exposure_of: Callable[[float], Exposure], epsilon: float, delta: float) -> float | None:
     """The closed form, where all noise is Gaussian and scales with the std: mu is then inverse to it."""
-    one, two = merge(exposure_of(1.0)), merge(exposure_of(2.0))
-    if not (one.gaussian and two.gaussian) or one.mu == 0 or not math.isclose(one.mu, 2 * two.mu, rel_tol=1e-12):
+    at_1, at_2 = merge(exposure_of(1.0)), merge(exposure_of(2.0))
+    if not (at_1.gaussian and at_2.gaussian) or at_1.mu == 0 or not math.isclose(at_1.mu, 2 * at_2.mu, rel_tol=1e-12):
         return None
-    std = one.mu / mu_of(epsilon, delta) * (1 + 1e-9)
-    found: Merged = merge(exposure_of(std))
-    return std if found.gaussian and math.isclose(found.mu * std, one.mu, rel_tol=1e-9) else None
+    std = at_1.mu / mu_of(epsilon, delta) * (1 + 1e-9)
+    at_std: Merged = merge(exposure_of(std))
+    return std if at_std.gaussian and math.isclose(at_std.mu * std, at_1.mu, rel_tol=1e-9) else None
 
 
 def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> tuple[float, float]:
@@ -73,8 +75,8 @@ def _enclose(upper: Callable[[float], float], epsilon: float, start: float) -> t
     while upper(high) > epsilon:
         high, factor = high * factor, factor * factor
         if high > _LARGEST:
-            floor = f"more than {upper(_LARGEST):.6g}: what other releases cost, however large this noise is"
-            raise InputError("epsilon", epsilon, floor)
+            expected = f"more than {upper(_LARGEST):.6g}, which other releases cost however large this noise is"
+            raise InputError("epsilon", epsilon, expected)
     low, factor = high / 1.1, 1.1
     while upper(low) <= epsilon:
         high, low, factor = low, low / factor, factor * factor

@@ -1,6 +1,6 @@
-"""Other libraries' upper bounds beside ours. They decide nothing, and are asked only on request.
+"""Upper bounds by other libraries, to compare ours with. They decide nothing, and are computed only on request.
 
-Each library is imported inside its function (opacus brings torch) and only asked where its mesh fits in memory. Known
+Each library is imported inside its function (opacus imports torch) and called only if its mesh fits in memory. Known
 faults: prv-accountant's upper bound can lie below the truth for many compositions, and dp-accounting's conversion from
 delta drops a term above epsilon = 745; so none of these is ever a budget.
 """
@@ -11,7 +11,7 @@ import math
 import warnings
 from typing import Any
 
-from vflpriv.accountants._merging import Merged, check, merge, why_not
+from vflpriv.accountants._merging import Merged, check, merge, refusal
 from vflpriv.accountants._pairs import (
     GaussianPair,
     LaplacePair,
@@ -26,7 +26,7 @@ from vflpriv.core.ledger import Exposure
 __all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks", "mesh_fits"]
 
 MAX_MESH = 2**22
-"""The most points of a mesh that a library is asked to allocate."""
+"""The most points of a mesh that a library may allocate."""
 
 MAX_PER_POINT = 2**17
 """The most points where a library loops over them one by one."""
@@ -39,19 +39,19 @@ def cross_checks(exposure: Exposure, delta: float) -> dict[str, float]:
 
     For `Budget.checks`. A library that does not know the noise or the unit, or whose mesh would not fit, is left out.
     """
-    check(why_not(exposure), delta)
+    check(refusal(exposure), delta)
     merged = merge(exposure)
     if merged.leaks or not merged.all_pairs:
         return {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = {
+        bounds = {
             "dp-accounting PLD": _dp_accounting(merged, delta),
             "opacus RDP": _opacus_rdp(merged, delta),
             "opacus PRV": _opacus_prv(merged, delta),
             "prv-accountant": _prv_accountant(merged, delta),
         }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in bounds.items() if value is not None}
 
 
 def _dp_accounting(merged: Merged, delta: float) -> float | None:
@@ -104,7 +104,7 @@ def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
 
 
 def mesh_fits(exposure: Exposure, delta: float, most: int = MAX_MESH) -> bool:
-    """Whether opacus PRV and prv-accountant can be asked about this exposure without running out of memory."""
+    """Whether opacus PRV and prv-accountant can bound this exposure without running out of memory."""
     merged = merge(exposure)
     return not merged.leaks and _fits(merged, delta, most)
 

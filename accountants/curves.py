@@ -1,4 +1,4 @@
-"""Curves of a budget: delta against epsilon, the trade-off function, epsilon against rounds, epsilon over records."""
+"""Curves of an exposure: delta by epsilon, the trade-off function, epsilon by rounds, and each record's epsilon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ALPHAS", "DELTAS", "PrivacyCurve", "RoundCurve", "over_rounds", "pri
 
 
 DELTAS: Floats = np.concatenate([np.geomspace(1e-12, 1e-2, 11), np.geomspace(0.013, 0.95, 20)])
-"""Where a curve is read: by orders of magnitude where delta is small, densely where it bends the trade-off function."""
+"""Deltas at which a curve is computed: sparse where delta is small, dense where it shapes the trade-off function."""
 
 ALPHAS: Floats = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 181)), [1.0]])
 """False-positive rates, dense at both ends."""
@@ -72,7 +72,7 @@ def privacy_curve(
 def _lines(epsilons: Floats, deltas: Floats, alphas: Floats) -> Floats:
     """f(alpha) >= max over (eps, delta) of 1 - delta - e^eps alpha and e^-eps (1 - delta - alpha) (Wasserman, Zhou)."""
     finite = np.isfinite(epsilons)
-    # e^700 is the largest that a float holds; a steeper line is on the axis long before.
+    # e^700 is about the largest float; a line with a steeper slope adds nothing.
     steep = np.exp(np.minimum(epsilons[finite], 700.0))[:, None]
     room = 1 - deltas[finite][:, None]
     lines = np.maximum(room - steep * alphas, (room - alphas) / steep)
@@ -89,11 +89,11 @@ def over_rounds(
     reading: Reading = Reading.RIGOROUS,
     points: int = 24,
 ) -> RoundCurve:
-    """Epsilon of the same run, stopped early: what each further round costs."""
+    """Epsilon of the same run if it stopped after fewer rounds."""
     total = ledger.schedule.rounds
     rounds = np.unique(np.linspace(1, total, min(points, total)).round().astype(np.int64))
-    found = [ledger.until(int(t)).exposure(adversary, unit, reading=reading) for t in rounds]
-    budgets = [accountant.budget(exposure, delta) for exposure in found]
+    exposures = [ledger.until(int(t)).exposure(adversary, unit, reading=reading) for t in rounds]
+    budgets = [accountant.budget(exposure, delta) for exposure in exposures]
     return RoundCurve(
         delta=delta,
         rounds=rounds,
@@ -103,8 +103,8 @@ def over_rounds(
 
 
 def record_epsilons(exposure: Exposure, delta: float) -> Floats | None:
-    """Each record's own exact epsilon, where known batches and Gaussian noise give it one; else None."""
+    """Each record's exact epsilon, if batches are known and all noise is Gaussian; else None."""
     if exposure.squares is None or not exposure.gaussian:
         return None
-    squares, place = np.unique(exposure.squares, return_inverse=True)
-    return np.array([epsilon_of(math.sqrt(s), delta) for s in squares])[place]
+    squares, square_of = np.unique(exposure.squares, return_inverse=True)
+    return np.array([epsilon_of(math.sqrt(s), delta) for s in squares])[square_of]

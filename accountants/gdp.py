@@ -1,4 +1,4 @@
-"""Gaussian differential privacy: exact wherever only Gaussian noise meets the adversary and nothing is sampled."""
+"""Gaussian differential privacy: exact where all noise is Gaussian and batches are not sampled in secret."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Mapping
 
 from scipy.special import ndtri
 
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair
-from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
-from vflpriv.accountants._pairs import GaussianPair, Pair, SampledGaussianPair, SampledReplacementPair
+from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
+from vflpriv.accountants._pairs import (
+    Diluted,
+    GaussianPair,
+    Pair,
+    SampledGaussianPair,
+    SampledReplacementPair,
+    WithoutReplacementPair,
+)
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.tradeoff import epsilon_of
 
@@ -25,21 +31,22 @@ _SAMPLED = SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair
 class GdpAccountant:
     """Closed form: the squares of sensitivity / std add up to mu², and epsilon is the root of delta(epsilon).
 
-    Lower, estimate and upper agree: the Gaussian curve is attained by the worst pair of neighbours.
+    Lower, estimate and upper agree, since the worst pair of neighbouring data sets attains the Gaussian curve.
     """
 
     name = "gdp"
     summary = "exact closed form for Gaussian noise without secret sampling"
+    tightness = Tightness.EXACT
 
     def supports(self, exposure: Exposure) -> str | None:
-        if (reason := why_not(exposure)) is not None:
+        if (reason := refusal(exposure)) is not None:
             return reason
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:
             return None
         if any(isinstance(pair, _SAMPLED) for pair in merged.pairs):
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
-        return "the noise is not Gaussian only"
+        return "not all noise is Gaussian"
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
@@ -47,7 +54,7 @@ class GdpAccountant:
 
 
 def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
-    """The closed-form budget of a Gaussian curve; infinite when a message is unprotected."""
+    """The closed-form budget of a Gaussian curve; infinite if a message is unprotected."""
     if merged.leaks:
         return unbounded(accountant, merged, delta)
     epsilon = _epsilon(merged.mu, delta)
@@ -64,15 +71,15 @@ def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
 
 
 def unsampled(pairs: Mapping[Pair, int], delta: float) -> float:
-    """Epsilon as if every record took part in every round: sampling only helps. Inf where noise is not Gaussian."""
+    """Epsilon as if every record took part in every round, a bound since sampling only helps; inf without Gaussians."""
     squares = [count * _mu(pair) ** 2 for pair, count in pairs.items()]
     return _epsilon(math.sqrt(sum(squares)), delta)
 
 
 def _mu(pair: Pair) -> float:
-    plain = pair.pair if isinstance(pair, Diluted) else pair
+    unsampled_pair = pair.pair if isinstance(pair, Diluted) else pair
     gaussian = GaussianPair | SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair
-    return plain.mu if isinstance(plain, gaussian) else math.inf
+    return unsampled_pair.mu if isinstance(unsampled_pair, gaussian) else math.inf
 
 
 def central_limit(exposure: Exposure, delta: float) -> float:
@@ -88,21 +95,21 @@ def central_limit(exposure: Exposure, delta: float) -> float:
 
 def _variances(merged: Merged) -> list[float]:
     """Each pair's count times the variance of its likelihood ratio, the mu² of the limit."""
-    found = []
+    variances = []
     for pair, count in merged.pairs.items():
         if isinstance(pair, SampledGaussianPair):
-            found.append(count * pair.rate**2 * _expm1(pair.mu * pair.mu))
+            variances.append(count * pair.rate**2 * _expm1(pair.mu * pair.mu))
         elif isinstance(pair, SampledReplacementPair):
             # Var[q (e^{cx} - e^{-cx}) e^{-c²/2}] with c = mu/2.
             c = pair.mu / 2
-            found.append(count * pair.rate**2 * 2 * (_expm1(c * c) - _expm1(-c * c)))
+            variances.append(count * pair.rate**2 * 2 * (_expm1(c * c) - _expm1(-c * c)))
         else:
             raise ValueError("Expected Gaussian noise in sums only for the central-limit value.")
-    return found
+    return variances
 
 
 def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
-    """What a budget may print beside its bounds: the central-limit value, where batches are sampled in secret."""
+    """Values that are not bounds, for `Budget.approximations`: the central limit, where batches are secret."""
     merged = merge(exposure)
     sampled = [isinstance(pair, SampledGaussianPair | SampledReplacementPair) for pair in merged.pairs]
     if not sampled or not all(sampled) or merged.leaks:
@@ -111,7 +118,7 @@ def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
 
 
 def _epsilon(mu: float, delta: float) -> float:
-    """The root of delta(epsilon); beyond mu = 1e7 its bound without the second term, equal to all digits there."""
+    """The root of delta(epsilon); beyond mu = 1e7 the root without the second term, which is equal in all digits."""
     return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) or delta == 0 else mu * mu / 2 - mu * float(ndtri(delta))
 
 

@@ -1,7 +1,7 @@
 """Privacy-loss distributions: certified bounds on epsilon from both sides, usually within 0.1 % of each other.
 
-The discretisation is connect-the-dots, as in dp-accounting's PLD (which serves as a cross-check), written in vectors;
-its counterpart from below errs in second order too, and composition is one transform with a bounded error.
+Losses are discretised by "connect the dots", as in dp-accounting's PLD (a cross-check), in vectorised form. The
+counterpart that bounds from below has a second-order error too, and composition is one transform with a bounded error.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from vflpriv.accountants._amplified import MANY_PAIRS, attained, pure_epsilon, thinned
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
-from vflpriv.accountants._merging import Merged, check, merge, why_not
-from vflpriv.accountants._pairs import Pair
+from vflpriv.accountants._merging import Merged, check, merge, refusal
+from vflpriv.accountants._pairs import MANY_PAIRS, Pair, attained, pure_epsilon, thinned
 from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["PrvAccountant"]
@@ -27,14 +26,14 @@ __all__ = ["PrvAccountant"]
 _AIM = 1e-4  # the first grid's expected error, relative to epsilon
 _ENOUGH = 1e-3  # a wider bracket is worth a finer grid
 _UNSAMPLED = "exact composition of Gaussians, as if nothing were sampled"
-_USELESS = 0.1  # a grid that errs by more is not worth its time: RDP stands alone
-_AIM_OF_MANY = 5e-4  # with very many different pairs, when each grid costs a second and one has to do
-_LOOSE = 0.01  # bounds that are further apart are said to be
+_USELESS = 0.1  # a grid with a larger error is not worth its time: RDP alone is used
+_AIM_OF_MANY = 5e-4  # the same with very many different pairs, when a grid takes a second and only one is computed
+_LOOSE = 0.01  # a wider bracket is mentioned in the budget's assumptions
 _LARGEST_STEP = 0.05
 _TRUNCATED = 1e-7  # the share of delta that may be cut off the losses' tails
 _ATTEMPTS = 4
-_TILTS = (0.7, 1.0, 0.0)  # in units of the best Rényi order's
-_ACCURATE = 1e-3  # the error of delta that is worth no other tilt
+_TILTS = (0.7, 1.0, 0.0)  # in units of the best Rényi order's tilt
+_ACCURATE = 1e-3  # with a smaller relative error of delta, no other tilt is tried
 
 
 @register("accountant")
@@ -42,15 +41,16 @@ class PrvAccountant:
     """Bounds the privacy loss of each dominating pair on a grid, from above and below, and composes them.
 
     `upper` is the least of that, the Rényi bound and the closed form without sampling, `lower` a certified bound from
-    below. Gaussians without sampling are composed in closed form first; an exposure that has nothing else is exact.
-    Where no useful grid fits into memory, or only a coarse one, the budget says so.
+    below. Gaussians without sampling are composed in closed form first; an exposure with nothing else is exact. Where
+    no useful grid fits into memory, or only a coarse one, the budget's assumptions say so.
     """
 
     name = "prv"
     summary = "privacy-loss distributions on an adaptive grid: tight certified bounds from both sides"
+    tightness = Tightness.TIGHT
 
     def supports(self, exposure: Exposure) -> str | None:
-        return why_not(exposure)
+        return refusal(exposure)
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
@@ -79,17 +79,17 @@ class PrvAccountant:
 
 
 def _looseness(pairs: Mapping[Pair, int], lower: float, upper: float) -> tuple[str, ...]:
-    """What a budget says of an upper bound that may be more than 1 % above the truth for want of a finer grid."""
+    """A note for a budget whose upper bound may be more than 1 % above the truth because no finer grid fits."""
     attainable = all(attained(pair) is pair for pair in pairs)
     if lower >= upper * (1 - _LOOSE) - 1e-3 * _LOOSE or not attainable:
         return ()
     if lower == 0:
-        return (f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: the bound is looser",)
-    return (f"the truth is at least {lower:.6g}; a finer grid of privacy losses does not fit",)
+        return (f"no useful grid of privacy losses fits into {MAX_GRID_POINTS} points: this bound is looser",)
+    return (f"the true epsilon is at least {lower:.6g}; no finer grid of privacy losses fits into memory",)
 
 
 def _pure(accountant: str, merged: Merged) -> Budget:
-    """Pure epsilons add up, exactly where all of them are attained; noise that is not pure has none."""
+    """Pure epsilons add up, exactly if all are attained; noise without a pure epsilon makes the sum infinite."""
     bound = pure_bound(merged.all_pairs)
     exact = all(attained(pair) is pair for pair in merged.all_pairs)
     return Budget(
@@ -126,7 +126,7 @@ class _Bracket:
 
 
 def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
-    """The best bounds that a few grids give below the bound that is already known, each finer than the one before."""
+    """The best bounds of a few grids, each finer than the one before, below a bound that is already known."""
     if known.epsilon == 0:
         return _Bracket(0.0, 0.0, _LARGEST_STEP)
     if math.isinf(known.epsilon):
@@ -136,28 +136,28 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound) -> _Bracket:
     best: _Bracket | None = None
     for _ in range(_ATTEMPTS):
         try:
-            found = _bracket_at(pairs, delta, known, step, best)
+            current = _bracket_at(pairs, delta, known, step, best)
         except GridTooLargeError as error:
             step *= 1.1 * error.factor
             if step > (coarsest if best is None else 0.7 * best.step):
                 break
             continue
-        # The first upper bound errs by about _AIM; it is computed again only if a finer lower one is not enough.
-        stuck = best is not None and best.lowered and found.gap > best.gap / 2
-        best = found if best is None else _better(best, found)
+        # The first upper bound has an error of about _AIM: it is computed again only if a finer lower one does not do.
+        stuck = best is not None and best.lowered and current.gap > best.gap / 2
+        best = current if best is None else _better(best, current)
         if stuck or best.gap <= _ENOUGH or many or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
     return best or _Bracket(0.0, math.inf, step)
 
 
-def _better(one: _Bracket, other: _Bracket) -> _Bracket:
-    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
-    return replace(other, lower=lower, upper=upper, step=min(one.step, other.step))
+def _better(before: _Bracket, current: _Bracket) -> _Bracket:
+    lower, upper = max(before.lower, current.lower), min(before.upper, current.upper)
+    return replace(current, lower=lower, upper=upper, step=min(before.step, current.step))
 
 
 def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
-    """The grid step at which epsilon errs by about `error`, relatively.
+    """The grid step at which the relative error of epsilon is about `error`.
 
     Rounding adds about step²/6 to the variance of each loss, hence order T step² / 12 to epsilon. A grid that holds all
     atoms of the pure mechanism met most often does not round it at all.
@@ -173,14 +173,14 @@ def _bracket_at(
 ) -> _Bracket:
     """Bounds on one grid: from above for both directions of the neighbours, from below for the worse one.
 
-    After a first grid only the bound from below is computed, for it is the one that errs more.
+    After a first grid only the bound from below is computed, since its error is the larger one.
     """
     if before is not None and not before.lowered:
         lower = _lower(pairs, delta, known, step, backward=before.backward)
         return replace(before, lower=lower, step=step, lowered=True)
     backward = {pair.reversed(): count for pair, count in pairs.items()}
     above = [_solve(pairs, pessimistic, delta, known, step)]
-    # A removal costs more than an addition, mostly by far: then a rough bound on the latter is enough.
+    # A removal usually costs far more than an addition; then a rough bound on the latter is enough.
     if backward != pairs and not _solve(thinned(backward, max), pessimistic, delta, known, 3 * step) <= above[0]:
         above.append(_solve(backward, pessimistic, delta, known, step))
     worse = above[0] < above[-1]
@@ -188,12 +188,12 @@ def _bracket_at(
 
 
 def _lower(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, *, backward: bool) -> float:
-    """A bound from below, by worlds that exist: 0 where none are known."""
-    worlds: Counter[Pair] = Counter()
+    """A bound from below, by pairs that real data sets attain; 0 where none are known."""
+    real: Counter[Pair] = Counter()
     for pair, count in pairs.items():
-        if (world := attained(pair)) is not None:
-            worlds[world.reversed() if backward else world] += count
-    return _solve(thinned(worlds, min), optimistic, delta, known, step) if worlds else 0.0
+        if (lower := attained(pair)) is not None:
+            real[lower.reversed() if backward else lower] += count
+    return _solve(thinned(real, min), optimistic, delta, known, step) if real else 0.0
 
 
 def _solve(
@@ -203,10 +203,10 @@ def _solve(
     known: Bound,
     step: float,
 ) -> float:
-    """Epsilon of the rounded losses' composition, under the first tilt that is accurate; under any, it is certified.
+    """Epsilon of the rounded losses' composition, under the first tilt that is accurate; every tilt is certified.
 
-    The best Rényi order has the tilt that centers the losses on RDP's epsilon. A little less keeps the rarest losses,
-    on which RDP spends its slack, out of the window.
+    The best Rényi order gives the tilt that centers the losses on RDP's epsilon. A little less keeps the rarest losses,
+    which make RDP loose, out of the window.
     """
     tail = _TRUNCATED * delta / sum(pairs.values())
     points = [(high - low) / step for low, high in (pair.reach(tail) for pair in pairs)]
@@ -215,11 +215,11 @@ def _solve(
         raise GridTooLargeError(factor)
     parts = [(rounding(pair, step, tail), count) for pair, count in pairs.items()]
     upper = rounding is pessimistic
-    found = []
+    epsilons = []
     for share in _TILTS:
         composition = compose(parts, share * (known.order - 1))
-        found.append(composition.epsilon(delta, known.epsilon, upper=upper))
-        low, high = composition.delta(min(found[-1], known.epsilon))
+        epsilons.append(composition.epsilon(delta, known.epsilon, upper=upper))
+        low, high = composition.delta(min(epsilons[-1], known.epsilon))
         if high - low <= _ACCURATE * delta:
             break
-    return min(found) if upper else max(found)
+    return min(epsilons) if upper else max(epsilons)

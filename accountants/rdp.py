@@ -1,4 +1,4 @@
-"""Rényi differential privacy: a valid, cheap upper bound for any mix of noises. It never fails, and is 6-75 % loose."""
+"""Rényi differential privacy: a valid, cheap upper bound for any mix of noises, 6 to 75 % above the truth."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from vflpriv.accountants._amplified import Diluted, pure_epsilon
-from vflpriv.accountants._merging import Merged, check, merge, unbounded, why_not
+from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Pair
+from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, Tightness
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["Bound", "RdpAccountant", "best_order", "pure_bound", "renyi_bound"]
@@ -26,7 +25,7 @@ _WHOLE = tuple(range(2, 16)) + tuple(sorted({round(16 * 1.12**k) for k in range(
 _ALL = tuple(sorted((*_FRACTIONAL, *_WHOLE, *_HALVES)))
 _LARGE = tuple(2.0**k for k in range(11, 18))
 _MANY_PAIRS = 32
-_SMALL = 64.0  # of many pairs, larger orders are tried only if the best is not below
+_SMALL = 64.0  # with many pairs, larger orders are tried only if the best order is not below this
 
 
 @register("accountant")
@@ -39,9 +38,10 @@ class RdpAccountant:
 
     name = "rdp"
     summary = "Rényi divergences of any mix of noises: cheap, valid, loose"
+    tightness = Tightness.LOOSE
 
     def supports(self, exposure: Exposure) -> str | None:
-        return why_not(exposure)
+        return refusal(exposure)
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)
@@ -87,21 +87,21 @@ def best_order(pairs: Mapping[Pair, int], delta: float) -> Bound:
     """The least epsilon over finite orders; with many different pairs only the coarser table of orders is tried."""
     many = len(pairs) > _MANY_PAIRS
     first = tuple(float(a) for a in (_WHOLE if many else _ALL))
-    few = sum(a <= _SMALL for a in first) if many else len(first)
-    orders, epsilons = first[:few], _convert(pairs, first[:few], delta, fast=many)
-    for more in (first[few:], _LARGE):
+    small = sum(a <= _SMALL for a in first) if many else len(first)
+    orders, epsilons = first[:small], _convert(pairs, first[:small], delta, fast=many)
+    for more in (first[small:], _LARGE):
         if more and np.argmin(epsilons) == len(orders) - 1 and epsilons[-1] > 0:
             orders += more
             epsilons = np.append(epsilons, _convert(pairs, more, delta, fast=True))
-    place = int(np.argmin(epsilons))
-    best = Bound(float(epsilons[place]), orders[place])
+    at = int(np.argmin(epsilons))
+    best = Bound(float(epsilons[at]), orders[at])
     if many or not 0 < best.epsilon < math.inf:
         return best
-    return _refine(pairs, delta, best, orders[max(0, place - 1)], orders[min(len(orders) - 1, place + 1)])
+    return _refine(pairs, delta, best, orders[max(0, at - 1)], orders[min(len(orders) - 1, at + 1)])
 
 
 def _refine(pairs: Mapping[Pair, int], delta: float, best: Bound, low: float, high: float) -> Bound:
-    """Searches between the best order's neighbours: any order is valid, a better one is only tighter."""
+    """Search between the best order's neighbours: every order is valid, a better one is tighter."""
     search = minimize_scalar(
         lambda t: float(_convert(pairs, (1 + math.exp(t),), delta, fast=False)[0]),
         bounds=(math.log(low - 1), math.log(high - 1)),
@@ -112,7 +112,7 @@ def _refine(pairs: Mapping[Pair, int], delta: float, best: Bound, low: float, hi
 
 
 def _convert(pairs: Mapping[Pair, int], orders: tuple[float, ...], delta: float, *, fast: bool) -> Array:
-    """From orders to epsilons: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
+    """Epsilon by each order: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
     total = sum((count * log_moments(pair, orders, fast=fast) for pair, count in pairs.items()), np.zeros(len(orders)))
     a = np.array(orders)
     return np.asarray(np.maximum(0.0, total / (a - 1) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)))
@@ -124,7 +124,7 @@ def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     for pair, count in pairs.items():
         epsilon = pure_epsilon(pair)
         if isinstance(pair, Diluted) and pair.hidden and epsilon < 700:
-            # (1-q) + q e^eps bounds the likelihood ratio of a sampled mechanism that hides who takes part.
+            # (1-q) + q e^eps bounds the likelihood ratio of a sampled mechanism that hides whether a record takes part.
             epsilon = math.log1p(pair.rate * math.expm1(epsilon))
         total += count * epsilon
     return Bound(total, math.inf)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vflpriv.core.kinds import Content, Direction, names_of
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -25,10 +26,12 @@ __all__ = [
     "uplinks_of",
 ]
 
-UPLINKS = frozenset({"embeddings", "logits", "embedding-pair", "logit-pair"})
-_CHANGES = frozenset({"losses", "loss-difference", "loss-differences", "zo-scalar"})
+UPLINKS = names_of(direction=Direction.UP)
+_CHANGES = names_of(content=Content.LOSS_CHANGE)
 """Replies that say how losses change with what the device sent."""
-REPLIES = _CHANGES | {"summed-logits", "admm-variables", "logit-gradient", "embedding-gradient", "predictions"}
+REPLIES = names_of(direction=Direction.DOWN)
+_ROWS = ("duals", "residuals", "logits", "confidences", "gradient")
+"""Tensors with a row for each record, in replies that are no changes of the loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +82,7 @@ def _reply_values(reply: Message, sent: Message | None) -> Tensor:
     if reply.kind in _CHANGES and sent is not None:
         slope = _slope(reply, sent)
         return torch.cat((t["loss"][0].expand(len(slope), 1), slope), dim=1) if "loss" in t else slope
-    names = {"admm-variables": ("duals", "residuals"), "summed-logits": ("logits",), "predictions": ("confidences",)}
-    return torch.cat([t[name][0] for name in names.get(reply.kind, ("gradient",))], dim=-1)
+    return torch.cat([t[name][0] for name in _ROWS if name in t], dim=-1)
 
 
 def _slope(reply: Message, sent: Message) -> Tensor:
@@ -88,7 +90,7 @@ def _slope(reply: Message, sent: Message) -> Tensor:
     t, s = reply.tensors, sent.tensors
     moved = s["plus"] - s["minus"] if "plus" in s else s["perturbed"] - _with_axes_of(s["embedding"], s["perturbed"])
     moved = moved[0].reshape(-1, *moved.shape[-2:])
-    if reply.kind == "loss-differences":
+    if "differences" in t:
         change = t["differences"][0]
     else:
         batch_change = t["delta"] if "delta" in t else t["perturbed"] - t["loss"]

@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._observations import Observation
+from vflpriv.core.kinds import Content, Direction, names_of
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
 __all__ = ["SHARED", "class_differences", "missing_shares", "other_devices", "other_shares"]
 
-SHARED = frozenset({"summed-logits", "admm-variables", "logit-gradient", "predictions", "logits", "logit-pair"})
-_DOWN = ("summed-logits", "admm-variables", "logit-gradient", "predictions")
+SHARED = names_of(per_class=True) - names_of(content=Content.LOSS_CHANGE)
+_DOWN = SHARED & names_of(direction=Direction.DOWN)
 
 
 def missing_shares(view: View) -> str | None:
     """What a view lacks for `other_shares`, or None."""
     if not view.own:
         return "an adversary that controls a device; this one sees the embeddings directly"
-    if not view.kinds & set(_DOWN):
+    if not view.kinds & _DOWN:
         return "summed logits of each record, or messages that determine them"
     if any("head.weight0" in m.tensors for m in view.of_kind("admm-variables")):
         return "logits that the other devices compute; here the server computes them with its heads"
@@ -68,11 +69,11 @@ def other_shares(view: View) -> list[Observation]:
 def _total(message: Message, batch: int) -> Tensor:
     """Differences of the sum over all devices; with ADMM's residuals, over all devices but the receiver."""
     t = {name: value[0].double() for name, value in message.tensors.items()}
-    if message.kind == "summed-logits":
+    if "logits" in t:
         return class_differences(t["logits"])
-    if message.kind == "predictions":
+    if "confidences" in t:
         return class_differences(t["confidences"].clamp(min=1e-300).log())
-    residual = t["duals"] if message.kind == "admm-variables" else batch * t["gradient"]
+    residual = t["duals"] if "duals" in t else batch * t["gradient"]
     label = torch.nn.functional.one_hot(residual.argmin(-1), residual.shape[-1])
     total = class_differences((residual + label).clamp(min=1e-12).log())
-    return total - class_differences(t["residuals"]) if message.kind == "admm-variables" else total
+    return total - class_differences(t["residuals"]) if "residuals" in t else total

@@ -10,7 +10,7 @@ from vflpriv.attacks.label_zo_scalar import LabelZoScalar
 from vflpriv.audits.scoring.labels import AttackTrials
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary, View
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 __all__ = ["batches", "dpzv"]
 

@@ -32,7 +32,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 _PER_RECORD = "one reply per record"
 _PER_BATCH = "one mean reply per batch"

@@ -27,7 +27,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.run.budgets import account
 
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)

@@ -20,7 +20,7 @@ from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 __all__: list[str] = []
 

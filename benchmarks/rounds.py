@@ -23,7 +23,7 @@ from _support import build
 
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.training.engine import Engine
 
 __all__: list[str] = []

@@ -22,8 +22,9 @@ from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
 from vflpriv.config.models import load_config
 from vflpriv.errors import InputError
+from vflpriv.recording.format import ANSWERS, HEAD, shard_name
 from vflpriv.recording.ledger_file import is_ledger, load_ledger
-from vflpriv.recording.transcripts import ANSWERS, HEAD, read_answers, read_transcript, shard_name
+from vflpriv.recording.transcripts import read_answers, read_transcript
 from vflpriv.report.attacks import read_attacks
 from vflpriv.report.audit import read_report
 

@@ -98,7 +98,7 @@ def test_a_floor_below_which_no_noise_helps_is_named():
     def exposure_of(noise):
         return expose(event(Gaussian(noise)), event(Laplace(1.0), 1.0, 10))
 
-    with pytest.raises(InputError, match="what other releases cost"):
+    with pytest.raises(InputError, match="which other releases cost"):
         calibrate_noise(exposure_of, epsilon=0.5, delta=1e-5, accountant=RdpAccountant())
 
 

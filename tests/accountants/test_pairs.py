@@ -11,11 +11,11 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 from tests.accountants.exposures import event, expose
-from vflpriv.accountants._amplified import Diluted
 from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import optimistic, pessimistic
 from vflpriv.accountants._moments import log_moments
 from vflpriv.accountants._pairs import (
+    Diluted,
     GaussianPair,
     LaplacePair,
     RandomizedResponsePair,

@@ -28,7 +28,7 @@ DELTA, CLIP = 1e-3, 1.0
 
 
 def noise_std(records: int, rounds: int, mu: float) -> float:
-    return 2 * CLIP * math.sqrt(rounds) / (records * mu)  # dpzv-journal Theorem VI.5
+    return 2 * CLIP * math.sqrt(rounds) / (records * mu)  # DPZV, Theorem VI.5
 
 
 @pytest.mark.parametrize(("D", "B", "M", "T", "claimed", "mu", "nu", "secret", "device", "everyone"), DPZV)

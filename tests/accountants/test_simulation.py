@@ -15,7 +15,7 @@ import pytest
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
-from vflpriv.core.ledger import Sampled, Sampling, join
+from vflpriv.core.ledger import SampledRelease, Sampling, join
 from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
 
@@ -70,7 +70,9 @@ def test_two_releases_of_one_batch():
     """Both sums read the same batch: together they tell more than two sums with a batch each."""
     rng, rate, stds, rounds, delta = np.random.default_rng(7), 0.1, (0.8, 0.6), 5, 0.05
     every = np.ones(rounds, dtype=bool)
-    pair = [Sampled(kind=f"{std}", noise=Gaussian(std), sensitivity=1.0, seen=False, rounds=every) for std in stds]
+    pair = [
+        SampledRelease(kind=f"{std}", noise=Gaussian(std), sensitivity=1.0, seen=False, rounds=every) for std in stds
+    ]
     terms, rest = join(pair, "poisson", rate, 1)
     assert rest == []
     budget = AutoAccountant().budget(expose(*(term.event(0) for term in terms)), delta)

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from tests.accountants.exposures import event, expose
-from vflpriv.accountants._amplified import Diluted, WithoutReplacementPair, attained
 from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import pessimistic
 from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import LaplacePair, SampledGaussianPair
+from vflpriv.accountants._pairs import Diluted, LaplacePair, SampledGaussianPair, WithoutReplacementPair, attained
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.common.registry import find

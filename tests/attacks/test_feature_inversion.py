@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.attacks.support import attack
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 BOTH = ["feature_inversion", "feature_inversion_white"]
 

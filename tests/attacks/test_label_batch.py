@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import make_system
 from vflpriv.attacks.label_batch import LabelBatch
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 TRAINING = {"rounds": 23, "batch_size": 64, "embedding": 16, "device_rate": 0.1, "server_rate": 0.1}
 

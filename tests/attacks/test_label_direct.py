@@ -11,7 +11,7 @@ from vflpriv.audits.scoring.labels import label_success, score
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 
 @pytest.mark.parametrize("adversary", ["device(0)", "device(3)", "devices(0, 1)", "eavesdropper"])

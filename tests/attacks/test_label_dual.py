@@ -10,7 +10,7 @@ import pytest
 from tests.support import make_system
 from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0, "device_rate": 0.03, "server_rate": 0.001}
 

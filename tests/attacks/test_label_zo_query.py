@@ -11,7 +11,7 @@ import torch
 from tests.support import make_system
 from vflpriv.attacks.label_zo_query import LabelZoQuery, random_queries
 from vflpriv.core.views import View
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 QUIET = {"smoothing": 1e-3, "device_rate": 1e-4, "batch_size": 64}
 

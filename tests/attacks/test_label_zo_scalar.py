@@ -10,7 +10,7 @@ from vflpriv.audits.scoring.labels import AttackTrials, score
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
-from vflpriv.data.catalogue import load
+from vflpriv.data.loading import load
 
 
 def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4) -> tuple[View, torch.Tensor]:

@@ -15,7 +15,7 @@ from vflpriv.audits.scoring.labels import draw_auxiliary, scored
 from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.data import VerticalData
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 
 TRAINING = {"rounds": 60, "batch_size": 64, "device_rate": 0.1, "server_rate": 0.1, "top_hidden": ()}
 

@@ -21,7 +21,7 @@ from vflpriv.config.models import load_config
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
 from vflpriv.render.html.report import render_html
 from vflpriv.render.markdown import render_markdown

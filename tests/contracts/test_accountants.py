@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.common.registry import available
+from vflpriv.core.budgets import Tightness
 from vflpriv.core.ledger import Event, Sampling
 from vflpriv.core.releases import Exact, Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
@@ -48,6 +49,7 @@ def rises(low, high):
 def test_it_says_what_it_is(name):
     assert ACCOUNTANTS[name].name == name
     assert ACCOUNTANTS[name].summary
+    assert isinstance(ACCOUNTANTS[name].tightness, Tightness)
 
 
 @given(std=STDS, factor=st.floats(1.05, 5), count=COUNTS, rate=RATES, unit=UNITS, delta=DELTAS)

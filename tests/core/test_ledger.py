@@ -43,7 +43,9 @@ def test_known_batches_count_the_worst_record_of_the_actual_schedule(view, count
 
 def test_the_paper_reading_says_what_it_leaves_out():
     found = exposure("device")
-    assert "the server's model w0 is taken not to depend on the protected data, although it does" in found.assumptions
+    note = "the server's model w0 is taken not to depend on the protected data, although it does"
+    assert note in found.assumptions
+    assert note in found.ignored
 
 
 @pytest.mark.parametrize("update", ["sgd", "zo"])
@@ -118,19 +120,19 @@ def test_releases_that_share_a_secret_batch_are_one_release():
 
 
 def test_noises_that_cannot_be_joined_are_counted_as_known():
-    from vflpriv.core.ledger import Sampled, join
+    from vflpriv.core.ledger import SampledRelease, join
     from vflpriv.core.releases import Gaussian, Laplace
 
     early, late = np.arange(6) < 4, np.arange(6) >= 2
-    one = Sampled(kind="a", noise=Gaussian(1.0), sensitivity=1.0, seen=False, rounds=early)
-    two = Sampled(kind="b", noise=Laplace(1.0), sensitivity=1.0, seen=False, rounds=late)
+    one = SampledRelease(kind="a", noise=Gaussian(1.0), sensitivity=1.0, seen=False, rounds=early)
+    two = SampledRelease(kind="b", noise=Laplace(1.0), sensitivity=1.0, seen=False, rounds=late)
     terms, rest = join([one, two], "poisson", 0.1, 3)
     assert sorted((t.kind, int(t.counts[0])) for t in terms) == [("a", 2), ("b", 2)]
     assert sorted((r.kind, rounds.tolist()) for r, rounds in rest) == [
         ("a", (early & late).tolist()),
         ("b", (early & late).tolist()),
     ]
-    seen = Sampled(kind="c", noise=Gaussian(1.0), sensitivity=1.0, seen=True, rounds=early)
+    seen = SampledRelease(kind="c", noise=Gaussian(1.0), sensitivity=1.0, seen=True, rounds=early)
     ((joint,), nothing) = join([one, seen], "poisson", 0.1, 3)
     assert nothing == []
     assert joint.sampling is not None
@@ -230,4 +232,8 @@ def test_a_device_reads_what_rounds_without_it_moved():
     assert ledger.exposure(one, Unit.RECORD).mu == ledger.exposure(everyone, Unit.RECORD).mu
     papers = ledger.exposure(one, Unit.RECORD, reading=Reading.PAPER)
     assert papers.mu < ledger.exposure(one, Unit.RECORD).mu
-    assert any("although later ones read" in note for note in papers.assumptions)
+    assert papers.ignored == (
+        "only rounds of device(0) count, although they depend on models that other rounds changed",
+    )
+    assert set(papers.ignored) <= set(papers.assumptions)
+    assert ledger.exposure(one, Unit.RECORD).ignored == ()

@@ -76,7 +76,7 @@ def test_a_record_that_is_worst_under_every_noise_is_found_and_no_note_is_needed
     )
     most = schedule.counts(np.ones(R, dtype=bool)).max()
     assert [e.count for e in found.events] == [most, most]
-    assert not any("no record is worst" in note for note in found.assumptions)
+    assert not any("no record is the worst" in note for note in found.assumptions)
 
 
 def ledger_of(batches):
@@ -92,7 +92,7 @@ def test_no_record_is_worst_under_every_noise():
     ledger = ledger_of([[0 if t < half else 1, *others[t]] for t in range(R)])
     found = ledger.exposure(Adversary.parse("devices(all)"), Unit.LABEL)
     assert [e.count for e in found.events] == [half, half]
-    assert any("no record is worst under every noise" in note for note in found.assumptions)
+    assert any("no record is the worst case for every noise" in note for note in found.assumptions)
     budgets = [AutoAccountant().budget(e, 1e-5).upper for e in (found, own_of(ledger, 0), own_of(ledger, 1))]
     assert budgets[0] > max(budgets[1:])
 
@@ -101,7 +101,7 @@ def test_a_third_record_that_meets_both_is_worst():
     ledger = ledger_of([[0 if t < R // 2 else 1, 2, 3 + t % 9] for t in range(R)])
     found = ledger.exposure(Adversary.parse("devices(all)"), Unit.LABEL)
     assert found.worst == 2
-    assert not any("no record is worst" in note for note in found.assumptions)
+    assert not any("no record is the worst" in note for note in found.assumptions)
 
 
 def own_of(ledger, record):

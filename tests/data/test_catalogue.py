@@ -18,8 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vflpriv.data import catalogue as datasets
-from vflpriv.data.catalogue import DATASETS, Dataset, Raw, data_folder, load, parse_idx
+from vflpriv.data import loading as datasets
+from vflpriv.data.catalogue import DATASETS
+from vflpriv.data.files import Dataset, Raw, data_folder
+from vflpriv.data.loading import load
+from vflpriv.data.parsers import parse_idx
 from vflpriv.data.partitions import PARTITIONS
 from vflpriv.errors import InputError
 
@@ -257,6 +260,7 @@ def test_the_table_is_whole() -> None:
         assert dataset.partition in PARTITIONS
         bundled = isinstance(dataset.read, partial) and "loader" in dataset.read.keywords
         assert [bool(dataset.files), bool(dataset.by_hand), bundled].count(True) == 1
+        assert (dataset.source is not None) == bool(dataset.files)
     assert len({checksum for d in DATASETS.values() for checksum in d.files.values()}) == 26
 
 

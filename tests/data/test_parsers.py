@@ -80,7 +80,11 @@ def test_rows_are_split_at_line_ends_only() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a,b\n1,2,3\n", "2 fields a line, line 2 has 3"), (b"a,b\n\n1\n", "line 3 has 1"), (b"\xff,b", "UTF-8 text")],
+    [
+        (b"a,b\n1,2,3\n", "2 fields in each line; line 2 has 3"),
+        (b"a,b\n\n1\n", "line 3 has 1"),
+        (b"\xff,b", "UTF-8 text"),
+    ],
 )
 def test_rows_of_another_width_are_named(content: bytes, message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -91,7 +95,7 @@ def test_numbers_behind_a_header() -> None:
     assert parse_numbers(b"x,y\n1,2.5\n-3,4e2\n", "t", header=1).tolist() == [[1.0, 2.5], [-3.0, 400.0]]
     assert parse_numbers(b"1\n0\n", "t").shape == (2, 1)
     for content in (b"1,2\n3\n", b"1,b\n"):
-        with pytest.raises(InputError, match="rows of as many numbers each"):
+        with pytest.raises(InputError, match="the same number of numbers in each row"):
             parse_numbers(content, "t")
 
 

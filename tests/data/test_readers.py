@@ -18,8 +18,9 @@ from PIL import Image
 from vflpriv.config.models import load_config
 from vflpriv.data import folders as data_trees
 from vflpriv.data import readers as data_readers
-from vflpriv.data.catalogue import DATASETS, load
+from vflpriv.data.catalogue import DATASETS
 from vflpriv.data.folders import MODELNET40_CLASSES, NUS_WIDE_CONCEPTS
+from vflpriv.data.loading import load
 from vflpriv.data.tokens import VOCABULARY, encode
 from vflpriv.errors import InputError
 from vflpriv.run.systems import load_data
@@ -84,7 +85,7 @@ def test_cifar_files_that_do_not_fit(tmp_path: Path, put: Put) -> None:
         ("test_lables.json", b"[1, 10]", "labels 0 to 9"),
         ("test_lables.json", b'[1, "2"]', "whole numbers, found '2'"),
         ("test_lables.json", b"[1, true]", "whole numbers, found True"),
-        ("test_batch.png", png(np.zeros((2, 1000, 3), np.uint8)), "1024 pixels a row, found 1000"),
+        ("test_batch.png", png(np.zeros((2, 1000, 3), np.uint8)), "1024 pixels in each row, found 1000"),
         ("data_batch_3.png", b"no picture", "a PNG picture"),
     ):
         put("cifar10", files | {name: content})
@@ -154,7 +155,7 @@ def test_amazon_ratings_above_zero_are_positive(tmp_path: Path, put: Put) -> Non
     labels = dict(zip(ids.max(1).values.tolist(), [*data.labels.tolist(), *data.test_labels.tolist()], strict=True))
     words = encode([f"word{i} rated" for i in range(5)], 2).max(axis=1).tolist()
     assert [labels[word] for word in words] == [0, 0, 0, 1, 1]
-    for content, message in ((b"1\t2\n", "3 fields a line"), (b"1\tgood\tx\n", "a rating in the second column")):
+    for content, message in ((b"1\t2\n", "3 fields in each line"), (b"1\tgood\tx\n", "a rating in the second column")):
         put("amazon", {file: content})
         with pytest.raises(InputError, match=message):
             load("amazon", devices=1, folder=tmp_path)
@@ -191,7 +192,7 @@ def test_adult_keeps_whole_attributes_on_one_device(tmp_path: Path, put: Put) ->
     [
         ("39, ", "thirty, ", "numbers, and an income"),
         ("<=50K", "50K", "numbers, and an income"),
-        ("Male, ", "", "15 fields a line, line 1 has 14"),
+        ("Male, ", "", "15 fields in each line; line 1 has 14"),
     ],
 )
 def test_adult_rows_that_do_not_fit(tmp_path: Path, put: Put, old: str, new: str, message: str) -> None:
@@ -287,9 +288,9 @@ def broken_nus_wide() -> Iterator[tuple[str, Callable[[Path], object], str]]:
     yield "missing", lambda f: (f / features).unlink(), "one Train_Normalized_EDH.dat in it, found 0; put NUS-WIDE's"
     yield "twice", lambda f: (f / "Test_Tags1k.dat").write_bytes(b""), "one Test_Tags1k.dat in it, found 2"
     yield "short", lambda f: (f / labels).write_text("1\n0\n", "ascii"), "40 lines, found 2"
-    yield "cut", lambda f: (f / features).write_text("0.5 " * 73, "ascii"), "73 numbers a line, line .*: 0"
-    yield "narrow", lambda f: (f / tags).write_text("1\t0\n" * 40, "ascii"), "1000 numbers a line, line 1: 2"
-    yield "words", lambda f: (f / features).write_text(("x " * 73 + "\n") * 40, "ascii"), "numbers, line 1"
+    yield "cut", lambda f: (f / features).write_text("0.5 " * 73, "ascii"), "73 numbers in each line; line .* has 0"
+    yield "narrow", lambda f: (f / tags).write_text("1\t0\n" * 40, "ascii"), "1000 numbers in each line; line 1 has 2"
+    yield "words", lambda f: (f / features).write_text(("x " * 73 + "\n") * 40, "ascii"), "numbers; line 1"
 
 
 @pytest.mark.parametrize(("name", "harm", "message"), [pytest.param(*c, id=c[0]) for c in broken_nus_wide()])

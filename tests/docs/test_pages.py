@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
+from vflpriv.core.kinds import KINDS
+from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
-from vflpriv.recording.transcripts import ANSWERS, HEAD, KINDS, SCHEMA, Entry, Head, shard_name
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "transcripts.md").read_text("utf-8")
 
@@ -14,7 +15,21 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "transcripts.md").read_te
 def test_every_field_kind_and_file_is_documented():
     models = (AttackClaimConfig, BatchesConfig, ClaimConfig, LeakConfig, LedgerConfig, ReleaseConfig, Entry, Head)
     fields = {name for model in models for name in model.model_fields} - {"like", "release", "claim", "attack_claim"}
-    names = fields | set(KINDS) | {tensor for wanted in KINDS.values() for tensor in wanted}
+    names = fields | set(KINDS) | {tensor for kind in KINDS.values() for form in kind.forms for tensor in form}
     assert not [n for n in sorted(names) if not any(f"{q}{n}{e}" in TEXT for q, e in ("``", '""', ("`[", "]`")))]
     for text in ("[[release]]", "[[claim]]", "[[attack_claim]]", SCHEMA, HEAD, ANSWERS, shard_name(0)):
         assert text in TEXT
+
+
+def test_the_table_of_message_kinds_is_the_one_of_the_code():
+    rows = [line.split(" | ") for line in TEXT.splitlines() if " | up | " in line or " | down | " in line]
+    documented = {}
+    for names, way, tensors in rows:
+        for name in names.strip("| ").split(", "):
+            axes = [axis for axis in ("batch", "width", "classes", "directions") if axis in tensors]
+            documented[name.strip("`")] = (way, set(tensors.split("`")[1::2]), set(axes))
+    table = {}
+    for name, kind in KINDS.items():
+        axes = {axis for form in kind.forms for shape in form.values() for axis in shape}
+        table[name] = (kind.direction, {tensor for form in kind.forms for tensor in form}, axes)
+    assert documented == table

@@ -11,7 +11,7 @@ import torch
 from vflpriv.core.schedules import Batching
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.errors import InputError
-from vflpriv.recording.schedule import RecordedSchedule, Sampled
+from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 
 
 def down(round_, m, ids, kind="reply", value=0.0):
@@ -27,7 +27,7 @@ def read(messages, *, records=6, devices=2, shared=(), public=(), **sampled):
         devices=devices,
         shared=frozenset(shared),
         public=frozenset(public),
-        sampled=Sampled(**sampled),
+        sampled=BatchSampling(**sampled),
     )
 
 

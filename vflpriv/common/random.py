@@ -47,7 +47,7 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> tuple[Tensor, Te
 
 @dataclass(frozen=True)
 class Stream:
-    """One named stream of R replicas. `keys` holds two 32-bit words a replica."""
+    """One named stream of R replicas. `keys` is (R, 2): two 32-bit words for each replica."""
 
     keys: Tensor
 
@@ -59,17 +59,18 @@ class Stream:
         return cls(words.to(device))
 
     def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Four 32-bit words a block, (R, blocks) each: blocks `first` … of the sequence at `path`, up to three numbers.
+        """Four 32-bit words for each block, (R, blocks) each, from block `first` of the sequence at `path` on.
 
-        Where a number is an int64 tensor of K numbers, K sequences are drawn at once: (R, K, blocks).
+        A path has up to three numbers. Where one is an int64 tensor of K numbers, K sequences are drawn at once:
+        (R, K, blocks).
         """
         device = self.keys.device
         index = torch.arange(first, first + blocks, dtype=torch.int64, device=device)
         several = any(isinstance(number, Tensor) for number in path)
         shape = (-1, 1) if several else (-1,)
-        rest = [torch.as_tensor(n, dtype=torch.int64, device=device).reshape(shape) for n in (*path, 0, 0, 0)[:3]]
+        place = [torch.as_tensor(n, dtype=torch.int64, device=device).reshape(shape) for n in (*path, 0, 0, 0)[:3]]
         keys = self.keys.unsqueeze(1) if several else self.keys
-        return philox((index, *rest), (keys[..., 0:1], keys[..., 1:2]))
+        return philox((index, *place), (keys[..., 0:1], keys[..., 1:2]))
 
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
@@ -79,7 +80,7 @@ class Stream:
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four.
 
-        A long draw is made piece by piece: the integers behind it need several times the memory of the normals.
+        A long draw is made in pieces, since its integers need several times the memory of the normals.
         """
         blocks, piece = -(-count // 4), max(1, _PIECE // len(self.keys))
         if blocks <= piece or any(isinstance(number, Tensor) for number in path):

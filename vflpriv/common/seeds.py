@@ -1,4 +1,4 @@
-"""Named seeds: every random stream of a run is derived from one seed by name, never from a global generator."""
+"""Seeds of random streams: each stream of a run is derived by its name from one seed, never from a global generator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAMS = (
 def derive(seed: int, stream: str, *path: int) -> int:
     """A 64-bit seed for one stream: a hash of the run's seed, the stream's name and a path of numbers.
 
-    Streams are independent as far as SHA-256 is: whoever holds the seed of one learns nothing of another.
+    Streams are independent as far as SHA-256 goes: the seed of one stream tells nothing about another.
 
     >>> derive(7, "noise") == derive(7, "noise"), derive(7, "noise") == derive(7, "directions")
     (True, False)
@@ -39,5 +39,5 @@ def derive(seed: int, stream: str, *path: int) -> int:
 
 
 def host_generator(seed: int, stream: str, *path: int) -> np.random.Generator:
-    """A numpy generator for what is drawn once, on the host, before training (schedules, canaries)."""
+    """A numpy generator for values that are drawn once, on the host, before training, such as schedules."""
     return np.random.Generator(np.random.Philox(derive(seed, stream, *path)))

@@ -1,15 +1,16 @@
-"""Budgets: an accountant's answer, with the assumptions it rests on."""
+"""Budgets: an accountant's bounds on epsilon with their assumptions, and the protocol of an accountant."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol
 
 from vflpriv.core.ledger import Exposure
 
-__all__ = ["Accountant", "Budget", "most_gain"]
+__all__ = ["Accountant", "Budget", "Tightness", "most_gain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,28 +40,41 @@ class Budget:
 
 
 def most_gain(budget: Budget) -> float:
-    """By how much, at most, the view can raise the chance of a right guess of what differs between the worlds.
+    """The most by which the adversary's view can raise the probability of guessing the unit's value correctly.
 
-    No test tells two worlds apart by more than their total variation: 2Φ(μ/2) - 1 where the curve is Gaussian,
-    (e^ε - 1 + 2δ) / (e^ε + 1) for any mechanism. Beyond the best guess without the view, nothing gains more.
+    No test tells two neighbouring data sets apart by more than the total variation of their outputs: 2Φ(μ/2) - 1 where
+    the curve is Gaussian, (e^ε - 1 + 2δ) / (e^ε + 1) for any mechanism. It is a gain over the best guess without the
+    view.
 
-    >>> none = Budget(accountant="", method="", delta=0.0, lower=0.0, estimate=math.inf, upper=math.inf)
-    >>> most_gain(none)
+    >>> unbounded = Budget(accountant="", method="", delta=0.0, lower=0.0, estimate=math.inf, upper=math.inf)
+    >>> most_gain(unbounded)
     1.0
     """
     e = math.exp(-budget.upper)
-    found = min(1.0, (1 - e + 2 * budget.delta * e) / (1 + e))
-    return found if budget.mu is None else min(found, math.erf(budget.mu / math.sqrt(8)))
+    gain = min(1.0, (1 - e + 2 * budget.delta * e) / (1 + e))
+    return gain if budget.mu is None else min(gain, math.erf(budget.mu / math.sqrt(8)))
+
+
+class Tightness(IntEnum):
+    """How close an accountant's upper bounds are to the truth, on exposures that it supports."""
+
+    LOOSE = 0
+    """Valid, and possibly far above the truth."""
+    TIGHT = 1
+    """Usually within one per cent of the truth."""
+    EXACT = 2
+    """Equal to the truth up to rounding."""
 
 
 class Accountant(Protocol):
-    """Turns an exposure into a budget."""
+    """Computes a budget from an exposure. The accountant `auto` chooses among all registered ones by `tightness`."""
 
     name: str
     summary: str
+    tightness: Tightness
 
     def supports(self, exposure: Exposure) -> str | None:
-        """`None` if it can account for this exposure, otherwise the reason why not."""
+        """`None` if it can bound epsilon for this exposure, otherwise the reason why not."""
         ...
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:

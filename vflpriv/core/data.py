@@ -1,4 +1,4 @@
-"""Vertical data: one feature block a device, labels at the server, and canaries that live in some replicas only."""
+"""Vertical data: one feature block for each device, labels at the server, and records that differ between replicas."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Overrides", "VerticalData"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Overrides:
-    """Records that differ between replicas: slot k stands for record `records[k]`.
+    """Records that differ between replicas, K of them.
 
-    `labels` is (R, K); `blocks[m]` is (R, K, *shape of device m's block). Only these few values are stored, never a
-    second data set.
+    `slots` is (N,): k for the k-th of these records, -1 for all others. `labels` is (R, K); `blocks[m]` is
+    (R, K, *shape of device m's block). Only these few values are stored, never a second data set.
     """
 
     slots: Tensor
     labels: Tensor | None = None
     blocks: Mapping[int, Tensor] = field(default_factory=dict)
     factors: Mapping[int, Tensor] = field(default_factory=dict)
-    """(R,) by which all of a device's block is multiplied: 0 is a device without data."""
+    """(R,) by which a device's whole block is multiplied: 0 stands for a device without data."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class VerticalData:
-    """The same people's features, split over devices, with the labels at the server."""
+    """Features of the same records, split over devices, with the labels at the server."""
 
     name: str
     classes: int
@@ -41,11 +41,11 @@ class VerticalData:
     test_labels: Tensor
     overrides: Overrides | None = None
     replica_labels: Tensor | None = None
-    """(R, N) labels that take the place of all others, where each replica noised them for itself."""
+    """(R, N) labels that replace all others, where each replica adds its own noise to them."""
     replica_evidence: Tensor | None = None
-    """(R, N, C) log-likelihoods of what each replica observed of its noised labels, where losses are taken of them."""
+    """(R, N, C) log-likelihoods of the noised labels that each replica observed, where losses use them."""
     vocabulary: int | None = None
-    """How many token ids there are, where blocks hold them."""
+    """The number of token ids, where blocks hold token ids."""
     grid: tuple[int, int] | None = None
     """(rows, columns) of the blocks, row by row, where they are tiles of one image."""
 
@@ -60,7 +60,7 @@ class VerticalData:
                 raise InputError(f"data.test_blocks[{m}]", len(block), f"{len(self.test_labels)} records")
 
     def checked(self) -> VerticalData:
-        """This data, once its values have been looked at: finite features, labels that name a class."""
+        """This data, after a check that features are finite and labels are class numbers."""
         for m, block in enumerate((*self.blocks, *self.test_blocks)):
             if not bool(torch.isfinite(block).all()):
                 raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
@@ -139,11 +139,13 @@ class VerticalData:
         """
         for values in (labels, *(blocks or {}).values()):
             if values is not None and values.shape[1] != len(records):
-                raise ValueError(f"Expected {len(records)} overrides a replica, found shape {tuple(values.shape)}.")
+                raise ValueError(
+                    f"Expected {len(records)} overrides for each replica, found shape {tuple(values.shape)}."
+                )
         slots = torch.full((self.records,), -1, dtype=torch.int64, device=self.labels.device)
         slots[list(records)] = torch.arange(len(records), device=slots.device)
-        found = Overrides(slots=slots, labels=labels, blocks=dict(blocks or {}), factors=dict(factors or {}))
-        return replace(self, overrides=found)
+        overrides = Overrides(slots=slots, labels=labels, blocks=dict(blocks or {}), factors=dict(factors or {}))
+        return replace(self, overrides=overrides)
 
     def with_labels(self, labels: Tensor, evidence: Tensor | None = None) -> VerticalData:
         """The same data in which every replica has its own labels, (R, N), of all records, or evidence of them."""
@@ -161,8 +163,7 @@ class VerticalData:
 
     def differs(self, m: int) -> bool:
         """Whether replicas see different features at device m."""
-        found = self.overrides
-        return found is not None and (m in found.blocks or m in found.factors)
+        return self.overrides is not None and (m in self.overrides.blocks or m in self.overrides.factors)
 
     def labels_of(self, records: Tensor) -> Tensor:
         """The labels: (B,) shared by all replicas, or (R, B) where an override makes them differ."""
@@ -176,6 +177,6 @@ class VerticalData:
     def _merge(self, base: Tensor, values: Tensor, records: Tensor) -> Tensor:
         assert self.overrides is not None
         slot = self.overrides.slots.index_select(0, records)
-        other = values.index_select(1, slot.clamp(min=0))
-        mine = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[1:]))
-        return torch.where(mine, other, base.unsqueeze(0))
+        overriding = values.index_select(1, slot.clamp(min=0))
+        overridden = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[1:]))
+        return torch.where(overridden, overriding, base.unsqueeze(0))

@@ -1,4 +1,7 @@
-"""Releases: a private value that leaves its owner, as data. A mechanism adds the noise and describes the release."""
+"""Releases: what private value leaves its owner, with which noise and sensitivity, and which adversaries see it.
+
+A mechanism adds the noise and describes the release, so that the two cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """A label kept or replaced at random, epsilon-DP for itself whatever the sensitivity."""
+    """A label kept or replaced at random: epsilon-DP whatever the sensitivity."""
 
     epsilon: float
 
@@ -46,7 +49,7 @@ class RandomizedResponse:
 
 @dataclass(frozen=True)
 class Exact:
-    """No noise at all."""
+    """No noise."""
 
     def __str__(self) -> str:
         return "no noise"
@@ -57,9 +60,10 @@ Noise = Gaussian | Laplace | RandomizedResponse | Exact
 
 @dataclass(frozen=True, kw_only=True)
 class StateLeak:
-    """State that private data moved without noise and that later releases read.
+    """State that is computed from private data without noise and that later releases depend on.
 
     From the round after a record's first, every release may then differ by `sensitivity`, in its batch or not.
+    `carrier` names the state, such as the server's model.
     """
 
     carrier: str
@@ -70,12 +74,12 @@ class StateLeak:
 class Release:
     """One kind of private value that leaves its owner, over all rounds.
 
-    `sensitivity` holds, for each unit, the largest distance between the noiseless values of two neighbouring worlds in
-    a round that the unit takes part in; a unit that is absent cannot move this value (or only through other releases).
-    `rounds` marks the rounds with such a release; `seen_by` names the adversary kinds before whose eyes it passes,
-    a device only in the rounds it takes part in unless `reaches_all`: what it moves is read by everyone later.
-    With `carried` it moves, noised as it is, models that a device's later messages read, whoever took part: rigorously
-    all rounds count for every device; read as papers do, its own.
+    `sensitivity` holds, for each unit, the largest distance between the noiseless values of two neighbouring data sets
+    in a round that the unit takes part in; a unit that is absent cannot change this value (or only through other
+    releases). `rounds` marks the rounds with such a release. `seen_by` names the kinds of adversaries that observe it;
+    a device observes it only in the rounds it takes part in, unless with `reaches_all` all devices see its effect.
+    With `carried` the noised value changes models that later messages to every device depend on, whoever took part:
+    counted rigorously all rounds count for each device, counted as papers do only its own.
     """
 
     kind: str
@@ -87,12 +91,12 @@ class Release:
     reaches_all: bool = False
     carried: bool = False
     additive: bool = False
-    """Whether it is a sum to which an absent record adds nothing, so that secret batches hide who was in them."""
+    """Whether it is a sum to which an absent record adds nothing, so that secret batches hide who took part."""
     once: bool = False
     """Whether every record is released exactly once, whatever the batches."""
     leak: StateLeak | None = None
     notes: tuple[str, ...] = field(default=())
 
     def protects(self, unit: Unit) -> bool:
-        """Whether the noise bounds what this release tells of the unit."""
+        """Whether the noise bounds the privacy loss of this release for the unit."""
         return not isinstance(self.noise, Exact) and math.isfinite(self.sensitivity.get(unit, 0.0))

@@ -1,4 +1,4 @@
-"""Who is active and which records are in the batch, for every round, drawn before training and blind to the data."""
+"""Schedules: the active devices and the batch of every round, drawn before training and independent of the data."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Activation(StrEnum):
     """Which devices take part in a round."""
 
     CLOCKS = "clocks"
-    """Independent Poisson clocks: the next one to ring, alone."""
+    """Independent Poisson clocks: the device whose clock rings next, alone."""
     ROUND_ROBIN = "round-robin"
-    """In turn, alone."""
+    """One device after the other, alone."""
     SEVERAL = "several"
-    """The first few clocks to ring, together (t-synchronous)."""
+    """The devices of the first few clocks to ring, together (t-synchronous)."""
     ALL = "all"
 
 
@@ -57,7 +57,7 @@ class Schedule:
     batch_size: int
     devices: int
     active: NDArray[np.bool_]
-    """(rounds, devices): who takes part."""
+    """(rounds, devices): which devices take part."""
     order: Ints
     start: Ints
     size: Ints
@@ -80,7 +80,7 @@ class Schedule:
         if batching is not Batching.FULL and batch_size > records:
             raise InputError("batch_size", batch_size, f"at most the {records} records there are")
         active = _activate(activation, rounds, devices, rates, together, seed)
-        # Devices that are active alone pass over the data each on their own; together they share a batch.
+        # Devices that are active alone have epochs of their own; devices that are active together share a batch.
         alone = activation in (Activation.CLOCKS, Activation.ROUND_ROBIN)
         turns = active.argmax(1) if alone else np.full(rounds, -1)
         draw = _DRAW[batching]
@@ -132,9 +132,9 @@ class Schedule:
         return np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
 
     def staleness(self) -> Counter[int]:
-        """How many rounds old the embeddings are that a round reads of devices that are not active in it.
+        """The ages, in rounds, of the embeddings that rounds use from devices that are not active in them.
 
-        Counts every record of every round against every other device; -1 stands for never sent.
+        Each record of each round counts once for every inactive device; -1 stands for an embedding never sent.
         """
         last = np.full((self.records, self.devices), -1, dtype=np.int64)
         ages: Counter[int] = Counter()
@@ -147,7 +147,7 @@ class Schedule:
         return ages
 
     def first_rounds(self) -> Ints:
-        """The first round each record takes part in, whoever is active; `rounds` for one that never does."""
+        """The first round of each record, whichever device is active; `rounds` for a record without one."""
         first = np.full(self.records, self.rounds, dtype=np.int64)
         if self.batching is Batching.FULL:
             return np.zeros(self.records, dtype=np.int64) if self.rounds else first
@@ -176,10 +176,10 @@ def _activate(
 
 
 def _draw_shuffle(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:
-    """Each device passes over all records once an epoch, the last batch of an epoch being short.
+    """Each device uses all records once in an epoch, whose last batch may be short.
 
-    In its e-th epoch every device cuts the same fresh permutation into batches, but starts at another one: devices
-    work on different records at any time, and a record's total count stays within one of the others'.
+    In its e-th epoch every device cuts the same permutation into batches, but starts at another batch: devices work on
+    different records at any time, and the total counts of any two records differ by at most one.
     """
     per_epoch = -(-records // batch)
     turn = np.zeros(len(active), dtype=np.int64)

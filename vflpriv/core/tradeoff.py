@@ -1,7 +1,7 @@
-"""Closed forms of the Gaussian trade-off curve G_mu: mu, epsilon and delta, to and fro.
+"""Closed forms of the Gaussian trade-off curve G_mu: conversions between mu, epsilon and delta.
 
-A mechanism is mu-GDP when telling its two worlds apart is at least as hard as telling N(0, 1)
-from N(mu, 1). One Gaussian release of sensitivity s and noise std sigma has mu = s / sigma, and
+A mechanism is mu-GDP when its outputs on neighbouring data sets are at least as hard to tell apart as N(0, 1)
+and N(mu, 1). One Gaussian release of sensitivity s and noise std sigma has mu = s / sigma, and
 the squares of mu add under composition.
 """
 
@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 __all__ = ["curve", "delta_of", "epsilon_of", "mu_of", "mu_of_pure"]
 
 _NO_SQUARE = 1e150
-"""Of a mu above, half the square, which is about epsilon, is no number any more."""
+"""Above this mu, epsilon, which is about half its square, is too large for a float."""
 _MU_MAX = 1e8
 
 
@@ -67,12 +67,12 @@ def mu_of(epsilon: float, delta: float) -> float:
     while delta_of(high, epsilon) < delta and high < _MU_MAX:
         high *= 2
     if delta_of(high, epsilon) < delta:
-        return high  # beyond what can be told apart from no privacy: less than the largest, on the safe side
+        return high  # epsilon is too large to solve for mu; a smaller mu is on the safe side
     return float(brentq(lambda m: delta_of(m, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
 
 
 def mu_of_pure(epsilon: float) -> float:
-    """The least mu that every epsilon-DP mechanism (delta = 0) has.
+    """The least mu for which every epsilon-DP mechanism (delta = 0) is mu-GDP.
 
     Its curve consists of two lines that meet at the rate 1/(1 + e^eps) of both errors; G_mu is convex and passes
     through that corner and both ends, hence lies below.

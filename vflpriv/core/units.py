@@ -1,4 +1,4 @@
-"""The unit of privacy: what differs between two neighbouring worlds."""
+"""The unit of privacy: what differs between two neighbouring data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Unit"]
 
 
 class Unit(StrEnum):
-    """An adjacency relation. No budget is printed without one."""
+    """An adjacency relation: which pairs of data sets count as neighbours. Every budget is for one of them."""
 
     LABEL = "label"
     RECORD = "record"
@@ -19,18 +19,18 @@ class Unit(StrEnum):
 
     @property
     def description(self) -> str:
-        """What one neighbouring world changes, in words."""
+        """What differs between two neighbours, as a phrase."""
         return _DESCRIPTIONS[self]
 
     @property
     def per_record(self) -> bool:
-        """Whether the unit belongs to one record, so that only that record's rounds count."""
+        """Whether the unit is part of one record, so that only the rounds of that record count."""
         return self not in (Unit.CLIENT, Unit.CLIENT_ZERO)
 
     def implies(self, other: Unit) -> bool:
-        """Whether protection of this unit is also protection of `other`, at the same budget.
+        """Whether a guarantee for this unit is also one for `other`, with the same budget.
 
-        Every pair of neighbours under `other` is then a pair of neighbours under this unit.
+        It is if every pair of neighbours under `other` is a pair of neighbours under this unit.
 
         >>> Unit.RECORD.implies(Unit.LABEL), Unit.LABEL.implies(Unit.RECORD)
         (True, False)

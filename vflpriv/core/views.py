@@ -1,4 +1,4 @@
-"""Adversaries and their views: what one onlooker sees of a run, and nothing else."""
+"""Adversaries, and the view of each: the messages and secrets of a run that it has, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FORMS = "device, device(M), devices(all), devices(M, …), eavesdropper, server
 
 @dataclass(frozen=True)
 class Adversary:
-    """Who looks. `devices` is empty for parties without a number and for "any" or "all" devices.
+    """An adversary. `devices` is empty for parties without a number and for "any" or "all" devices.
 
-    `device` without a number is any single device, the worst one; `devices(all)` is all of them together.
+    `device` without a number is any single device, hence the worst one; `devices(all)` is all of them together.
 
     >>> Adversary.parse("devices(0, 2)").devices, str(Adversary.parse("devices(all)"))
     ((0, 2), 'devices(all)')
@@ -59,7 +59,7 @@ class Adversary:
 
     @property
     def knows_batches(self) -> bool:
-        """Whether it can tell which records were in a round: parties draw them or are told, and ids are on the wire."""
+        """Whether it knows the records of each batch: parties draw them or are told, and ids are on the wire."""
         return self.is_device or self.kind in ("server", "eavesdropper")
 
     def members(self, devices: int) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Adversary:
         return (self,)
 
     def sees(self, message: Message, devices: int) -> bool:
-        """Whether this message passes before its eyes."""
+        """Whether it observes this message."""
         if self.is_device:
             return message.device.index in self.members(devices)
         return self.kind != "model"
@@ -92,7 +92,7 @@ class Adversary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Belongings:
-    """What a device holds of its own: its features, its model before and after training, and how it conducted itself.
+    """A device's own secrets: its features, its model before and after training, and how it behaved.
 
     `features` is (N, d), a row for each training record; parameters are (R, …). `apply` computes the model's outputs
     (R, B, …) from parameters and rows (B, d).
@@ -105,7 +105,7 @@ class Belongings:
     conduct: str = "honest"
 
     def replica(self, r: int) -> Belongings:
-        """One replica's."""
+        """The secrets of one replica."""
         initial = {name: value[r : r + 1] for name, value in self.initial.items()}
         trained = {name: value[r : r + 1] for name, value in self.trained.items()}
         return replace(self, initial=initial, trained=trained)
@@ -113,13 +113,13 @@ class Belongings:
 
 @dataclass(frozen=True)
 class View:
-    """An adversary's slice of the transcript plus its own belongings: the only thing attacks and audits are given."""
+    """The messages that an adversary observes, and its own secrets: the only thing attacks and audits are given."""
 
     adversary: Adversary
     messages: tuple[Message, ...]
     classes: int
     own: Mapping[int, Belongings] = field(default_factory=dict)
-    """By device, of the devices that the adversary consists of."""
+    """The secrets of each device that the adversary consists of."""
 
     @classmethod
     def of(
@@ -131,7 +131,7 @@ class View:
         classes: int,
         own: Mapping[int, Belongings] | None = None,
     ) -> View:
-        """Cut the adversary's slice out of a transcript; one who does not know the batches gets no record ids."""
+        """An adversary's view of a transcript; without record ids if it does not know the batches."""
         seen = (m for m in transcript.messages if adversary.sees(m, devices))
         if not adversary.knows_batches:
             seen = (replace(m, records=None) for m in seen)
@@ -140,7 +140,7 @@ class View:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of messages in it."""
+        """The kinds of the messages in it."""
         return frozenset(m.kind for m in self.messages)
 
     def of_kind(self, *kinds: str) -> tuple[Message, ...]:
@@ -148,11 +148,11 @@ class View:
         return tuple(m for m in self.messages if m.kind in kinds)
 
     def replica(self, r: int) -> View:
-        """What it sees of one replica."""
+        """The view of one replica."""
         messages = tuple(m.replica(r) for m in self.messages)
         return replace(self, messages=messages, own={m: b.replica(r) for m, b in self.own.items()})
 
     def silent(self) -> View:
-        """What is left without the protocol: no messages, and models as they were before the first round."""
+        """The view without the protocol: no messages, and models as they were before the first round."""
         own = {m: replace(b, trained=b.initial, conduct="honest") for m, b in self.own.items()}
         return replace(self, messages=(), own=own)

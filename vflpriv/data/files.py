@@ -1,4 +1,4 @@
-"""What a data set is: its description, its whole records, and its files in the data folder, checked before use."""
+"""What a catalogue entry holds, the records a reader returns, and the files of a data set, checked before use."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.data.sources import Source
 from vflpriv.errors import InputError
 
 __all__ = ["Dataset", "Raw", "contents", "data_folder", "fixed_order", "locate", "verified"]
@@ -24,7 +25,7 @@ _SPLIT_SEED = 20240
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Raw:
-    """A data set as its source has it: whole records, not scaled; texts as an array of `str` objects.
+    """A data set as its reader returns it: whole records, not scaled; texts as an array of `str` objects.
 
     `views` says how many entries of the second axis belong to each view. `indicators` marks the columns that are 0 or
     1 and stay so when the others are standardised.
@@ -40,12 +41,13 @@ class Raw:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """How to read one data set.
+    """One entry of the catalogue: all there is to know of a data set.
 
-    `scale` is the value that becomes 1; None standardises each column by the mean and deviation of the training
-    records in use, which an audit treats as public. `tokens` is how many token ids a text becomes. `files` maps the
-    names in the data folder to the SHA-256 of their content, decompressed; `by_hand` says what to put there where no
-    package has it.
+    `read` is given the entry and the data set's folder. `partition` is how records are divided among devices unless
+    another way is asked for. `scale` is the value that becomes 1; None standardises each column by the mean and
+    deviation of the training records in use, which an audit treats as public. `tokens` is how many token ids a text
+    becomes. `files` maps the names in the data folder to the SHA-256 of their content, decompressed; they are fetched
+    from `source`. Where no package has them, `by_hand` says what to put into the folder.
     """
 
     name: str
@@ -55,8 +57,13 @@ class Dataset:
     scale: float | None
     read: Callable[[Dataset, Path], Raw]
     tokens: int | None = None
+    source: Source | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     by_hand: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source is not None and not self.files:
+            raise ValueError(f"Expected files with checksums for {self.name}, since it has a source.")
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
@@ -74,9 +81,9 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def fixed_order(count: int) -> NDArray[np.int64]:
-    """One shuffle of so many records, the same everywhere.
+    """A permutation of `count` records that is the same on every machine.
 
-    By raw Philox words, a stream that numpy keeps the same in every version; its `permutation` may change.
+    It sorts raw Philox words, a stream that numpy keeps the same in every version; its `permutation` may change.
     """
     return np.argsort(np.random.Philox(_SPLIT_SEED).random_raw(count), kind="stable")
 
@@ -84,8 +91,8 @@ def fixed_order(count: int) -> NDArray[np.int64]:
 def locate(dataset: Dataset, folder: Path) -> dict[str, Path]:
     """The files of this data set that are in the folder, plain ones before compressed ones."""
     spellings = {name: (folder / name, folder / f"{name}.gz") for name in dataset.files}
-    found = {name: next((p for p in paths if p.is_file()), None) for name, paths in spellings.items()}
-    return {name: path for name, path in found.items() if path is not None}
+    present = {name: next((p for p in paths if p.is_file()), None) for name, paths in spellings.items()}
+    return {name: path for name, path in present.items() if path is not None}
 
 
 def contents(dataset: Dataset, folder: Path) -> dict[str, tuple[bytes, str]]:
@@ -107,9 +114,9 @@ def verified(path: Path, checksum: str) -> bytes:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError("data.file", str(path), f"a file that can be read ({error})") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != checksum:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != checksum:
         raise InputError(
-            "data.file", str(path), f"SHA-256 {checksum[:16]}…, found {found[:16]}… ({len(content)} bytes)"
+            "data.file", str(path), f"SHA-256 {checksum[:16]}…, found {actual[:16]}… ({len(content)} bytes)"
         )
     return content

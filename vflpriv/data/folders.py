@@ -1,4 +1,4 @@
-"""Data sets that no package carries: folder trees in their upstream form, put into the data folder by hand."""
+"""Readers of data sets that no package has: folder trees as published, put into the data folder by hand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from vflpriv.errors import InputError
 __all__ = ["MODELNET40_CLASSES", "NUS_WIDE_CONCEPTS", "modelnet40", "nus_wide"]
 
 NUS_WIDE_CONCEPTS = ("buildings", "grass", "animal", "water", "person")
-"""The five classes of published vertical learning on NUS-WIDE; a record counts if it has exactly one of them."""
+"""The five classes used in published work on vertical learning; a record is used if it has exactly one of them."""
 
 _NUS_WIDE_SETS = {"CM55": 225, "CH": 64, "EDH": 73, "CORR": 144, "WT": 128}  # in the order of the published code
 _NUS_WIDE_TAGS = 1000
-_NUS_WIDE_VIEWS = (300, 334, 500, 500)  # vimadmm.txt §VI-1
-_NUS_WIDE_LIMIT = {"Train": 60_000, "Test": 10_000}  # vimadmm.txt Table II, training and validation together
+# "Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM" (VIMADMM),
+# Section VI-1 and Table II, training and validation records together.
+_NUS_WIDE_VIEWS = (300, 334, 500, 500)
+_NUS_WIDE_LIMIT = {"Train": 60_000, "Test": 10_000}
 
 # fmt: off
 MODELNET40_CLASSES = (
@@ -36,8 +38,8 @@ _VIEW = re.compile(r"(?P<object>.+)\.obj\.shaded_v(?P<number>\d{3})\.png")
 _VIEWS = 12
 
 
-def _found(dataset: Dataset, folder: Path, name: str) -> Path:
-    """The one file of this name at any depth: archives are unpacked into folders of several names."""
+def _file_named(dataset: Dataset, folder: Path, name: str) -> Path:
+    """The one file of this name at any depth, since archives unpack into differently named folders."""
     paths = sorted(folder.rglob(name)) if folder.is_dir() else []
     if len(paths) != 1:
         raise InputError("data.folder", str(folder), f"one {name} in it, found {len(paths)}; put {dataset.by_hand}")
@@ -59,7 +61,7 @@ def nus_wide(dataset: Dataset, folder: Path) -> Raw:
 def _nus_wide_part(dataset: Dataset, folder: Path, part: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     columns = []
     for concept in NUS_WIDE_CONCEPTS:
-        path = _found(dataset, folder, f"Labels_{concept}_{part}.txt")
+        path = _file_named(dataset, folder, f"Labels_{concept}_{part}.txt")
         columns.append(parse_numbers(path.read_bytes(), str(path))[:, 0] > 0)
         if len(columns[-1]) != len(columns[0]):
             raise InputError("data.file", str(path), f"{len(columns[0])} lines, found {len(columns[-1])}")
@@ -67,22 +69,24 @@ def _nus_wide_part(dataset: Dataset, folder: Path, part: str) -> tuple[NDArray[n
     chosen = np.flatnonzero(flags.sum(axis=1) == 1)[: _NUS_WIDE_LIMIT[part]]
     sources = [(f"{part}_Normalized_{name}.dat", width) for name, width in _NUS_WIDE_SETS.items()]
     sources.append((f"{part}_Tags1k.dat", _NUS_WIDE_TAGS))
-    blocks = [_chosen_rows(_found(dataset, folder, name), chosen, width) for name, width in sources]
+    blocks = [_chosen_rows(_file_named(dataset, folder, name), chosen, width) for name, width in sources]
     return np.concatenate(blocks, axis=1), flags[chosen].argmax(axis=1)
 
 
 def _chosen_rows(path: Path, chosen: NDArray[np.int64], width: int) -> NDArray[np.float32]:
-    """These lines of a large table of numbers with blanks or tabs between them; the others are not parsed."""
+    """The chosen lines of a large table of numbers, separated by blanks or tabs; other lines are not parsed."""
     rows = np.empty((len(chosen), width), dtype=np.float32)
     with path.open(encoding="ascii", errors="replace") as file:
         for row, (number, line) in zip(rows, _lines(file, chosen), strict=False):
             fields = line.split()
             if len(fields) != width:
-                raise InputError("data.file", str(path), f"{width} numbers a line, line {number + 1}: {len(fields)}")
+                raise InputError(
+                    "data.file", str(path), f"{width} numbers in each line; line {number + 1} has {len(fields)}"
+                )
             try:
                 row[:] = fields
             except ValueError as error:
-                raise InputError("data.file", str(path), f"numbers, line {number + 1}: {error}") from error
+                raise InputError("data.file", str(path), f"numbers; line {number + 1}: {error}") from error
     return rows
 
 
@@ -95,20 +99,20 @@ def _lines(file: Iterator[str], chosen: NDArray[np.int64]) -> Iterator[tuple[int
 
 
 def modelnet40(dataset: Dataset, folder: Path, *, side: int) -> Raw:
-    """`class/train|test/object.obj.shaded_vNNN.png`, 12 views of each object, made `side` x `side` grey pixels.
+    """`class/train|test/object.obj.shaded_vNNN.png`, 12 views of each object, resized to `side` x `side` grey pixels.
 
-    The shaded pictures have three equal channels; one is kept. The records are put into one fixed order: the first
-    ones of a sorted tree would all be airplanes.
+    The shaded pictures have three equal channels; one is kept. The records are shuffled once, in a fixed way: the
+    first ones of a sorted tree would all be airplanes.
     """
     parts = []
     for part in ("train", "test"):
         objects = [(k, views) for k in range(len(MODELNET40_CLASSES)) for views in _objects(dataset, folder, k, part)]
         order = fixed_order(len(objects)).tolist()
         pictures = np.empty((len(objects), _VIEWS, side, side), dtype=np.uint8)
-        for row, at in zip(pictures, order, strict=True):
-            for number, path in enumerate(objects[at][1]):
+        for row, source in zip(pictures, order, strict=True):
+            for number, path in enumerate(objects[source][1]):
                 row[number] = parse_png(path.read_bytes(), str(path), mode="L", side=side)
-        parts.append((pictures, np.array([objects[at][0] for at in order], dtype=np.int64)))
+        parts.append((pictures, np.array([objects[source][0] for source in order], dtype=np.int64)))
     (features, labels), (test_features, test_labels) = parts
     return Raw(
         features=features,
@@ -120,15 +124,15 @@ def modelnet40(dataset: Dataset, folder: Path, *, side: int) -> Raw:
 
 
 def _objects(dataset: Dataset, folder: Path, label: int, part: str) -> list[list[Path]]:
-    """The views of each object of one class, both sorted."""
-    place = folder / MODELNET40_CLASSES[label] / part
-    if not place.is_dir():
-        raise InputError("data.folder", str(place), f"a folder; put {dataset.by_hand}")
+    """The pictures of each object of one class, sorted."""
+    class_folder = folder / MODELNET40_CLASSES[label] / part
+    if not class_folder.is_dir():
+        raise InputError("data.folder", str(class_folder), f"a folder; put {dataset.by_hand}")
     objects: dict[str, list[Path]] = {}
-    for path in sorted(place.glob("*.png")):
+    for path in sorted(class_folder.glob("*.png")):
         if match := _VIEW.fullmatch(path.name):
             objects.setdefault(match["object"], []).append(path)
     for name, views in objects.items():
         if len(views) != _VIEWS:
-            raise InputError("data.folder", str(place), f"{_VIEWS} views of {name}, found {len(views)}")
+            raise InputError("data.folder", str(class_folder), f"{_VIEWS} views of {name}, found {len(views)}")
     return list(objects.values())

@@ -1,4 +1,4 @@
-"""Parsers of the upstream file formats: bytes in, arrays out, and an error that names the file that does not fit."""
+"""Parsers of the file formats that data sets are published in; an error names the file and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parse_idx(content: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def parse_png(content: bytes, name: str, *, mode: str = "RGB", side: int | None = None) -> NDArray[np.uint8]:
-    """A PNG picture: (height, width, 3), or (height, width) with mode `L`; made `side` x `side` pixels if given."""
+    """A PNG picture: (height, width, 3), or (height, width) with mode `L`; resized to `side` x `side` if given."""
     from PIL import Image
 
     try:
@@ -64,7 +64,7 @@ def parse_json(content: bytes, name: str) -> list[Any]:
 
 
 def parse_numbers(content: bytes, name: str, *, delimiter: str = ",", header: int = 0) -> NDArray[np.float64]:
-    """A table of numbers, all rows of one length, behind `header` lines.
+    """A table of numbers, all rows of the same length, after `header` lines that are skipped.
 
     >>> parse_numbers(b"a,b\\n1,2\\n3,4\\n", "table", header=1).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
@@ -73,18 +73,18 @@ def parse_numbers(content: bytes, name: str, *, delimiter: str = ",", header: in
     try:
         return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
     except ValueError as error:
-        raise InputError("data.file", name, f"rows of as many numbers each ({error})") from error
+        raise InputError("data.file", name, f"the same number of numbers in each row ({error})") from error
 
 
 def parse_rows(
     content: bytes, name: str, *, delimiter: str, columns: int | None = None, header: int = 0
 ) -> list[list[str]]:
-    """The fields of each line that is not empty, without the blanks around them; `columns` many if given.
+    """The fields of each line that is not empty, without surrounding blanks; exactly `columns` of them if given.
 
     >>> parse_rows(b"39, Private, <=50K\\r\\n\\n", "table", delimiter=",", columns=3)
     [['39', 'Private', '<=50K']]
     """
-    # Not splitlines(): it also cuts at separators that occur inside a field.
+    # Not splitlines(), which also splits at separators that occur inside a field.
     lines = text_of(content, name).replace("\r\n", "\n").split("\n")
     rows = []
     for number, line in enumerate(lines[header:], start=header + 1):
@@ -92,13 +92,13 @@ def parse_rows(
             continue
         fields = [field.strip() for field in line.split(delimiter)]
         if columns is not None and len(fields) != columns:
-            raise InputError("data.file", name, f"{columns} fields a line, line {number} has {len(fields)}")
+            raise InputError("data.file", name, f"{columns} fields in each line; line {number} has {len(fields)}")
         rows.append(fields)
     return rows
 
 
 def text_of(content: bytes, name: str) -> str:
-    """The content as text, which is UTF-8."""
+    """The content as text, decoded as UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Partitions: which device holds which part of every record."""
+"""Partitions: how the features of each record are divided among devices."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PARTITIONS = {
     "slices": "equal slices of the flat record; the columns of a table",
     "patches": "a grid of patches, as square as the number of devices allows",
     "views": "whole views: attributes of a table, sets of features, pictures of one object",
-    "first-views": "one view a device; the views behind the last device are not used",
-    "segments": "segments of a text with the same number of its tokens",
+    "first-views": "one view for each device; views beyond the last device are not used",
+    "segments": "consecutive segments of a text, each with the same number of tokens",
 }
 _VIEWS = ("views", "first-views")
 
@@ -38,12 +38,12 @@ def grid(devices: int) -> tuple[int, int]:
 def split(
     records: NDArray[Any], *, how: str, devices: int, keep_shape: bool = False, views: Sequence[int] | None = None
 ) -> tuple[NDArray[Any], ...]:
-    """One block a device, of (N, H, W) or (N, H, W, C) images, (N, F) flat records or (N, V, H, W) pictures.
+    """One block for each device, of (N, H, W) or (N, H, W, C) images, (N, F) flat records or (N, V, H, W) pictures.
 
-    Every feature goes to exactly one device (`first-views` leaves some out). What does not divide is spread as evenly
-    as possible, the larger parts first, as `numpy.array_split` does. `views` says how many entries of the second axis
-    each view has. Blocks are float32, token ids (int64) stay what they are; (N, features) or, with `keep_shape`,
-    pieces of images, (N, h, w) or (N, h, w, C).
+    Every feature goes to exactly one device (`first-views` leaves some out). Parts are as equal as possible, the larger
+    ones first, as with `numpy.array_split`. `views` says how many entries of the second axis each view has. Blocks are
+    float32, or int64 for token ids; their shape is (N, features) or, with `keep_shape`, that of pieces of images,
+    (N, h, w) or (N, h, w, C).
 
     >>> [block.shape for block in split(np.zeros((5, 8, 8)), how="rows", devices=3)]
     [(5, 24), (5, 24), (5, 16)]
@@ -65,26 +65,27 @@ def split(
         rows, columns = grid(devices)
         bands = np.array_split(records, rows, axis=1)
         parts = [patch for band in bands for patch in np.array_split(band, columns, axis=2)]
-    kind = np.int64 if records.dtype == np.int64 else np.float32
+    dtype = np.int64 if records.dtype == np.int64 else np.float32
     # A copy on purpose: a block that is a view would keep the other devices' features alive and share their memory.
-    return tuple(np.array(part if keep_shape else part.reshape(len(part), -1), dtype=kind, order="C") for part in parts)
+    flat_or_not = parts if keep_shape else [part.reshape(len(part), -1) for part in parts]
+    return tuple(np.array(part, dtype=dtype, order="C") for part in flat_or_not)
 
 
 def _by_view(records: NDArray[Any], views: Sequence[int], devices: int, *, spread: bool) -> list[NDArray[Any]]:
     edges = list(accumulate(views, initial=0))
-    held = np.array_split(np.arange(len(views)), devices) if spread else np.arange(devices)[:, None]
-    return [records[:, edges[mine[0]] : edges[mine[-1] + 1]] for mine in held]
+    views_of = np.array_split(np.arange(len(views)), devices) if spread else np.arange(devices)[:, None]
+    return [records[:, edges[own[0]] : edges[own[-1] + 1]] for own in views_of]
 
 
 def _segments(ids: NDArray[np.int64], devices: int) -> list[NDArray[Any]]:
-    """Each record's own tokens in as many runs of the same length (to one), each filled up with padding (0)."""
+    """Each record's tokens in consecutive runs, one for each device, whose lengths differ by at most one, padded."""
     lengths, width = (ids != 0).sum(axis=1, keepdims=True), -(-ids.shape[1] // devices)
     edges = -(-np.arange(devices + 1) * lengths // devices)  # rounded up: the longer runs first
     parts = []
     for m in range(devices):
-        at = edges[:, m : m + 1] + np.arange(width)
-        token = np.take_along_axis(ids, np.minimum(at, ids.shape[1] - 1), axis=1)
-        parts.append(np.where(at < edges[:, m + 1 : m + 2], token, 0))
+        position = edges[:, m : m + 1] + np.arange(width)
+        token = np.take_along_axis(ids, np.minimum(position, ids.shape[1] - 1), axis=1)
+        parts.append(np.where(position < edges[:, m + 1 : m + 2], token, 0))
     return parts
 
 
@@ -109,7 +110,7 @@ def _check(records: NDArray[Any], how: str, devices: int, keep_shape: bool, view
 
 
 def _check_kind(records: NDArray[Any], how: str, keep_shape: bool, views: Sequence[int] | None) -> None:
-    """Whether records like these can be cut this way at all."""
+    """Whether records of this kind can be divided in this way."""
     text = records.ndim == 2 and records.dtype == np.int64
     if how == "segments" and not text:
         raise InputError("data.partition", how, "another one, since these records are not token ids")

@@ -1,4 +1,4 @@
-"""One reader a source: the files of a data set in, its whole records out."""
+"""Readers: one function for each published form of a data set, from its files to whole records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vflpriv.data.files import Dataset, Raw, contents, fixed_order
 from vflpriv.data.parsers import parse_idx, parse_json, parse_numbers, parse_png, parse_rows
 from vflpriv.errors import InputError
 
-__all__ = ["adult", "amazon", "bundled", "cifar", "idx_files", "imdb", "mfeat"]
+__all__ = ["adult", "amazon", "bundled", "cifar", "divided", "idx_files", "imdb", "mfeat"]
 
 
 def divided(features: NDArray[Any], labels: NDArray[Any], train: int, **more: Any) -> Raw:
-    """For sources without a split: the first `train` records of one fixed shuffle are for training."""
+    """Records of a source without a split: the first `train` of one fixed shuffle are for training."""
     order = fixed_order(len(features))
     features, labels = features[order], labels[order]
     return Raw(
@@ -30,7 +30,7 @@ def divided(features: NDArray[Any], labels: NDArray[Any], train: int, **more: An
 
 
 def bundled(dataset: Dataset, folder: Path, *, loader: str, train: int) -> Raw:
-    """From scikit-learn."""
+    """A data set that comes with scikit-learn."""
     del folder
     from sklearn import datasets
 
@@ -46,7 +46,7 @@ def idx_files(dataset: Dataset, folder: Path) -> Raw:
 
 
 def cifar(dataset: Dataset, folder: Path, *, side: int = 32) -> Raw:
-    """PNG pictures in which each row of pixels is one image, and JSON lists of labels (`lables` is upstream's)."""
+    """PNG pictures in which each row of pixels is one image, and JSON lists of labels (`lables`, as published)."""
     images: dict[bool, list[NDArray[np.uint8]]] = {True: [], False: []}
     labels: dict[bool, NDArray[np.int64]] = {}
     for name, (content, path) in contents(dataset, folder).items():
@@ -56,7 +56,7 @@ def cifar(dataset: Dataset, folder: Path, *, side: int = 32) -> Raw:
             continue
         picture = parse_png(content, path)
         if picture.shape[1] != side * side:
-            raise InputError("data.file", path, f"{side * side} pixels a row, found {picture.shape[1]}")
+            raise InputError("data.file", path, f"{side * side} pixels in each row, found {picture.shape[1]}")
         images[test].append(picture.reshape(-1, side, side, 3))
     train, test_ = np.concatenate(images[False]), np.concatenate(images[True])
     return Raw(features=train, labels=labels[False], test_features=test_, test_labels=labels[True])
@@ -70,7 +70,7 @@ def _labels(values: Sequence[Any], path: str) -> NDArray[np.int64]:
 
 
 def imdb(dataset: Dataset, folder: Path, *, train: int) -> Raw:
-    """One JSON list of {"t": text, "s": 0 or 1}; the source's split is lost, so this one is ours."""
+    """One JSON list of {"t": text, "s": 0 or 1}, without the published split: this one is ours."""
     ((content, path),) = contents(dataset, folder).values()
     reviews = parse_json(content, path)
     for review in reviews:
@@ -92,7 +92,7 @@ def amazon(dataset: Dataset, folder: Path, *, train: int) -> Raw:
 
 
 def mfeat(dataset: Dataset, folder: Path, *, train: int) -> Raw:
-    """Six tables, a view each, with a header line and the digit in the last column; all in the same order."""
+    """Six tables, one for each view, with a header line and the digit in the last column, all in the same order."""
     tables = [parse_numbers(content, path, header=1) for content, path in contents(dataset, folder).values()]
     labels = tables[0][:, -1]
     for name, table in zip(dataset.files, tables, strict=True):
@@ -108,13 +108,13 @@ _ADULT_COLUMNS = 15
 
 
 def adult(dataset: Dataset, folder: Path) -> Raw:
-    """The census table: 6 numbers and 8 categories, which become 0/1 columns, one a value; an attribute is a view.
+    """The census table: 6 numbers, and 8 categories with one 0/1 column for each value; each attribute is a view.
 
-    `?` (unknown) is a value like any other. The values are those of the training file; another one is all zeros.
+    `?` (unknown) is a value like any other. The values are those of the training file; another value is all zeros.
     """
     parts = []
     for name, (content, path) in contents(dataset, folder).items():
-        # The first line of adult.test is a remark of its author.
+        # The first line of adult.test is a comment.
         rows = parse_rows(content, path, delimiter=",", columns=_ADULT_COLUMNS, header=int(name.endswith(".test")))
         parts.append((np.array(rows, dtype=object), path))
     (train, _), _ = parts

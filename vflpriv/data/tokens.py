@@ -1,8 +1,8 @@
 """Text as token ids: a record is a row of int64, 0 is padding, real tokens come first.
 
-The default is feature hashing: no vocabulary is learnt from the records, so no record leaves a trace in the ids of
-another one, and the same text has the same ids everywhere. A pretrained encoder needs the ids of its own
-vocabulary: `WordPiece` reads it from the encoder's folder.
+The default is feature hashing: no vocabulary is learnt from the records, so that no record changes the ids of another
+one, and the same text has the same ids everywhere. A pretrained encoder needs the ids of its own vocabulary, which
+`WordPiece` reads from the encoder's folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["PADDING", "VOCABULARY", "Tokenizer", "WordPiece", "encode", "hashed"
 
 PADDING = 0
 VOCABULARY = 1 << 14
-"""How many ids `hashed` uses, with the one of padding."""
+"""The number of ids that `hashed` uses, padding included."""
 
 Tokenizer = Callable[[str], Sequence[int]]
 
@@ -51,7 +51,7 @@ def hashed(text: str) -> list[int]:
 
 @lru_cache(maxsize=1 << 12)
 def _spaced(character: str) -> str:
-    """A character as BERT's tokenizer sees it: punctuation is a word, accents and what cannot be seen are dropped."""
+    """A character as BERT's tokenizer treats it: punctuation is a word, accents and control characters are dropped."""
     kind = unicodedata.category(character)
     if character in "\t\n\r" or kind == "Zs":
         return " "
@@ -62,9 +62,9 @@ def _spaced(character: str) -> str:
 
 
 class WordPiece:
-    """The tokenizer of uncased BERT-style encoders: greedy longest pieces of a vocabulary, one to a line.
+    """The tokenizer of uncased BERT-style encoders: greedy longest pieces of a vocabulary with one piece per line.
 
-    Without [CLS] and [SEP]: a record's tokens are spread over devices, none of which holds its beginning and its end.
+    Without [CLS] and [SEP], since a record's tokens are spread over devices and none has both its start and its end.
     """
 
     def __init__(self, pieces: Iterable[str]) -> None:
@@ -95,20 +95,20 @@ class WordPiece:
         return self._known[word]
 
     def _cut(self, word: str) -> list[int]:
-        found, start = [], 0
+        pieces, start = [], 0
         while start < len(word) <= _LONGEST:
             mark = "##" if start else ""
             ends = range(len(word), start, -1)
             end = next((e for e in ends if mark + word[start:e] in self.ids), None)
             if end is None:
                 return self._unknown
-            found.append(self.ids[mark + word[start:end]])
+            pieces.append(self.ids[mark + word[start:end]])
             start = end
-        return found or self._unknown
+        return pieces or self._unknown
 
 
 def encode(texts: Iterable[str], length: int, tokenizer: Tokenizer = hashed) -> NDArray[np.int64]:
-    """The first `length` ids of each text, filled up with padding.
+    """The first `length` ids of each text, padded to that length.
 
     >>> encode(["one two three", ""], 2).shape, encode([""], 3).tolist()
     ((2, 2), [[0, 0, 0]])

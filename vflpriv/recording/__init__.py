@@ -1,1 +1,1 @@
-"""Systems that are not ours: the recorder, transcripts, the ledger file, and a recorded training as a system."""
+"""Systems of users: the recorder, the transcript format and its reader, the ledger file, and recorded trainings."""

@@ -1,4 +1,4 @@
-"""The ledger file: what a user's own system lets out, under which noise, and what it promises."""
+"""The ledger file: the releases of a user's own system, their noise and sensitivity, and the claims made for it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from vflpriv.config.loading import read_tree
 from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
-from vflpriv.recording.schedule import RecordedSchedule, Sampled
+from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 
 __all__ = ["LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
 
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z][\w-]{0,63}$")]
-Onlooker = Literal["device", "devices", "eavesdropper", "outsider", "server", "model"]
+AdversaryKind = Literal["device", "devices", "eavesdropper", "outsider", "server", "model"]
 Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
-"""Beyond, ratios of two of them have no square."""
+"""Beyond these limits the square of a ratio of two is not a float."""
 Bound = Positive | Literal["unbounded"]
 _WIRE = frozenset({"eavesdropper", "outsider", "model"})
-_SEEN: Mapping[str, frozenset[str]] = {"up": _WIRE | {"server"}, "down": _WIRE | {"device", "devices"}}
-EVERYONE = _SEEN["up"] | _SEEN["down"]
+_SEEN_BY: Mapping[str, frozenset[str]] = {"up": _WIRE | {"server"}, "down": _WIRE | {"device", "devices"}}
+_ALL_ADVERSARIES = _SEEN_BY["up"] | _SEEN_BY["down"]
 
 
 class _Section(BaseModel):
@@ -36,78 +36,85 @@ class _Section(BaseModel):
 
 
 class LeakConfig(_Section):
-    """State that private data moved without noise and that later messages of this kind read."""
+    """State that depends on private data without noise, and that later messages of this kind depend on."""
 
-    carrier: str = Field(description="what carries it, such as the server's model")
-    sensitivity: dict[Unit, Positive] = Field(description="how far a message may move after a record's first round")
+    carrier: str = Field(description="the state, such as the server's model")
+    sensitivity: dict[Unit, Positive] = Field(
+        description="by unit, how far a message may change after a record's first round"
+    )
 
     def state(self) -> StateLeak:
         return StateLeak(carrier=self.carrier, sensitivity=self.sensitivity)
 
 
 class ReleaseConfig(_Section):
-    """One kind of message: what it may tell of each unit, and the noise on it.
+    """One kind of message: how far each unit can change it, and the noise on it.
 
-    A unit that is named neither in `sensitivity` nor in `independent_of`, nor is included in one that is, may move the
-    message without bound.
+    A unit that is named neither in `sensitivity` nor in `independent_of`, nor is included in one that is, may change
+    the message without bound.
     """
 
-    kind: Kind = Field(description="the kind that the recorder was told")
-    what: str = Field("", description="what it holds, in words")
+    kind: Kind = Field(description="the kind of message, as it was recorded")
+    what: str = Field("", description="a description of what it holds")
     noise: Literal["gaussian", "laplace", "rr", "none"] = Field(description="the noise on every entry")
     scale: Positive | None = Field(
         None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
     )
     sensitivity: dict[Unit, Bound] = Field(
         default_factory=dict,
-        description="by unit, how far one message moves between neighbours: in L2 (gaussian) or L1 (laplace)",
+        description="by unit, how far one message changes between neighbours: in L2 (gaussian) or L1 (laplace)",
     )
-    independent_of: tuple[Unit, ...] = Field((), description="units that cannot move it, but through other releases")
-    seen_by: tuple[Onlooker, ...] | None = Field(None, description="who sees it; if not given, by its way on the wire")
-    shared: bool = Field(False, description="one value for all devices: counted once a round")
-    carried: bool = Field(True, description="whether it moves models that messages to other devices read later")
+    independent_of: tuple[Unit, ...] = Field(
+        (), description="units that cannot change it, except through other releases"
+    )
+    seen_by: tuple[AdversaryKind, ...] | None = Field(
+        None, description="the adversaries that see it; by default those that see its direction"
+    )
+    shared: bool = Field(False, description="one value for all devices: counted once per round")
+    carried: bool = Field(True, description="whether it changes models that later messages to other devices depend on")
     additive: bool = Field(False, description="a sum to which an absent record adds nothing")
     once: bool = Field(False, description="every record is released once, whatever the batches")
-    leak: LeakConfig | None = Field(None, description="state that moves without noise and is read by this kind")
+    leak: LeakConfig | None = Field(None, description="state that changes without noise and that this kind depends on")
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
         if (self.scale is None) != (self.noise == "none"):
-            raise ValueError(f"scale as a number > 0 with noise, and none without, found {self.scale}")
+            raise ValueError(f"a scale > 0 with noise, and no scale without noise, found {self.scale}")
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
-            raise ValueError(f"independent_of of units without a sensitivity, found {both[0]} in both")
+            raise ValueError(f"units in independent_of that have no sensitivity, found {both[0]} in both")
         bounds = self.bounds()
         for wide in Unit:
             for narrow in Unit:
                 if wide.implies(narrow) and bounds.get(wide, 0.0) < bounds.get(narrow, 0.0):
-                    least = f"at least the {narrow} unit's {bounds[narrow]:g}, which it includes"
-                    raise ValueError(f"sensitivity.{wide} of {least}, found {bounds.get(wide, 0.0):g}")
+                    least = f"at least {bounds[narrow]:g}, that of the {narrow} unit, which it includes"
+                    raise ValueError(f"sensitivity.{wide} to be {least}, found {bounds.get(wide, 0.0):g}")
         return self
 
     def bounds(self) -> dict[Unit, float]:
-        """Each unit's sensitivity; infinite where nothing is said, absent where it cannot move the message.
+        """Each unit's sensitivity: infinite if the file does not bound it, absent if it cannot change the message.
 
-        What is said of a unit holds for those it includes, unless more is said of them.
+        The bound of a unit also holds for the units it includes, unless they have a bound of their own.
         """
-        found = {unit: math.inf if isinstance(b, str) else b for unit, b in self.sensitivity.items()}
-        found |= dict.fromkeys(self.independent_of, 0.0)
-        said = dict(found)
-        for unit in Unit:
-            if unit not in said:
-                found[unit] = min((b for wide, b in said.items() if wide.implies(unit)), default=math.inf)
-        return {unit: bound for unit, bound in found.items() if bound > 0}
+        given = {unit: math.inf if isinstance(b, str) else b for unit, b in self.sensitivity.items()}
+        given |= dict.fromkeys(self.independent_of, 0.0)
+        implied = {
+            unit: min((b for wide, b in given.items() if wide.implies(unit)), default=math.inf)
+            for unit in Unit
+            if unit not in given
+        }
+        return {unit: bound for unit, bound in (given | implied).items() if bound > 0}
 
     def release(self, rounds: NDArray[np.bool_], ways: frozenset[str]) -> Release:
-        """The ledger's entry, given the turns that hold it and the ways it was sent."""
-        found = frozenset[str]().union(*(_SEEN[way] for way in ways)) if ways else EVERYONE
+        """The release of this kind, given the turns with a message of it and the directions it was sent in."""
+        observers = frozenset[str]().union(*(_SEEN_BY[way] for way in ways)) if ways else _ALL_ADVERSARIES
         return Release(
             kind=self.kind,
             what=self.what or "as the ledger file says",
             noise=self._noise(),
             sensitivity=self.bounds(),
             rounds=np.arange(len(rounds)) == 0 if self.once else rounds,
-            seen_by=found if self.seen_by is None else frozenset(self.seen_by),
+            seen_by=observers if self.seen_by is None else frozenset(self.seen_by),
             reaches_all=self.shared or self.once,
             carried=self.carried,
             additive=self.additive,
@@ -117,25 +124,25 @@ class ReleaseConfig(_Section):
 
     def _noise(self) -> Noise:
         scale = self.scale or 0.0
-        made: dict[str, Noise] = {
+        noises: dict[str, Noise] = {
             "gaussian": Gaussian(scale),
             "laplace": Laplace(scale),
             "rr": RandomizedResponse(scale),
         }
-        return made.get(self.noise, Exact())
+        return noises.get(self.noise, Exact())
 
 
 class BatchesConfig(_Section):
-    """How batches were drawn. Which records were in them is read off the transcript."""
+    """How batches were drawn. The transcript says which records were in them."""
 
     batching: Batching = Field(Batching.SHUFFLE, description="shuffle, poisson, fixed or full")
     size: int | None = Field(None, ge=1, description="the (mean) size of poisson and fixed batches")
     unrecorded_rounds: int = Field(
-        0, ge=0, le=1_000_000, description="rounds not in the transcript; each counts for every record"
+        0, ge=0, le=1_000_000, description="rounds that are not in the transcript; each counts for every record"
     )
 
-    def sampled(self) -> Sampled:
-        return Sampled(batching=self.batching, size=self.size, unrecorded=self.unrecorded_rounds)
+    def sampled(self) -> BatchSampling:
+        return BatchSampling(batching=self.batching, size=self.size, unrecorded=self.unrecorded_rounds)
 
 
 class LedgerConfig(_Section):
@@ -143,17 +150,19 @@ class LedgerConfig(_Section):
 
     key: str = Field("recorded", pattern=r"^[\w.-]+$", description="short name of the system")
     title: str = ""
-    seed: int = Field(0, ge=0, description="of the few labels that attacks are told")
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
+    seed: int = Field(0, ge=0, description="seed of the choice of labels that attacks are given")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="confidence of every interval and lower bound")
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of the table of budgets")
     label_holders: tuple[Literal["server", "device", "devices"], ...] = Field(
-        ("server",), description="who holds the labels anyway"
+        ("server",), description="the parties that hold the labels anyway"
     )
     model_follows_releases: bool = Field(
         False, description="whether the trained model is computed from the listed messages alone"
     )
-    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    attacks: tuple[str, ...] | None = Field(
+        None, description="attacks to try; by default all that train no models of their own"
+    )
     public: tuple[Kind, ...] = Field((), description="kinds of messages that hold nothing private")
     batches: BatchesConfig = BatchesConfig()
     release: tuple[ReleaseConfig, ...] = ()
@@ -165,9 +174,9 @@ class LedgerConfig(_Section):
         kinds = [r.kind for r in self.release] + list(self.public)
         keys = [c.key for c in (*self.claim, *self.attack_claim)]
         for field, names in (("release.kind", kinds), ("claim.key", keys)):
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
-                raise ValueError(f"one {field} of each name, found {twice[0]} several times")
+            repeated = [name for name in names if names.count(name) > 1]
+            if repeated:
+                raise ValueError(f"each {field} once, found {repeated[0]} several times")
         return self
 
     @property
@@ -183,8 +192,8 @@ class LedgerConfig(_Section):
             for r in self.release
         ]
         missing = [
-            ReleaseConfig(kind=kind, noise="none", what="on the wire, but not in the ledger").release(at, ways[kind])
-            for kind, at in recorded.kinds.items()
+            ReleaseConfig(kind=kind, noise="none", what="on the wire, but not in the ledger").release(turns, ways[kind])
+            for kind, turns in recorded.kinds.items()
             if kind not in self.public and kind not in {r.kind for r in self.release}
         ]
         if self.model_follows_releases:
@@ -194,16 +203,16 @@ class LedgerConfig(_Section):
         return (*listed, *missing, model.release(np.arange(rounds) == rounds - 1, frozenset()))
 
 
-_OWN = frozenset(LedgerConfig.model_fields) - {"key", "title", "seed", "confidence", "accountant"}
-_OF_CONFIGURATIONS = frozenset({"engine", "system", "audit", "data", "attack", "device"})
+_LEDGERS_ONLY = frozenset(LedgerConfig.model_fields) - {"key", "title", "seed", "confidence", "accountant"}
+_CONFIGURATIONS_ONLY = frozenset({"engine", "system", "audit", "data", "attack", "device"})
 
 
 def is_ledger(path: Path) -> bool:
     """Whether a file has fields that only ledgers have, and none that only configurations have."""
-    found = read_tree(path, "config").keys() if path.is_file() else set()
-    return bool(found & _OWN) and not found & _OF_CONFIGURATIONS
+    fields = read_tree(path, "config").keys() if path.is_file() else set()
+    return bool(fields & _LEDGERS_ONLY) and not fields & _CONFIGURATIONS_ONLY
 
 
 def load_ledger(path: Path) -> LedgerConfig:
-    """Read a ledger file, TOML or YAML, or say in one line which field is wrong."""
+    """Read a ledger file, TOML or YAML; an error is one line that names the wrong field."""
     return parse_settings(LedgerConfig, read_tree(path, "--ledger"), "ledger")

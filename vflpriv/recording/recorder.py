@@ -1,4 +1,4 @@
-"""The recorder: a user's own system says what it sends, and a transcript is on disk, round by round."""
+"""The recorder: writes the messages of a user's own system to disk as a transcript, round by round."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
-
-from vflpriv.core.canaries import Canaries
+from vflpriv.common.files import atomically, write_atomically
 from vflpriv.errors import InputError
-from vflpriv.recording.checked_wire import CheckedWire, plain
-from vflpriv.recording.transcripts import ANSWERS, HEAD, SHARDS, Entries, Entry, replace_file, shard_name
+from vflpriv.recording.checked_wire import CheckedWire, host_copy
+from vflpriv.recording.format import ANSWERS, HEAD, SHARDS, Entries, Entry, shard_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflpriv.core.canaries import Canaries
 
 __all__ = ["RecordingWire", "record"]
 
@@ -32,10 +33,10 @@ def record(
     rounds_per_file: int = 1,
     fresh: bool = False,
 ) -> Iterator[RecordingWire]:
-    """Record the messages of a training into a folder, which must not hold a transcript yet; `fresh` forgets one.
+    """Record the messages of a training into a folder without a transcript; `fresh` deletes one that is there.
 
     Every `rounds_per_file` rounds are written as soon as the next one begins, so that a killed training leaves a
-    transcript of all rounds before. After an error the unfinished round is left out.
+    transcript of all rounds before. After an error in the training the unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
     wire = RecordingWire(Path(folder), per_file=rounds_per_file, fresh=fresh, **head)
@@ -48,7 +49,7 @@ def record(
 
 
 class RecordingWire(CheckedWire):
-    """What `record` hands out."""
+    """The wire that `record` gives to the training; it writes each message to the transcript."""
 
     def __init__(self, folder: Path, *, per_file: int, fresh: bool = False, **head: Any) -> None:
         super().__init__(**head)
@@ -70,11 +71,13 @@ class RecordingWire(CheckedWire):
         self._write_head()
 
     def labels(self, labels: Any, *, records: Any = None, canaries: Canaries | None = None) -> None:
-        """The labels trained on, of all records or of these, by which attacks are scored; and `plant`'s canaries.
+        """Record the labels trained on, of all records or of these, and the canaries that `plant` returned.
 
-        They are kept in a file of their own, which no view reads.
+        Attacks are scored by them. They are kept in a file of their own, which no adversary's view includes.
         """
-        truth = plain(labels, "labels")
+        import torch
+
+        truth = host_copy(labels, "labels")
         if truth.is_floating_point() or truth.is_complex():
             raise InputError("labels", str(truth.dtype), "whole numbers")
         truth = truth.long()
@@ -87,43 +90,47 @@ class RecordingWire(CheckedWire):
         if canaries is not None:
             answers["canaries"] = self.ids(torch.tensor(canaries.records), "labels: canaries")
             answers |= {"canary_labels": canaries.labels.long(), "worlds": canaries.worlds[0].long()}
-        answers = {key: value.contiguous() for key, value in answers.items()}
-        replace_file(self._folder / ANSWERS, lambda path: save_file(answers, path))
+        self._write(ANSWERS, answers)
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
-        """How often the trained model is right, on so many test records."""
+        """Record the trained model's accuracy on `tests` test records."""
         if not 0 <= accuracy <= 1 or tests < 1:
             raise InputError("accuracy", (accuracy, tests), "a share of at least one test record")
         self.head = self.head.model_copy(update={"accuracy": float(accuracy), "tests": int(tests)})
 
     def finish(self) -> None:
-        """Write what is left, and say that the recording is whole."""
+        """Write the last messages, and mark the recording as finished."""
         self._flush()
-        counted = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
-        self.head = self.head.model_copy(update={**counted, "shapes": self._shapes})
+        totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
+        self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
 
     def abandon(self) -> None:
-        """Write the rounds that are over, and leave the recording unfinished."""
+        """Write the complete rounds, and leave the recording unfinished."""
         self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
         self._flush()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round // self._per_file != self._round // self._per_file:
-            self._flush()  # the rounds before are over
+            self._flush()  # the rounds before are complete
         self._pending.append((entry, dict(tensors) if records is None else {**tensors, "records": records}))
         self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
 
     def _flush(self) -> None:
         if not self._pending:
             return
-        listed = Entries(messages=tuple(entry for entry, _ in self._pending)).model_dump_json()
-        tensors = {f"{i}/{name}": value for i, (_, held) in enumerate(self._pending) for name, value in held.items()}
-        path = self._folder / shard_name(self._files)
-        replace_file(path, lambda temporary: save_file(tensors, temporary, metadata={"messages": listed}))
+        entries = Entries(messages=tuple(entry for entry, _ in self._pending)).model_dump_json()
+        tensors = {f"{i}/{name}": value for i, (_, own) in enumerate(self._pending) for name, value in own.items()}
+        self._write(shard_name(self._files), tensors, {"messages": entries})
         self._counts.update(entry.kind for entry, _ in self._pending)
         self._files, self._pending = self._files + 1, []
 
+    def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+        from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+
+        with atomically(self._folder / name) as temporary:
+            save_file({key: value.contiguous() for key, value in tensors.items()}, temporary, metadata=metadata)
+
     def _write_head(self) -> None:
         text = json.dumps(json.loads(self.head.model_dump_json()), indent=2) + "\n"
-        replace_file(self._folder / HEAD, lambda path: path.write_text(text, encoding="utf-8"))
+        write_atomically(self._folder / HEAD, text)

@@ -25,8 +25,8 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
+from vflpriv.recording.format import Head
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.recording.transcripts import Head
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report, ledger_checks
 from vflpriv.run.features import FeaturePlan

@@ -15,7 +15,7 @@ from vflpriv.core.ledger import Exposure
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine, pick_device
 from vflpriv.training.mechanisms.labels import label_claims

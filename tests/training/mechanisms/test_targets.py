@@ -16,7 +16,7 @@ from vflpriv.common.registry import find
 from vflpriv.config.models import parse_settings
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.data import catalogue as datasets
+from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
 from vflpriv.training.engines.admm import auxiliary_and_duals
 from vflpriv.training.mechanisms.labels import (

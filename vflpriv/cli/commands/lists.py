@@ -8,7 +8,7 @@ from rich.text import Text
 
 from vflpriv.common.formatting import clean
 from vflpriv.common.registry import available, broken
-from vflpriv.data.catalogue import DATASETS
+from vflpriv.data.catalogue import all_datasets, broken_datasets
 from vflpriv.render.console import say
 
 __all__ = ["print_datasets", "print_registered"]
@@ -23,7 +23,9 @@ def print_registered(kind: str) -> None:
 
 def print_datasets() -> None:
     """The data sets, a line each."""
-    _print((name, dataset.summary) for name, dataset in DATASETS.items())
+    _print((name, dataset.summary) for name, dataset in all_datasets().items())
+    for name, why in broken_datasets().items():
+        say(Console(stderr=True), f"data set {name}: {why}")
 
 
 def _print(rows: object) -> None:
