@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vflpriv.data import loading as datasets
+from vflpriv.data import catalogue as datasets
 from vflpriv.data.catalogue import DATASETS
 from vflpriv.data.files import Dataset, Raw, data_folder
 from vflpriv.data.loading import load
