@@ -13,7 +13,7 @@ from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Reading
-from vflpriv.core.systems import System
+from vflpriv.core.systems import BaseSystem
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
@@ -31,9 +31,8 @@ __all__ = [
     "curves_of",
 ]
 
-Claimed = tuple[System, tuple[Claim, ...]]
+Claimed = tuple[BaseSystem, tuple[Claim, ...]]
 """A system, and what is claimed of it."""
-DEFAULT_DELTA = 1e-5
 
 
 def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed], Accountant]:
@@ -56,8 +55,8 @@ def accounted_recording(
 
     config = load_ledger(ledger)
     chosen: Accountant = find("accountant", accountant or config.accountant)()
-    system = read_recording(transcript, config).system
-    return [(system, system.engine.claims(config, system.schedule))], chosen
+    system = read_recording(transcript, config)
+    return [(system, system.claims)], chosen
 
 
 def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float | None) -> Accounts:
@@ -68,26 +67,28 @@ def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float
     return Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)
 
 
-def account_system(system: System, accountant: Accountant, delta: float | None, claims: Sequence[Claim]) -> AccountRow:
+def account_system(
+    system: BaseSystem, accountant: Accountant, delta: float | None, claims: Sequence[Claim]
+) -> AccountRow:
     """All budgets of a system at `delta` (its own if not given), and what is claimed of it at the claims' own."""
-    chosen = float(getattr(system.settings, "delta", DEFAULT_DELTA)) if delta is None else delta
+    chosen = system.delta if delta is None else delta
     ledger, schedule = system.ledger, system.schedule
     return AccountRow(
         key=system.key,
-        engine=system.engine.name,
+        engine=system.engine_name,
         records=schedule.records,
         devices=schedule.devices,
         rounds=schedule.rounds,
         batch_size=schedule.batch_size,
         schedule=schedule.batching.value,
-        noise_std=getattr(system.settings, "noise_std", None),
+        noise_std=system.noise_std,
         delta=chosen,
         claims=tuple(_claim(system, c, accountant) for c in claims),
         budgets=tuple(budget_rows(ledger, accountant, chosen)),
     )
 
 
-def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedClaim:
+def _claim(system: BaseSystem, claim: Claim, accountant: Accountant) -> AccountedClaim:
     exposures = [system.ledger.exposure(claim.adversary, claim.unit, reading=r) for r in Reading]
     rigorous, paper = (account(accountant, e, claim.delta) for e in exposures)
     return AccountedClaim(
@@ -105,7 +106,7 @@ def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedCla
     )
 
 
-def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
+def claim_curves(system: BaseSystem, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
     """The curves of every claim's budgets, of both readings where they differ."""
     found = []
     for claim in claims:
@@ -118,7 +119,7 @@ def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]
 
 
 def curves_of(
-    system: System,
+    system: BaseSystem,
     exposure: Exposure,
     adversary: Adversary,
     accountant: Accountant,

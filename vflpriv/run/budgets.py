@@ -20,7 +20,6 @@ from vflpriv.report.rows import BudgetRow, Spending, ViewBudget
 
 __all__ = ["account", "accounted", "budget_row", "budget_rows", "record_bins", "spendings", "view_budgets"]
 
-_DEFAULT_DELTA = 1e-5
 _VIEWS = ("device", "devices(all)", "eavesdropper", "outsider", "server", "model")
 
 
@@ -50,8 +49,7 @@ def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
 
 def accounted(accountant: str, system: System, adversary: Adversary, unit: Unit) -> Budget:
     """What one adversary can learn of one unit of a system, at the system's δ or a usual one."""
-    delta = float(getattr(system.settings, "delta", _DEFAULT_DELTA))
-    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), delta)
+    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), system.delta)
 
 
 def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:
