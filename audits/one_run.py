@@ -151,16 +151,14 @@ class OneRunAudit(Audit):
         self.store = store or TrialStore()
 
     def work(self, system: System, context: AuditContext) -> int:
-        return system.schedule.rounds if context.claims and context.options.get("one_run") else 0
+        return system.schedule.rounds if context.options.get("one_run") and self._testable(system, context) else 0
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """A test of every claim about labels, all views in one training; and why, of claims that it cannot test."""
         options: Mapping[str, Any] | None = context.options.get("one_run")
         if options is None:
             return []
-        refusals = {claim.key: self.view_refusal(system, claim.adversary) for claim in context.claims}
-        claims = [c for c in context.claims if refusals[c.key] is None and c.unit.implies(Unit.LABEL)]
-        findings = []
+        findings, claims = [], self._testable(system, context)
         if claims:
             context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
             views = list(dict.fromkeys(claim.adversary for claim in claims))
@@ -175,9 +173,13 @@ class OneRunAudit(Audit):
                 measured[claim.adversary].finding(claim, confidence=context.confidence, min_trials=context.min_trials)
                 for claim in claims
             ]
-        return findings + [
-            untested(self.name, claim, reason) for claim in context.claims if (reason := refusals[claim.key])
-        ]
+        refusals = [(claim, self.view_refusal(system, claim.adversary)) for claim in context.claims]
+        return findings + [untested(self.name, claim, reason) for claim, reason in refusals if reason is not None]
+
+    def _testable(self, system: System, context: AuditContext) -> list[Claim]:
+        """The claims that cover labels, against adversaries that can guess the coins."""
+        claims = [claim for claim in context.claims if claim.unit.implies(Unit.LABEL)]
+        return [claim for claim in claims if self.view_refusal(system, claim.adversary) is None]
 
     def view_refusal(self, system: System, adversary: Adversary) -> str | None:
         """Why this system cannot be audited through this view, or None."""

@@ -146,7 +146,7 @@ class AuditContext:
 
 
 class Audit(ABC):
-    """One way to check a system. It is made without arguments, once for each system."""
+    """One way to check a system. It is made without arguments and keeps nothing between calls."""
 
     name: ClassVar[str]
     summary: ClassVar[str]

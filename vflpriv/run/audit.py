@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ from vflpriv.audits.scoring.labels import NOTHING_TO_SCORE, Watched, draw_auxili
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import Attack
-from vflpriv.core.audit import Audit, AuditContext, NoProgress, Progress
+from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Wire
+from vflpriv.core.wire import Transcript, Wire
+from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
 from vflpriv.run.features import FeatureAttempts
@@ -53,17 +54,15 @@ def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str) ->
 
 def registered_audits() -> list[Audit]:
     """Every registered audit, those of other packages included, in the order in which they run."""
-    return sorted((audit() for audit in available("audit").values()), key=lambda audit: (audit.order, audit.name))
+    audits = []
+    for name, kind in available("audit").items():
+        if not issubclass(kind, Audit):
+            raise InputError("audit", name, "a class that derives from vflpriv.core.audit.Audit")
+        audits.append(kind())
+    return sorted(audits, key=lambda audit: (audit.order, audit.name))
 
 
-def audit_context(
-    system: System,
-    section: SystemConfig,
-    config: Config,
-    *,
-    store: Path | None = None,
-    progress: Progress | None = None,
-) -> AuditContext:
+def audit_context(system: System, section: SystemConfig, config: Config, *, store: Path | None = None) -> AuditContext:
     """What the audits of one system may ask for; witnesses are saved beside the folder of finished trials."""
     return AuditContext(
         claims=claims_of(system, section),
@@ -74,7 +73,6 @@ def audit_context(
         options=_options(section.audit),
         store=store,
         witnesses=None if store is None else store.parent / "witnesses",
-        progress=progress or NoProgress(),
     )
 
 
@@ -98,60 +96,67 @@ def audit_system(
     features: FeatureAttempts | None = None,
 ) -> Audited:
     """Train once for utility, traffic and attacks; attack features; run every registered audit."""
-    features = features or FeatureAttempts.of(config, system.data)
-    context.progress.stage(f"{system.key}: one training, attacks")
-    audited = _train_and_attack(system, section.audit.attacks, config.confidence, context.progress.advance)
+    features, progress = features or FeatureAttempts.of(config, system.data), context.progress
+    attacks = _label_attacks(section.audit.attacks)
+    sent = frozenset(release.kind for release in system.ledger.releases)
+    watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & sent)
+    wire = Wire(watched)
+    progress.stage(f"{system.key}: one training, attacks")
+    engine = system.train([0])
+    before = engine.evaluate()
+    engine.run(wire, advance=progress.advance)
+    after = engine.evaluate()
+    views = _views(system, watched.whole, engine)
+    attempts = [_attempt(attack, view, system, config.confidence) for attack in attacks for view in views]
+    cells: list[FeatureCell] = []
     if features.trainings():
-        context.progress.stage(f"{system.key}: features")
-        cells = features.cells(system.key, system, advance=context.progress.advance)
-        audited = replace(audited, features=tuple(cells))
-    claims, findings, lines = {c.key: c for c in context.claims}, [], []
+        progress.stage(f"{system.key}: features")
+        cells = features.cells(system.key, system, advance=progress.advance)
+    findings, not_tested = _run_audits(system, context)
+    return Audited(
+        system=system,
+        claims=context.claims,
+        success_claims=system.success_claims,
+        findings=tuple(findings),
+        not_tested=tuple(not_tested),
+        min_trials=context.min_trials,
+        attempts=tuple(attempts),
+        utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=config.confidence),
+        traffic=wire.traffic,
+        importance=system.importance_of(engine),
+        features=tuple(cells),
+    )
+
+
+def _run_audits(system: System, context: AuditContext) -> tuple[list[Finding], list[str]]:
+    """The findings of all audits, and a line for everything that one of them could not test."""
+    claims = {claim.key: claim for claim in context.claims}
+    findings, not_tested = [], []
     for audit in registered_audits():
         refusal = audit.refusal(system, context)
         if refusal is not None:
-            lines.append(f"{audit.name}: {refusal}")
+            not_tested.append(f"{audit.name}: {refusal}")
             continue
         for finding in audit.run(system, context):
             findings.append(finding)
             if finding.is_untested and finding.claim in claims:
                 claim = claims[finding.claim]
-                lines.append(f"{claim.where} ({claim.adversary}): {finding.sentence}")
-    return replace(
-        audited,
-        claims=context.claims,
-        success_claims=system.success_claims,
-        findings=tuple(findings),
-        not_tested=tuple(lines),
-        min_trials=context.min_trials,
-    )
+                not_tested.append(f"{claim.where} ({claim.adversary}): {finding.sentence}")
+    return findings, not_tested
 
 
-def _train_and_attack(
-    system: System, names: tuple[str, ...] | None, confidence: float, advance: Callable[[int], None]
-) -> Audited:
-    """One training, and the attacks on labels that are named; all that train no models of their own if none is."""
+def _label_attacks(names: tuple[str, ...] | None) -> list[Attack]:
+    """The attacks on labels with these names; if None, all that train no models of their own."""
     chosen = available("attack") if names is None else {name: find("attack", name) for name in names}
-    labels = [attack for attack in chosen.values() if attack.target == "labels"]
-    attacks: list[Attack] = [attack() for attack in labels if names is not None or not attack.heavy]
-    sent = frozenset(release.kind for release in system.ledger.releases)
-    watched = Watched(frozenset().union(*(a.needs for a in attacks)) & sent)
-    engine = system.train([0])
-    wire = Wire(watched)
-    before = engine.evaluate()
-    engine.run(wire, advance=advance)
-    after = engine.evaluate()
-    data, whole, own = system.data, watched.whole, {0: engine.belongings(0)}
-    views = [
-        View.of(whole, Adversary.parse(text), devices=data.devices, classes=data.classes, own=own)
-        for text in ("device(0)", "eavesdropper")
-    ]
-    return Audited(
-        system=system,
-        attempts=tuple(_attempt(a, view, system, confidence) for a in attacks for view in views),
-        utility=utility_row(before, after, tests=len(data.test_labels), confidence=confidence),
-        traffic=wire.traffic,
-        importance=system.importance_of(engine),
-    )
+    return [a() for a in chosen.values() if a.target == "labels" and (names is not None or not a.heavy)]
+
+
+def _views(system: System, transcript: Transcript, engine: Any) -> list[View]:
+    """The views of one device, with its own model and features, and of an eavesdropper."""
+    own = {0: engine.belongings(0)}
+    adversaries = [Adversary.parse(text) for text in ("device(0)", "eavesdropper")]
+    data = system.data
+    return [View.of(transcript, a, devices=data.devices, classes=data.classes, own=own) for a in adversaries]
 
 
 _LABELS_PER_CLASS = 4
