@@ -44,8 +44,15 @@ __all__ = [
     "recorded_noises",
 ]
 
+Floats = NDArray[np.float64]
+
+ALPHA = 1e-3
+"""The family-wise error at which the noise of a system fails its tests."""
 PUBLIC = ("directions", "init")
 """Streams whose seeds devices hold."""
+_OWN = "server-update"
+_ENTRIES = 64
+_VALUES = 4096
 _TAIL = 64
 _POSITIONS = 512
 _COMPARED = 48
@@ -61,22 +68,22 @@ class Sample:
 
 
 def public(system: System, engine: Any, sample: Sample) -> float:
-    """The p-value of "nothing that devices can regenerate is in it".
+    """The p-value of "the noise is independent of all streams that devices can regenerate".
 
-    Two ways to draw from a public stream by mistake: the noise source is given it, or the noise is what comes behind
-    (or within) a party's direction.
+    There are two ways to draw from a public stream by mistake: the noise source is given that stream, or the noise is
+    taken from what follows (or lies within) a party's direction.
     """
-    few = slice(None, None, -(-len(sample.z) // _COMPARED))
-    sample = Sample(sample.z[few], sample.rounds[few], sample.devices[few])
-    worst = []
+    compared = slice(None, None, -(-len(sample.z) // _COMPARED))
+    sample = Sample(sample.z[compared], sample.rounds[compared], sample.devices[compared])
+    p_values = []
     for name in PUBLIC:
         stream = Stream.of(system.seed, name, engine.replicas, system.torch_device)
-        worst += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
-    return min(1.0, len(worst) * min(worst))
+        p_values += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
+    return min(1.0, len(p_values) * min(p_values))
 
 
 def _addressed(source: NoiseSource, sample: Sample) -> float:
-    """Against what the engine's noise source would draw from a stream."""
+    """The p-value of independence from what the engine's noise source would draw from a stream."""
     width, draws = sample.z.shape[2], []
     for t, m in zip(sample.rounds.tolist(), sample.devices.tolist(), strict=True):
         scalar = source.scalar(t)[:, None].expand(-1, width)
@@ -86,7 +93,7 @@ def _addressed(source: NoiseSource, sample: Sample) -> float:
 
 
 def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
-    """Against every place of a party's own sequence, and those behind its end."""
+    """The p-value of independence from every position of a party's own sequence, and from those beyond its end."""
     sizes = _sizes(engine)
     draws: list[Tensor] = []
     for t, m in zip(sample.rounds, sample.devices, strict=True):
@@ -105,16 +112,9 @@ def _sizes(engine: Any) -> Sequence[int]:
     return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in model.shapes.values()) for model in models]
 
 
-Floats = NDArray[np.float64]
-ALPHA = 1e-3
-_OWN = "server-update"
-_ENTRIES = 64
-_VALUES = 4096
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoiseTest:
-    """One question about the noise: its p-value, and Holm's over all questions of the report's system."""
+    """One question about the noise: its p-value, and Holm's over all such questions about the system."""
 
     name: str
     question: str
@@ -147,7 +147,7 @@ class NoiseOfKind:
     def sentence(self) -> str:
         size = f"{self.ratio:.4g} times its declared std (interval {self.low:.4g} to {self.high:.4g})"
         if self.unsent:
-            return f"{self.unsent} {self.kind} messages do not carry what their mechanism let out"
+            return f"{self.unsent} {self.kind} messages do not carry the value that their mechanism released"
         if self.rejected:
             worst = min(self.rejected, key=lambda t: t.p_adjusted)
             names = ", ".join(t.name for t in self.rejected)
@@ -264,7 +264,7 @@ def _where(one: Leaving) -> tuple[str, int]:
 
 
 class _Counter:
-    """Counts the messages of noised kinds that carry nothing a mechanism let out."""
+    """Counts the messages of noised kinds that carry no value released by a mechanism."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self._kinds = kinds
@@ -275,7 +275,7 @@ class _Counter:
             self.bare[message.kind] = self.bare.get(message.kind, 0) + 1
 
     def carried(self, messages: Mapping[int, str]) -> None:
-        """Take off those that do, by their identity."""
+        """Subtract the messages that do carry one, by their identity."""
         for kind in messages.values():
             self.bare[kind] = self.bare.get(kind, 0) - 1
 
@@ -323,8 +323,8 @@ class RecordedNoise:
     @property
     def sentence(self) -> str:
         size = "they are large enough to hold it" if self.holds else "they are too small to hold it"
-        on = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
-        return f"{on}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
+        declared = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
+        return f"{declared}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
 
     @property
     def finding(self) -> Finding:

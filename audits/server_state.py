@@ -68,13 +68,13 @@ class MovedReleases:
 
     @property
     def sentence(self) -> str:
-        what = f"one record's {self.unit}"
+        moving = f"one record's {self.unit}"
         if not self.outside:
-            return f"record {self.record} is in every round: nothing to see of {what} elsewhere"
+            return f"record {self.record} is in every round: nothing to see of {moving} elsewhere"
         if not self.moved:
-            return f"{what} moved none of the {self.outside} {self.kind} releases without it: exactly 0"
+            return f"{moving} moved none of the {self.outside} {self.kind} releases without it: exactly 0"
         return (
-            f"{what} moved {self.moved} of the {self.outside} {self.kind} releases without it, "
+            f"{moving} moved {self.moved} of the {self.outside} {self.kind} releases without it, "
             f"by up to {self.largest / self.std:.3g} standard deviations of the noise (μ = {self.mu:.3g} together)"
         )
 
@@ -187,8 +187,8 @@ class StateAudit(Audit):
 def _declared(system: System, release: Release) -> float:
     """The bound that proofs take for a device without data: the published one where there is one."""
     uplink = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
-    own = release.sensitivity[Unit.CLIENT_ZERO]
-    return own if uplink is None else min(own, uplink.declared[Unit.CLIENT_ZERO])
+    bound = release.sensitivity[Unit.CLIENT_ZERO]
+    return bound if uplink is None else min(bound, uplink.declared[Unit.CLIENT_ZERO])
 
 
 def _gap(one: Leaving, other: Leaving) -> torch.Tensor:

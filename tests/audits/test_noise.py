@@ -140,7 +140,7 @@ def test_a_message_without_its_noise_is_caught():
 
     (finding,) = NoiseAudit().measure(broken("dpzv-joint", Dpzv, serve=serve))
     assert not finding.holds
-    assert finding.sentence == "40 zo-scalar messages do not carry what their mechanism let out"
+    assert finding.sentence == "40 zo-scalar messages do not carry the value that their mechanism released"
 
 
 SLOWER = ("dpzv-dp-sgd", "vimadmm-client", "vafl-noise", "zoo-vfl-embedding", "czofo-embedding", "fdml-client")

@@ -151,7 +151,7 @@ def test_other_settings_never_reuse_a_shard():
 @pytest.mark.parametrize(
     ("variant", "view", "reason"),
     [
-        ("split-sum", "device", "needs a noised release before device's eyes, and there is none"),
+        ("split-sum", "device", "needs a noised release in the view of device, and there is none"),
         ("dpzv-joint", "model", "needs a view that knows the batches, and model does not"),
         ("dpzv-joint", "devices(all)", None),
     ],

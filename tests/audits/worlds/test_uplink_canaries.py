@@ -152,7 +152,7 @@ def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
 
 
 def test_it_refuses_what_it_cannot_try():
-    with pytest.raises(VflprivError, match="needs a noised release before server's eyes"):
+    with pytest.raises(VflprivError, match="needs a noised release in the view of server"):
         TwoWorldAudit().measure(
             make_system("split-concat"), [SERVER], CanaryKind.WORST_CASE, trials=1, unit=Unit.FEATURES
         )
