@@ -65,7 +65,7 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
     if not exposure.events and not exposure.unprotected:
         return Method(refusal=f"nothing that {adversary} sees depends on the {unit} unit")
     if not adversary.knows_batches:
-        return _in_secret(system, adversary, exposure.unprotected, worst, gaussian)
+        return _without_batches(system, adversary, exposure.unprotected, worst, gaussian)
     if worst and not gaussian:
         return Method(refusal=f"two-world needs a noised release in the view of {adversary}, and there is none")
     if unit.per_record and exposure.events and (exposure.counts is None or not exposure.counts.any()):
@@ -81,7 +81,7 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
     return Method("likelihood ratio" if label and not leaks else "twins")
 
 
-def _in_secret(
+def _without_batches(
     system: System, adversary: Adversary, unprotected: tuple[str, ...], worst: bool, gaussian: bool
 ) -> Method:
     """Views that do not know the batches: the trained model, or releases of Poisson batches."""
