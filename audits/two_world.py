@@ -33,6 +33,13 @@ from vflpriv.errors import VflprivError
 
 __all__ = ["Method", "TwoWorldAudit", "canary_unit", "describe_trials", "method_of", "threshold_of"]
 
+_MEMORY = 1 << 30
+_MOST_REPLICAS = 256
+_LEARNING = 256
+Shard = Mapping[str, Tensor]
+Stop = Callable[[Mapping[Adversary, Trials]], bool]
+"""Whether the trials so far of these views are enough."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -108,13 +115,6 @@ def threshold_of(system: System, canary: Canary, method: str, *, trials: int, co
         confidence=confidence,
         seed=system.seed,
     )
-
-
-_MEMORY = 1 << 30
-_MOST_REPLICAS = 256
-_LEARNING = 256
-Shard = Mapping[str, Tensor]
-Stop = Callable[[Mapping[Adversary, Trials]], bool]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
