@@ -1,1 +1,1 @@
-"""Audits, one a file: each measures a lower bound on epsilon or checks a release, through a view."""
+"""Audits, one per file, each of which tests claims or checks a premise of them; and the verdict that follows."""

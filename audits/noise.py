@@ -1,4 +1,8 @@
-"""Noise audit: is the noise that left really there, of the right size and law, fresh, and nobody's to subtract?"""
+"""The noise audit: is the noise of every release there, of the declared size and law, fresh, and secret?
+
+Of systems that can be trained, the noise itself is taken from the releases and tested. Of recorded trainings only the
+messages are known: they are tested for being large enough to hold the noise that their ledger declares.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.arrays import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
+from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.claims import Verdict
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.systems import System
@@ -29,7 +35,7 @@ from vflpriv.training.mechanisms.noise import NoiseSource
 __all__ = [
     "PUBLIC",
     "NoiseAudit",
-    "NoiseFinding",
+    "NoiseOfKind",
     "NoiseTest",
     "RecordedNoise",
     "Sample",
@@ -39,8 +45,14 @@ __all__ = [
     "recorded_noises",
 ]
 
+
+ALPHA = 1e-3
+"""The family-wise error at which the noise of a system fails its tests."""
 PUBLIC = ("directions", "init")
 """Streams whose seeds devices hold."""
+_OWN = "server-update"
+_ENTRIES = 64
+_VALUES = 4096
 _TAIL = 64
 _POSITIONS = 512
 _COMPARED = 48
@@ -48,7 +60,7 @@ _COMPARED = 48
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Noise of one kind in units of its declared std: (messages, R, entries), with each message's round and device."""
+    """Noise of one kind in units of its declared std, (messages, R, entries), with each message's round and device."""
 
     z: NDArray[np.float64]
     rounds: NDArray[np.int64]
@@ -56,22 +68,22 @@ class Sample:
 
 
 def public(system: System, engine: Any, sample: Sample) -> float:
-    """The p-value of "nothing that devices can regenerate is in it".
+    """The p-value of "the noise is independent of all streams that devices can regenerate".
 
-    Two ways to draw from a public stream by mistake: the noise source is given it, or the noise is what comes behind
-    (or within) a party's direction.
+    There are two ways to draw from a public stream by mistake: the noise source is given that stream, or the noise is
+    taken from what follows (or lies within) a party's direction.
     """
-    few = slice(None, None, -(-len(sample.z) // _COMPARED))
-    sample = Sample(sample.z[few], sample.rounds[few], sample.devices[few])
-    worst = []
+    compared = slice(None, None, -(-len(sample.z) // _COMPARED))
+    sample = Sample(sample.z[compared], sample.rounds[compared], sample.devices[compared])
+    p_values = []
     for name in PUBLIC:
         stream = Stream.of(system.seed, name, engine.replicas, system.torch_device)
-        worst += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
-    return min(1.0, len(worst) * min(worst))
+        p_values += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
+    return min(1.0, len(p_values) * min(p_values))
 
 
 def _addressed(source: NoiseSource, sample: Sample) -> float:
-    """Against what the engine's noise source would draw from a stream."""
+    """The p-value of independence from what the engine's noise source would draw from a stream."""
     width, draws = sample.z.shape[2], []
     for t, m in zip(sample.rounds.tolist(), sample.devices.tolist(), strict=True):
         scalar = source.scalar(t)[:, None].expand(-1, width)
@@ -81,7 +93,7 @@ def _addressed(source: NoiseSource, sample: Sample) -> float:
 
 
 def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
-    """Against every place of a party's own sequence, and those behind its end."""
+    """The p-value of independence from every position of a party's own sequence, and from those beyond its end."""
     sizes = _sizes(engine)
     draws: list[Tensor] = []
     for t, m in zip(sample.rounds, sample.devices, strict=True):
@@ -99,17 +111,9 @@ def _sizes(engine: Any) -> Sequence[int]:
     return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in shapes) for shapes in engine.parameter_shapes()]
 
 
-# Noise audit: is the noise that left really there, of the right size and law, fresh, and nobody's to subtract?
-
-ALPHA = 1e-3
-_OWN = "server-update"
-_ENTRIES = 64
-_VALUES = 4096
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoiseTest:
-    """One question about the noise: its p-value, and Holm's over all questions of the report's system."""
+    """One question about the noise: its p-value, and Holm's over all such questions about the system."""
 
     name: str
     question: str
@@ -118,7 +122,7 @@ class NoiseTest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseFinding:
+class NoiseOfKind:
     """The noise of one kind of release: its std relative to the declared one with an interval, and all tests."""
 
     kind: str
@@ -142,7 +146,7 @@ class NoiseFinding:
     def sentence(self) -> str:
         size = f"{self.ratio:.4g} times its declared std (interval {self.low:.4g} to {self.high:.4g})"
         if self.unsent:
-            return f"{self.unsent} {self.kind} messages do not carry what their mechanism let out"
+            return f"{self.unsent} {self.kind} messages do not carry the value that their mechanism released"
         if self.rejected:
             worst = min(self.rejected, key=lambda t: t.p_adjusted)
             names = ", ".join(t.name for t in self.rejected)
@@ -151,17 +155,25 @@ class NoiseFinding:
 
 
 @register("audit")
-class NoiseAudit:
-    """Trains a few replicas, takes the noise from what left, and tests it against what the ledger declares."""
+class NoiseAudit(Audit):
+    """Trains a few replicas, takes the noise from their releases, and tests it against what the ledger declares."""
 
     name = "noise"
     summary = "tests that the noise that left has the declared size and law, is fresh, and shares no public stream"
+    order = 20
 
     def __init__(self, *, most_rounds: int = 128) -> None:
         self.most_rounds = most_rounds
 
-    def run(self, system: System, *, confidence: float = 0.95) -> list[NoiseFinding]:
-        """One finding for each kind of noised release; the tests of all of them are corrected together.
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """One finding for each kind of noised release; every claim rests on the noise."""
+        if not context.options.get("noise", True):
+            return []
+        context.progress.stage(f"{system.key}: noise")
+        return [_finding(result) for result in self.measure(system, confidence=context.confidence)]
+
+    def measure(self, system: System, *, confidence: float = 0.95) -> list[NoiseOfKind]:
+        """The noise of each kind of noised release; the tests of all of them are corrected together.
 
         `confidence` is the interval's. A test fails at a family-wise error of 1 in 1000: wrong noise is never a close
         call, and a false alarm would void a whole report.
@@ -174,22 +186,22 @@ class NoiseAudit:
         replicas = max(16, -(-_VALUES // rounds))
         engine, samples, unsent = _collect(system, declared, range(rounds), replicas)
         _, resumed, _ = _collect(system, declared, range(rounds // 2, rounds), replicas)
-        found: dict[str, list[tuple[str, str, float]]] = {}
+        p_values: dict[str, list[tuple[str, str, float]]] = {}
         for kind, sample in samples.items():
             before = sample.z[sample.rounds < rounds // 2]
-            found[kind] = [
+            p_values[kind] = [
                 *examine(sample.z, sample.rounds, sample.devices),
                 ("resume", "is noise after a resume new", _reuse(before, resumed.get(kind))),
                 ("public", "is it independent of streams that devices hold", public(system, engine, sample)),
             ]
-        adjusted = iter(holm_adjusted([p for tests in found.values() for _, _, p in tests]))
+        adjusted = iter(holm_adjusted([p for tests in p_values.values() for _, _, p in tests]))
         return [
-            NoiseFinding(
+            NoiseOfKind(
                 kind=kind,
                 declared=declared[kind],
                 tests=tuple(
                     NoiseTest(name=name, question=question, p_value=p, p_adjusted=next(adjusted))
-                    for name, question, p in found.get(kind, [])
+                    for name, question, p in p_values.get(kind, [])
                 ),
                 unsent=unsent[kind],
                 **_size(samples.get(kind), confidence),
@@ -197,6 +209,20 @@ class NoiseAudit:
             for kind in declared
             if kind in samples or unsent[kind]
         ]
+
+
+def _finding(result: NoiseOfKind) -> Finding:
+    return Finding(
+        audit=NoiseAudit.name,
+        subject=result.kind,
+        verdict=Verdict.CONSISTENT if result.holds else Verdict.VIOLATED,
+        sentence=result.sentence,
+        figure=result.ratio,
+        measure="std relative to the declared one",
+        interval=(result.low, result.high),
+        p_value=min((t.p_adjusted for t in result.tests), default=None),
+        evidence=result,
+    )
 
 
 def _collect(
@@ -237,7 +263,7 @@ def _where(one: Released) -> tuple[str, int]:
 
 
 class _Counter:
-    """Counts the messages of noised kinds that carry nothing a mechanism let out."""
+    """Counts the messages of noised kinds that carry no value released by a mechanism."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self._kinds = kinds
@@ -248,7 +274,7 @@ class _Counter:
             self.bare[message.kind] = self.bare.get(message.kind, 0) + 1
 
     def carried(self, messages: Mapping[int, str]) -> None:
-        """Take off those that do, by their identity."""
+        """Subtract the messages that do carry one, by their identity."""
         for kind in messages.values():
             self.bare[kind] = self.bare.get(kind, 0) - 1
 
@@ -259,17 +285,17 @@ def examine(z: Floats, rounds: NDArray[np.int64], devices: NDArray[np.int64]) ->
     by_device = [z[rounds == t].reshape(int((rounds == t).sum()), -1) for t in np.unique(rounds)]
     together = [rows for rows in by_device if len(rows) > 1]
     same = min(1.0, len(together) * min(map(distinct_pairs, together))) if together else 1.0
-    found = [
+    tests = [
         ("scale", "is its std the declared one", scale(z, 0.95)[0]),
         ("law", "is it Gaussian", anderson_darling(z)),
         ("rounds", "is each round's independent of every other's", distinct_pairs(z.reshape(messages, -1))),
         ("replicas", "is each training's independent of every other's", distinct_pairs(_by(z, 1, replicas))),
     ]
     if together:
-        found.append(("devices", "is each device's independent of every other's", same))
+        tests.append(("devices", "is each device's independent of every other's", same))
     if entries > 1:
-        found.append(("entries", "is each entry's independent of every other's", distinct_pairs(_by(z, 2, entries))))
-    return found
+        tests.append(("entries", "is each entry's independent of every other's", distinct_pairs(_by(z, 2, entries))))
+    return tests
 
 
 def _by(z: Floats, axis: int, count: int) -> Floats:
@@ -283,12 +309,9 @@ def _reuse(before: Floats, resumed: Sample | None) -> float:
     return like_pairs(before[..., :width].reshape(len(before), -1), resumed.z[..., :width].reshape(len(resumed.z), -1))
 
 
-# Whether recorded messages can hold the noise that a ledger says is on them.
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordedNoise:
-    """The test of one kind's noise; `p_adjusted` is Holm's over all kinds of the transcript."""
+    """Whether recorded messages of one kind can hold their noise; `p_adjusted` is Holm's over all kinds."""
 
     kind: str
     noise: Noise
@@ -299,8 +322,23 @@ class RecordedNoise:
     @property
     def sentence(self) -> str:
         size = "they are large enough to hold it" if self.holds else "they are too small to hold it"
-        on = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
-        return f"{on}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
+        declared = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
+        return f"{declared}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
+
+    @property
+    def finding(self) -> Finding:
+        """Every claim of the recorded system rests on its noise; without claims it counts by itself."""
+        return Finding(
+            audit=NoiseAudit.name,
+            subject=self.kind,
+            verdict=Verdict.CONSISTENT if self.holds else Verdict.VIOLATED,
+            sentence=self.sentence,
+            figure=self.p_adjusted,
+            measure="p-value of the declared noise",
+            p_value=self.p_adjusted,
+            decides_alone=True,
+            evidence=self,
+        )
 
 
 def recorded_noises(

@@ -1,9 +1,14 @@
-"""One run: many canaries in a single training, each in a world by its own coin; how many coins can a view guess?"""
+"""The one-run audit: many canaries in a single training, each in a world by a fair coin; how many can a view guess?
+
+Of recorded trainings whose labels held canaries, the coins are guessed by attacks on labels.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,21 +16,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.scoring.worlds import noise_stds
-from vflpriv.audits.statistics.one_run import Guesses, mu_one_run
+from vflpriv.audits.statistics.one_run import (
+    Guesses,
+    epsilon_one_run,
+    mu_one_run,
+    p_value_one_run,
+    p_value_one_run_gdp,
+)
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.arrays import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.attack import LabelGuess
+from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import Canaries, draw_canaries
+from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 
-__all__ = ["ASSUMPTIONS", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins"]
+__all__ = ["ASSUMPTIONS", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -38,7 +51,7 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OneRun:
-    """What one view guessed of the coins of one training. Positive scores say world 0; `worlds` are the coins.
+    """The guesses of one view about the coins of one training. Positive scores say world 0; `worlds` are the coins.
 
     With `curve` a claim is tested as the trade-off curve it promises for a Gaussian mechanism, otherwise as (ε, δ).
     """
@@ -51,8 +64,38 @@ class OneRun:
     unit: Unit = Unit.LABEL
     curve: bool = True
     how: str = "one run"
-    """By what the coins were guessed, in words."""
+    """How the coins were guessed."""
     assumptions: tuple[str, ...] = ASSUMPTIONS
+
+    def p_value(self, claim: Claim) -> float:
+        """Of a claim under this test."""
+        if self.curve:
+            return p_value_one_run_gdp(self.guesses, claim.mu)
+        return p_value_one_run(self.guesses, claim.epsilon, claim.delta)
+
+    def finding(self, claim: Claim, *, confidence: float, min_trials: int = MIN_TRIALS) -> Finding:
+        """The test of one claim: in μ, or in ε where it is tested as (ε, δ)."""
+        guesses, p = self.guesses, self.p_value(claim)
+        measure, lower, claimed = MU, mu_one_run(guesses, confidence), claim.mu
+        if not self.curve:
+            measure, lower, claimed = EPSILON, epsilon_one_run(guesses, claim.delta, confidence), claim.epsilon
+        refutes = p <= 1 - confidence and lower > claimed and guesses.made >= min_trials
+        guessed = f"{guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries"
+        return Finding(
+            audit=OneRunAudit.name,
+            subject="one-run",
+            verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
+            sentence=f"{self.how}, view {self.adversary}, {guessed}",
+            figure=lower,
+            measure=measure,
+            interval=(lower, math.inf),
+            claim=claim.key,
+            unit=self.unit,
+            adversary=self.adversary,
+            p_value=p,
+            trials=guesses.made,
+            evidence=self,
+        )
 
 
 class CoinScores:
@@ -85,7 +128,7 @@ def guess(scores: Floats, worlds: NDArray[np.int64], *, made: int | None = None)
     is planned from them. Given those coins, what is left is a run with so many canaries fewer.
     """
     aside = 0 if made is not None else min(max(50, len(scores) // 10), len(scores) // 4)
-    rest, coins = scores[aside:], worlds[aside:]
+    counted, coins = scores[aside:], worlds[aside:]
     if made is None:
         seen = worlds[:aside]
         known = [scores[:aside][seen == world] for world in (0, 1)]
@@ -93,25 +136,57 @@ def guess(scores: Floats, worlds: NDArray[np.int64], *, made: int | None = None)
         pilot = Pilot.of(*known) if both else Pilot.of_ratios()
 
         def promise(planned: int, right: int) -> float:
-            return mu_one_run(Guesses(canaries=len(rest), made=planned, right=right), _PLANNED_AT)
+            return mu_one_run(Guesses(canaries=len(counted), made=planned, right=right), _PLANNED_AT)
 
-        made = pilot.guesses(len(rest), promise)
-    surest = np.argsort(-np.abs(rest), kind="stable")[:made]
-    right = int(((rest[surest] > 0) == (coins[surest] == 0)).sum())
-    return Guesses(canaries=len(rest), made=len(surest), right=right), aside
+        made = pilot.guesses(len(counted), promise)
+    surest = np.argsort(-np.abs(counted), kind="stable")[:made]
+    right = int(((counted[surest] > 0) == (coins[surest] == 0)).sum())
+    return Guesses(canaries=len(counted), made=len(surest), right=right), aside
 
 
 @register("audit")
-class OneRunAudit:
+class OneRunAudit(Audit):
     """Trains once with the labels of many canaries decided by coins, and guesses the coins through a view."""
 
     name = "one-run"
     summary = "trains once with many canaries and measures how many of their coins a view can guess"
+    order = 50
 
     def __init__(self, *, store: TrialStore | None = None) -> None:
         self.store = store or TrialStore()
 
-    def refusal(self, system: System, adversary: Adversary) -> str | None:
+    def work(self, system: System, context: AuditContext) -> int:
+        return system.schedule.rounds if context.options.get("one_run") and self._testable(system, context) else 0
+
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """A test of every claim about labels, all views in one training; and why, of claims that it cannot test."""
+        options: Mapping[str, Any] | None = context.options.get("one_run")
+        if options is None:
+            return []
+        findings, claims = [], self._testable(system, context)
+        if claims:
+            context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
+            views = list(dict.fromkeys(claim.adversary for claim in claims))
+            measured = OneRunAudit(store=TrialStore(context.store)).measure(
+                system,
+                views,
+                canaries=options["canaries"],
+                guesses=options.get("guesses"),
+                advance=context.progress.advance,
+            )
+            findings = [
+                measured[claim.adversary].finding(claim, confidence=context.confidence, min_trials=context.min_trials)
+                for claim in claims
+            ]
+        refusals = [(claim, self.view_refusal(system, claim.adversary)) for claim in context.claims]
+        return findings + [untested(self.name, claim, reason) for claim, reason in refusals if reason is not None]
+
+    def _testable(self, system: System, context: AuditContext) -> list[Claim]:
+        """The claims that cover labels, against adversaries that can guess the coins."""
+        claims = [claim for claim in context.claims if claim.unit.implies(Unit.LABEL)]
+        return [claim for claim in claims if self.view_refusal(system, claim.adversary) is None]
+
+    def view_refusal(self, system: System, adversary: Adversary) -> str | None:
         """Why this system cannot be audited through this view, or None."""
         name = system.engine.name
         if not system.engine.capabilities.relabels:
@@ -137,7 +212,7 @@ class OneRunAudit:
             return f"one-run needs a view of all releases that the state follows from, and {adversary} sees only some"
         return None
 
-    def run(
+    def measure(
         self,
         system: System,
         adversaries: Sequence[Adversary],
@@ -146,7 +221,7 @@ class OneRunAudit:
         guesses: int | None = None,
         advance: Callable[[int], None] | None = None,
     ) -> Mapping[Adversary, OneRun]:
-        """One training with so many canaries, scored through several views. `advance` is told the rounds done."""
+        """One training with so many canaries, scored through several views. `advance` receives the rounds done."""
         planted = plant(system, canaries)
         if guesses is not None and guesses > canaries:
             raise InputError("audit.one_run.guesses", guesses, f"at most canaries = {canaries}")
@@ -190,10 +265,8 @@ def plant(system: System, canaries: int) -> Canaries:
     return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
 
 
-# Coins of canaries in a recorded training, guessed by attacks on labels: which of two labels does an attack name?
-
 _LEAST = 20
-_ASSUMPTIONS = (
+_RECORDED_ASSUMPTIONS = (
     "each canary's label was decided by a fair coin of its own, independent of all others, before training",
     "each record holds at most one canary",
     "the attack and the view were chosen by canaries set aside, which are not counted; all others are guessed about",
@@ -202,7 +275,7 @@ _ASSUMPTIONS = (
 
 
 def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, LabelGuess]]) -> OneRun | None:
-    """One test from the attacks of several views; None with fewer than 20 canaries.
+    """The coins of a recorded training as attacks on labels guess them; None with fewer than 20 canaries.
 
     Every tenth canary, at least 10, is set aside, and the attack and view that guess most of their coins are taken for
     the rest. A label that is neither of a canary's two counts for world 0: all are guessed about, so that how many was
@@ -214,17 +287,17 @@ def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, Lab
     aside = max(10, len(worlds) // 10)
     scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
     right = {key: (s > 0) == (worlds == 0) for key, s in scores.items()}
-    (adversary, attack), found = max(right.items(), key=lambda item: int(item[1][:aside].sum()))
-    rest = len(worlds) - aside
+    (adversary, attack), correct = max(right.items(), key=lambda item: int(item[1][:aside].sum()))
+    counted = len(worlds) - aside
     return OneRun(
         adversary=adversary,
         scores=scores[adversary, attack],
         worlds=worlds,
         set_aside=aside,
-        guesses=Guesses(canaries=rest, made=rest, right=int(found[aside:].sum())),
+        guesses=Guesses(canaries=counted, made=counted, right=int(correct[aside:].sum())),
         curve=False,
         how=f"{attack} on one recorded training",
-        assumptions=_ASSUMPTIONS,
+        assumptions=_RECORDED_ASSUMPTIONS,
     )
 
 

@@ -1,10 +1,14 @@
-"""Sensitivity search: declared bounds against the largest difference that neighbouring inputs can be made to show."""
+"""The sensitivity audit: searches neighbouring inputs that move a mechanism's output beyond its declared sensitivity.
+
+The worst pair of each mechanism and unit is saved, so that anyone can compute the difference again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +21,15 @@ from torch import Tensor
 from vflpriv.common.files import atomically, write_atomically
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
+from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.claims import Verdict
+from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip
 
-__all__ = ["Finding", "Replayed", "SensitivityAudit", "replay_witness", "save_witnesses"]
+__all__ = ["Replayed", "SensitivityAudit", "WorstPair", "replay_witness", "save_witnesses"]
 
 _WIDTH = 8
 _SLACK = 1e-9
@@ -32,8 +39,8 @@ _EXTREMES = (0.0, 0.5, 1.0, 2.0, 10.0, 1e3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The worst pair that was found for one mechanism and unit; record 0 differs between `values` and `neighbour`."""
+class WorstPair:
+    """The worst pair found for one mechanism and unit; record 0 differs between `values` and `neighbour`."""
 
     mechanism: str
     unit: Unit
@@ -49,7 +56,7 @@ class Finding:
 
     @property
     def witness(self) -> str:
-        """The pair in words."""
+        """The pair, described."""
         if not self.unit.per_record:
             norms = self.values.norm(), self.neighbour.norm()
             return f"inputs of norm {norms[0]:.4g} and {norms[1]:.4g}"
@@ -58,38 +65,63 @@ class Finding:
             return f"record 0: {float(mine):.4g} against {float(other):.4g}"
         return f"record 0: norm {mine.norm():.4g} against {other.norm():.4g}, distance {(mine - other).norm():.4g}"
 
+    @property
+    def sentence(self) -> str:
+        """What the search found, as a report quotes it."""
+        if self.holds:
+            within = f"{self.observed:.4g}, within the declared {self.declared:.4g}"
+            pairs = f"{self.searched} pairs of neighbours for the {self.unit} unit"
+            return f"none of {pairs} moved {self.mechanism} by more than {within}"
+        return (
+            f"the sensitivity search found a witness beyond the declared bound: {self.mechanism} declares "
+            f"{self.declared:.4g} for the {self.unit} unit, found {self.observed:.4g} ({self.witness})"
+        )
+
 
 @register("audit")
-class SensitivityAudit:
+class SensitivityAudit(Audit):
     """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair, at random and by the gradient."""
 
     name = "sensitivity"
     summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
+    order = 10
 
     def __init__(self, *, candidates: int = 512, climbs: int = 4) -> None:
         self.candidates, self.climbs = candidates, climbs
 
-    def run(self, mechanisms: Mapping[str, Mechanism], *, batch_size: int, seed: int) -> list[Finding]:
-        """A finding for each mechanism and each unit it declares a finite bound for."""
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """A finding for each mechanism of the system and each unit; claims about that unit rest on the bound."""
+        if not context.options.get("sensitivity", True):
+            return []
+        context.progress.stage(f"{system.key}: sensitivity search")
+        mechanisms = system.engine.mechanisms(system.settings, system.schedule)
+        pairs = self.search_all(mechanisms, batch_size=system.schedule.batch_size, seed=context.seed)
+        saved: Mapping[tuple[str, Unit], Path] = {}
+        if context.witnesses is not None:
+            saved = save_witnesses(context.witnesses, system.key, mechanisms, pairs)
+        return [_finding(pair, saved.get((pair.mechanism, pair.unit))) for pair in pairs]
+
+    def search_all(self, mechanisms: Mapping[str, Mechanism], *, batch_size: int, seed: int) -> list[WorstPair]:
+        """The worst pair of each mechanism for each unit it declares a finite bound for."""
         return [
-            finding
+            pair
             for name, mechanism in mechanisms.items()
-            for finding in self._each_unit(name, mechanism, batch_size, seed)
+            for pair in self._search_units(name, mechanism, batch_size, seed)
         ]
 
-    def _each_unit(self, name: str, mechanism: Mechanism, batch_size: int, seed: int) -> list[Finding]:
+    def _search_units(self, name: str, mechanism: Mechanism, batch_size: int, seed: int) -> list[WorstPair]:
         """Units that replace a record have the same neighbours: one search serves them all."""
-        searched: dict[object, Finding] = {}
-        findings = []
+        searched: dict[object, WorstPair] = {}
+        pairs = []
         for unit, bound in mechanism.declared.items():
             same = "replace" if unit in _REPLACE else unit
             if math.isfinite(bound) and same not in searched:
                 searched[same] = self.search(name, mechanism, unit, batch_size=batch_size, seed=seed)
             if math.isfinite(bound):
-                findings.append(replace(searched[same], unit=unit, declared=bound))
-        return findings
+                pairs.append(replace(searched[same], unit=unit, declared=bound))
+        return pairs
 
-    def search(self, name: str, mechanism: Mechanism, unit: Unit, *, batch_size: int, seed: int) -> Finding:
+    def search(self, name: str, mechanism: Mechanism, unit: Unit, *, batch_size: int, seed: int) -> WorstPair:
         """The largest difference between neighbours that the search finds, in double precision."""
         generator = torch.Generator().manual_seed(derive(seed, "search") % (1 << 63))
         rows = min(batch_size, 64)
@@ -97,8 +129,8 @@ class SensitivityAudit:
         clip = float(getattr(mechanism, "clip", 1.0))
         pair = torch.stack([self._inputs(shape, clip, generator) for _ in range(2)])
         pair[1, ::2] = -pair[0, ::2]  # opposite sides of the ball
-        for side, one in enumerate(pair):
-            one[3::4, ..., side::2] = 0.0  # at right angles
+        for side, inputs in enumerate(pair):
+            inputs[3::4, ..., side::2] = 0.0  # at right angles
         best, observed = self._best(mechanism, unit, pair)
         for _ in range(self.climbs):
             if observed > _BROKEN * mechanism.declared[unit]:
@@ -113,7 +145,7 @@ class SensitivityAudit:
             best, observed = self._best(mechanism, unit, moved)
         values, other = best
         neighbour = mechanism.neighbour(unit, values.unsqueeze(0), other.unsqueeze(0))[0]
-        return Finding(
+        return WorstPair(
             mechanism=name,
             unit=unit,
             declared=mechanism.declared[unit],
@@ -158,7 +190,21 @@ class SensitivityAudit:
         return pair[:, place], float(distance[place])
 
 
-# Witnesses of the sensitivity search, saved so that anyone can compute the difference again.
+def _finding(pair: WorstPair, saved: Path | None) -> Finding:
+    command = "" if saved is None else f"vflpriv replay {shlex.quote(f'{saved.parent.name}/{saved.name}')}"
+    return Finding(
+        audit=SensitivityAudit.name,
+        subject=pair.mechanism,
+        verdict=Verdict.CONSISTENT if pair.holds else Verdict.VIOLATED,
+        sentence=pair.sentence,
+        figure=pair.observed,
+        measure="largest distance between neighbours (L2)",
+        claim_units=frozenset({pair.unit}),
+        unit=pair.unit,
+        reproduce=command,
+        evidence=pair,
+    )
+
 
 _SUFFIX = ".json"
 _KINDS = {kind.__name__: kind for kind in (ClientClip, EmbeddingClip, NoNoise, ScalarMean, VectorMean)}
@@ -179,43 +225,46 @@ class Replayed:
 
 
 def save_witnesses(
-    folder: Path, system: str, mechanisms: Mapping[str, Mechanism], findings: Sequence[Finding]
-) -> dict[int, Path]:
-    """One pair of files a finding, `.json` in words and `.safetensors` with the two inputs; their names by `id`."""
+    folder: Path, system: str, mechanisms: Mapping[str, Mechanism], pairs: Sequence[WorstPair]
+) -> dict[tuple[str, Unit], Path]:
+    """Two files for each pair, `.json` with the description and `.safetensors` with the inputs.
+
+    Returns the former by mechanism and unit.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
-    for finding in findings:
-        mechanism = mechanisms[finding.mechanism]
-        path = folder / f"{system}-{finding.mechanism}-{finding.unit}{_SUFFIX}"
-        pair = {"values": finding.values.contiguous(), "neighbour": finding.neighbour.contiguous()}
+    for pair in pairs:
+        mechanism = mechanisms[pair.mechanism]
+        path = folder / f"{system}-{pair.mechanism}-{pair.unit}{_SUFFIX}"
+        inputs = {"values": pair.values.contiguous(), "neighbour": pair.neighbour.contiguous()}
         with atomically(path.with_suffix(".safetensors")) as temporary:
-            save_file(pair, temporary)
-        words = {
+            save_file(inputs, temporary)
+        description = {
             "mechanism": type(mechanism).__name__,
             "settings": dataclasses.asdict(mechanism),
-            "unit": finding.unit.value,
-            "declared": finding.declared,
-            "observed": finding.observed,
-            "witness": finding.witness,
+            "unit": pair.unit.value,
+            "declared": pair.declared,
+            "observed": pair.observed,
+            "witness": pair.witness,
         }
-        write_atomically(path, json.dumps(words, indent=2, ensure_ascii=False, default=str) + "\n")
-        written[id(finding)] = path
+        write_atomically(path, json.dumps(description, indent=2, ensure_ascii=False, default=str) + "\n")
+        written[pair.mechanism, pair.unit] = path
     return written
 
 
 def replay_witness(path: Path) -> Replayed:
     """Build the mechanism again, and take the difference of its two saved inputs."""
     try:
-        words = json.loads(path.read_text(encoding="utf-8"))
-        pair = load_file(path.with_suffix(".safetensors"))
-        mechanism: Mechanism = _KINDS[words["mechanism"]](**words["settings"])
-        unit = Unit(words["unit"])
-        values, neighbour = pair["values"], pair["neighbour"]
+        description = json.loads(path.read_text(encoding="utf-8"))
+        inputs = load_file(path.with_suffix(".safetensors"))
+        mechanism: Mechanism = _KINDS[description["mechanism"]](**description["settings"])
+        unit = Unit(description["unit"])
+        values, neighbour = inputs["values"], inputs["neighbour"]
     except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError("witness", str(path), f"a witness that an audit saved ({error})") from error
     gap = _noiseless(mechanism, values) - _noiseless(mechanism, neighbour)
     declared = mechanism.declared.get(unit, math.inf)
-    return Replayed(mechanism=words["mechanism"], unit=unit, declared=declared, observed=float(gap.norm()))
+    return Replayed(mechanism=description["mechanism"], unit=unit, declared=declared, observed=float(gap.norm()))
 
 
 def _noiseless(mechanism: Mechanism, values: Tensor) -> Tensor:

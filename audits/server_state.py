@@ -1,8 +1,9 @@
-"""State audit: does one record move releases of rounds that it is not in?
+"""The server-state audit: does one record move releases of rounds that it is not in?
 
-Two worlds run side by side under the same random streams, and what leaves one leaves the other too. A difference
-between their noiseless values in a round without the record is then exact, and can only come from state that private
-data moved without noise.
+Two worlds run side by side under the same random streams, and the second world releases the values of the first. A
+difference between their noiseless values in a round without the record is then exact, and can only come from state that
+private data moved without noise. The same pair of worlds shows whether a device with zeros for data moves a release by
+more than its sensitivity says.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from vflpriv.audits.worlds.canaries import most_exposed, plan
 from vflpriv.audits.worlds.probes import Follower, Probe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.registry import register
+from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Gaussian, Release
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 
-__all__ = ["EmptiedFinding", "StateAudit", "StateFinding"]
+__all__ = ["EmptiedDevice", "MovedReleases", "StateAudit"]
 
 _UNITS = (Unit.LABEL, Unit.FEATURES)
 _OWN = "server-update"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StateFinding:
+class MovedReleases:
     """How far one kind of release moved, in rounds with the record and in rounds without it.
 
     `moved` counts the releases without the record that differ at all in some replica; `largest` is the largest such
@@ -51,24 +54,33 @@ class StateFinding:
 
     @property
     def holds(self) -> bool:
-        """Whether the ledger says so, or nothing moved."""
+        """Whether nothing moved, or the ledger says that it does."""
         return self.moved == 0 or self.carrier is not None
 
     @property
-    def sentence(self) -> str:
-        what = f"one record's {self.unit}"
+    def verdict(self) -> Verdict:
+        """State that the ledger names is against the proofs that leave it out of account; other state, against both."""
         if not self.outside:
-            return f"record {self.record} is in every round: nothing to see of {what} elsewhere"
+            return Verdict.NOT_APPLICABLE
         if not self.moved:
-            return f"{what} moved none of the {self.outside} {self.kind} releases without it: exactly 0"
+            return Verdict.CONSISTENT
+        return Verdict.UNSUPPORTED if self.holds else Verdict.VIOLATED
+
+    @property
+    def sentence(self) -> str:
+        moving = f"one record's {self.unit}"
+        if not self.outside:
+            return f"record {self.record} is in every round: nothing to see of {moving} elsewhere"
+        if not self.moved:
+            return f"{moving} moved none of the {self.outside} {self.kind} releases without it: exactly 0"
         return (
-            f"{what} moved {self.moved} of the {self.outside} {self.kind} releases without it, "
+            f"{moving} moved {self.moved} of the {self.outside} {self.kind} releases without it, "
             f"by up to {self.largest / self.std:.3g} standard deviations of the noise (μ = {self.mu:.3g} together)"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmptiedFinding:
+class EmptiedDevice:
     """The largest distance in one release between a device with its data and the same device with zeros for data."""
 
     kind: str
@@ -92,28 +104,37 @@ class EmptiedFinding:
 
 
 @register("audit")
-class StateAudit:
-    """Trains in two worlds that let out the same, and looks for differences where there must be none.
+class StateAudit(Audit):
+    """Trains in two worlds that release the same values, and looks for differences where there must be none.
 
-    It has no statistics: one difference is a proof.
+    There are no statistics in it: one difference is a proof.
     """
 
     name = "server-state"
     summary = "looks for state that carries a record into releases of rounds it is not in"
+    order = 30
 
     def __init__(self, *, replicas: int = 8) -> None:
         self.replicas = replicas
+
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """One finding for each unit of a record and kind of noised release, then those about an emptied device."""
+        if not context.options.get("state", True):
+            return []
+        context.progress.stage(f"{system.key}: state")
+        moved = [_moved_finding(result) for result in self.moved(system)]
+        return moved + [_emptied_finding(result) for result in self.emptied(system)]
 
     def units(self, system: System) -> tuple[Unit, ...]:
         """The units of one record that noised releases of this system speak of."""
         noised = [r for r in system.ledger.releases if isinstance(r.noise, Gaussian)]
         return tuple(u for u in _UNITS if any(u in r.sensitivity for r in noised))
 
-    def run(self, system: System) -> list[StateFinding]:
-        """One finding for each unit and kind of noised release."""
-        return [finding for unit in self.units(system) for finding in self.search(system, unit)]
+    def moved(self, system: System) -> list[MovedReleases]:
+        """What moved, for each unit of a record and kind of noised release."""
+        return [result for unit in self.units(system) for result in self.search(system, unit)]
 
-    def emptied(self, system: System) -> list[EmptiedFinding]:
+    def emptied(self, system: System) -> list[EmptiedDevice]:
         """Does the sensitivity for a device without data hold for the models that are trained?"""
         gaussian = [r for r in system.ledger.releases if isinstance(r.noise, Gaussian)]
         noised = [r for r in gaussian if Unit.CLIENT_ZERO in r.sensitivity]
@@ -126,13 +147,13 @@ class StateAudit:
             gap = math.sqrt(float(_gap(one, other).max()))
             largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
         return [
-            EmptiedFinding(kind=r.kind, declared=_declared(system, r), largest=gap, round=round_)
+            EmptiedDevice(kind=r.kind, declared=_declared(system, r), largest=gap, round=round_)
             for r in noised
             for gap, round_ in [largest.get(r.kind, (0.0, 0))]
         ]
 
     def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Released, Released]]:
-        """What leaves in either world, round by round; the second world lets out what the first does."""
+        """The releases of both worlds, round by round; the second world releases the values of the first."""
         leader = Probe()
         follower = Follower(leader)
         first, second = (
@@ -149,7 +170,7 @@ class StateAudit:
                 for one, other in zip(*both, strict=True):
                     yield round_, one, other
 
-    def search(self, system: System, unit: Unit) -> list[StateFinding]:
+    def search(self, system: System, unit: Unit) -> list[MovedReleases]:
         """The differences for one unit, with a record of the data set as it is."""
         record = most_exposed([], system.schedule)
         canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit)
@@ -164,16 +185,16 @@ class StateAudit:
             else:
                 squares.setdefault(kind, []).append(_gap(one, other))
         return [
-            _finding(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
+            _moved(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
             for kind, std in stds.items()
         ]
 
 
 def _declared(system: System, release: Release) -> float:
-    """What proofs take as the bound for a device without data: the published one where there is one."""
+    """The bound that proofs take for a device without data: the published one where there is one."""
     uplink = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
-    own = release.sensitivity[Unit.CLIENT_ZERO]
-    return own if uplink is None else min(own, uplink.declared[Unit.CLIENT_ZERO])
+    bound = release.sensitivity[Unit.CLIENT_ZERO]
+    return bound if uplink is None else min(bound, uplink.declared[Unit.CLIENT_ZERO])
 
 
 def _gap(one: Released, other: Released) -> torch.Tensor:
@@ -182,11 +203,11 @@ def _gap(one: Released, other: Released) -> torch.Tensor:
     return gap.square().reshape(len(gap), -1).sum(1)
 
 
-def _finding(
+def _moved(
     system: System, unit: Unit, record: int, kind: str, inside: int, squares: Sequence[torch.Tensor], std: float
-) -> StateFinding:
+) -> MovedReleases:
     table = torch.stack(list(squares)) if squares else torch.zeros(0, 1, dtype=torch.float64)
-    return StateFinding(
+    return MovedReleases(
         kind=kind,
         unit=unit,
         record=record,
@@ -197,6 +218,36 @@ def _finding(
         std=std,
         mu=math.sqrt(float(table.sum(0).mean())) / std if len(table) else 0.0,
         carrier=_carrier(system.ledger.releases, kind, unit),
+    )
+
+
+def _moved_finding(result: MovedReleases) -> Finding:
+    """Claims about every unit that includes what moved rest on it."""
+    return Finding(
+        audit=StateAudit.name,
+        subject=result.kind,
+        verdict=result.verdict,
+        sentence=result.sentence,
+        figure=result.mu,
+        measure="μ of all releases without the record",
+        claim_units=frozenset(unit for unit in Unit if unit.implies(result.unit)),
+        unit=result.unit,
+        note=f"; the ledger says so: {result.carrier}" if result.carrier and result.moved else "",
+        evidence=result,
+    )
+
+
+def _emptied_finding(result: EmptiedDevice) -> Finding:
+    return Finding(
+        audit=StateAudit.name,
+        subject=result.kind,
+        verdict=Verdict.CONSISTENT if result.holds else Verdict.VIOLATED,
+        sentence=result.sentence,
+        figure=result.largest,
+        measure="largest distance (L2)",
+        claim_units=frozenset({Unit.CLIENT_ZERO}),
+        unit=Unit.CLIENT_ZERO,
+        evidence=result,
     )
 
 

@@ -1,8 +1,12 @@
-"""Two worlds: half the replicas train with the canary in one world, half in the other; can the view tell which?"""
+"""The two-world audit: half the replicas train with a canary in one world, half in the other; can a view tell which?
+
+How well it can, over many trainings, bounds μ or ε from below and tests every claim about the view.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,14 +14,16 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.worlds import SCORERS, Request, discriminant, strength_key
-from vflpriv.audits.statistics.bounds import secret_threshold
+from vflpriv.audits.statistics.bounds import Errors, secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
 from vflpriv.audits.worlds.store import TrialStore, side_by_side
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.arrays import Floats
 from vflpriv.common.registry import register
+from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.schedules import Batching
@@ -26,12 +32,19 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import VflprivError
 
-__all__ = ["Method", "TwoWorldAudit", "canary_unit", "method_of", "threshold_of"]
+__all__ = ["Method", "TwoWorldAudit", "canary_unit", "describe_trials", "method_of", "threshold_of"]
+
+_MEMORY = 1 << 30
+_MOST_REPLICAS = 256
+_LEARNING = 256
+Shard = Mapping[str, Tensor]
+Stop = Callable[[Mapping[Adversary, Trials]], bool]
+"""Whether the trials so far of these views are enough."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a trial is scored: by a name of `SCORERS`, or not at all for the reason given."""
+    """How a trial is scored: by the scorer of this name in `SCORERS`, or not at all for the reason given."""
 
     name: str = ""
     refusal: str | None = None
@@ -60,9 +73,9 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
     if not exposure.events and not exposure.unprotected:
         return Method(refusal=f"nothing that {adversary} sees depends on the {unit} unit")
     if not adversary.knows_batches:
-        return _in_secret(system, adversary, exposure.unprotected, worst, gaussian)
+        return _without_batches(system, adversary, exposure.unprotected, worst, gaussian)
     if worst and not gaussian:
-        return Method(refusal=f"two-world needs a noised release before {adversary}'s eyes, and there is none")
+        return Method(refusal=f"two-world needs a noised release in the view of {adversary}, and there is none")
     if unit.per_record and exposure.events and (exposure.counts is None or not exposure.counts.any()):
         return Method(refusal="two-world needs a record that takes part")
     if unit is Unit.ADD_REMOVE:
@@ -76,7 +89,7 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
     return Method("likelihood ratio" if label and not leaks else "twins")
 
 
-def _in_secret(
+def _without_batches(
     system: System, adversary: Adversary, unprotected: tuple[str, ...], worst: bool, gaussian: bool
 ) -> Method:
     """Views that do not know the batches: the trained model, or releases of Poisson batches."""
@@ -106,18 +119,12 @@ def threshold_of(system: System, canary: Canary, method: str, *, trials: int, co
     )
 
 
-# Two worlds: half the replicas train with the canary in one world, half in the other; can the view tell which?
-
-_MEMORY = 1 << 30
-_MOST_REPLICAS = 256
-_LEARNING = 256
-Shard = Mapping[str, Tensor]
-Stop = Callable[[Mapping[Adversary, Trials]], bool]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Plan:
-    """Trainings with one canary that one method scores: `eyes` are the views as they were asked for, and in full."""
+class _TrainingPlan:
+    """Trainings with one canary that one method scores; `eyes` maps each adversary of a claim to the view it has.
+
+    They differ where a claim is about any device: then the view is that of the most exposed one.
+    """
 
     system: System
     canary: Canary
@@ -128,21 +135,21 @@ class _Plan:
 
     @property
     def key(self) -> str:
-        """What its scores are kept under."""
+        """The name under which its scores are stored."""
         canary, views = self.canary, "+".join(map(str, self.eyes.values()))
-        what = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
-        return f"{self.system.fingerprint()}/{self.method}/{self.reach:g}/{what}/{views}/strength"
+        changed = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
+        return f"{self.system.fingerprint()}/{self.method}/{self.reach:g}/{changed}/{views}/strength"
 
     def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
         """The trials of these shards by view, scored by what was learned on others."""
-        found = {}
+        by_view = {}
         for actual in dict.fromkeys(self.eyes.values()):
             scores, key = _joined(shards, str(actual)), strength_key(str(actual))
             if learned_on:
                 features = _joined(learned_on, str(actual))
                 weights, offset = discriminant(features[0::2], features[1::2])
                 scores = np.asarray(scores @ weights + offset, dtype=np.float64)
-            found[str(actual)] = Trials(
+            by_view[str(actual)] = Trials(
                 adversary=actual,
                 canary=self.canary,
                 scores=(scores[0::2], scores[1::2]),
@@ -151,7 +158,7 @@ class _Plan:
                 method=self.method,
                 threshold=self.threshold,
             )
-        return found
+        return by_view
 
 
 def _joined(shards: Sequence[Shard], key: str) -> Floats:
@@ -159,18 +166,85 @@ def _joined(shards: Sequence[Shard], key: str) -> Floats:
     return joined
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ClaimGroup:
+    """The claims about one unit that a canary of one kind can test, all of their views in the same trainings."""
+
+    kind: CanaryKind
+    trials: int
+    unit: Unit
+    claims: tuple[Claim, ...]
+
+    @property
+    def adversaries(self) -> list[Adversary]:
+        return list(dict.fromkeys(claim.adversary for claim in self.claims))
+
+
 @register("audit")
-class TwoWorldAudit:
+class TwoWorldAudit(Audit):
     """Trains the system many times with one unit in either world, and scores each run through each view."""
 
     name = "two-world"
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
+    order = 40
 
     def __init__(self, *, store: TrialStore | None = None) -> None:
         self.store = store or TrialStore()
 
+    def work(self, system: System, context: AuditContext) -> int:
+        trainings = sum(
+            self.trainings(system, group.adversaries, group.kind, trials=group.trials, unit=group.unit)
+            for group in self._groups(system, context)
+        )
+        return system.schedule.rounds * trainings
+
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """A test of every claim with every kind of canary that can test it; why, where none can."""
+        groups = self._groups(system, context)
+        # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
+        level = context.alpha / max(1, context.systems * sum(len(group.claims) for group in groups))
+        findings = []
+        for group in groups:
+            context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
+            trials = TwoWorldAudit(store=TrialStore(context.store)).measure(
+                system,
+                group.adversaries,
+                group.kind,
+                trials=group.trials,
+                unit=group.unit,
+                confidence=context.confidence,
+                reach=context.options.get("reach", REACH),
+                advance=context.progress.advance,
+                stop=_refuted(group.claims, context.min_trials, level) if context.options.get("stop_early") else None,
+            )
+            findings += [_finding(claim, group.kind, trials[claim.adversary], context) for claim in group.claims]
+        return findings + self._untested(system, context, {finding.claim for finding in findings})
+
+    def _untested(self, system: System, context: AuditContext, tested: Collection[str | None]) -> list[Finding]:
+        """Why the other claims are not tested, by the first kind of canary that was to test them."""
+        kinds = list(_trials_by_kind(context))[:1]
+        refusals = [
+            (claim, self.view_refusal(system, claim.adversary, unit=claim.unit, kind=kind))
+            for kind in kinds
+            for claim in context.claims
+            if claim.key not in tested
+        ]
+        return [untested(self.name, claim, reason) for claim, reason in refusals if reason]
+
+    def _groups(self, system: System, context: AuditContext) -> list[_ClaimGroup]:
+        groups = []
+        for kind, trials in _trials_by_kind(context).items():
+            for unit in dict.fromkeys(claim.unit for claim in context.claims):
+                claims = tuple(
+                    claim
+                    for claim in context.claims
+                    if claim.unit is unit and self.view_refusal(system, claim.adversary, unit=unit, kind=kind) is None
+                )
+                groups += [_ClaimGroup(kind=kind, trials=trials, unit=unit, claims=claims)] if claims else []
+        return groups
+
     @staticmethod
-    def refusal(
+    def view_refusal(
         system: System,
         adversary: Adversary,
         *,
@@ -184,11 +258,11 @@ class TwoWorldAudit:
     def trainings(
         system: System, adversaries: Sequence[Adversary], kind: CanaryKind, *, trials: int, unit: Unit
     ) -> int:
-        """How many replicas `run` trains in all, both worlds and those that a score is learned on."""
+        """How many replicas `measure` trains in all, both worlds and those that a score is learned on."""
         names = dict.fromkeys(method_of(system, a, unit, kind).name for a in adversaries)
         return sum(2 * (trials + _learning(name, trials)) for name in names)
 
-    def run(
+    def measure(
         self,
         system: System,
         adversaries: Sequence[Adversary],
@@ -203,7 +277,7 @@ class TwoWorldAudit:
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
-        Views that are scored by the same method share their trainings. `advance` is told the replica-rounds done.
+        Views that are scored by the same method share their trainings. `advance` receives the replica-rounds done.
         `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
         are those of a test that may be stopped at any look.
         """
@@ -211,12 +285,12 @@ class TwoWorldAudit:
         for adversary, method in methods.items():
             if method.refusal is not None:
                 raise VflprivError(f"{adversary}: {method.refusal}")
-        found: dict[Adversary, Trials] = {}
+        measured: dict[Adversary, Trials] = {}
         for name in dict.fromkeys(m.name for m in methods.values()):
             same = [a for a in adversaries if methods[a].name == name]
-            one = self._plan(system, same, kind, unit, name, trials, confidence, reach)
-            found |= self._together(one, trials, advance, stop)
-        return {a: found[a] for a in adversaries}
+            planned = self._plan(system, same, kind, unit, name, trials, confidence, reach)
+            measured |= self._together(planned, trials, advance, stop)
+        return {a: measured[a] for a in adversaries}
 
     def _plan(
         self,
@@ -228,55 +302,109 @@ class TwoWorldAudit:
         trials: int,
         confidence: float,
         reach: float,
-    ) -> _Plan:
+    ) -> _TrainingPlan:
         ledger = system.ledger
         seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
-        what = canary_unit(ledger, unit, kind)
-        record = most_exposed(seen, system.schedule) if what.per_record else 0
+        changed = canary_unit(ledger, unit, kind)
+        record = most_exposed(seen, system.schedule) if changed.per_record else 0
         rate = system.schedule.rate if method == "secret batches" else None
-        canary = plan(system, kind, record, self.store, unit=what, rate=rate, reach=reach)
-        eyes = {asked: exposure.adversary for asked, exposure in zip(adversaries, seen, strict=True)}
+        canary = plan(system, kind, record, self.store, unit=changed, rate=rate, reach=reach)
+        eyes = {adversary: exposure.adversary for adversary, exposure in zip(adversaries, seen, strict=True)}
         threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
-        return _Plan(system=system, canary=canary, method=method, reach=reach, eyes=eyes, threshold=threshold)
+        return _TrainingPlan(system=system, canary=canary, method=method, reach=reach, eyes=eyes, threshold=threshold)
 
     def _together(
-        self, one: _Plan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
+        self, planned: _TrainingPlan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
     ) -> dict[Adversary, Trials]:
         def train(done: int, until: int) -> list[Shard]:
-            ranges = _shards(one.system, done, until)
-            return list(side_by_side(lambda r: self._shard(one, r, advance), ranges, one.system.torch_device))
+            ranges = _shards(planned.system, done, until)
+            return list(side_by_side(lambda r: self._shard(planned, r, advance), ranges, planned.system.torch_device))
 
         # A score is learned on trials of its own, with numbers beyond those that are tested.
-        learned_on = train(trials, trials + _learning(one.method, trials))
+        learned_on = train(trials, trials + _learning(planned.method, trials))
         result: dict[Adversary, Trials] = {}
         shards: list[Shard] = []
         times, done = (look_times(trials) if stop is not None else (trials,)), 0
         for place, until in enumerate(times):
             shards += train(done, until)
             looks, done = times[: place + 1] if stop is not None else (), until
-            found = one.trials(shards, learned_on, looks)
-            result = {asked: found[str(actual)] for asked, actual in one.eyes.items()}
+            by_view = planned.trials(shards, learned_on, looks)
+            result = {adversary: by_view[str(actual)] for adversary, actual in planned.eyes.items()}
             if stop is not None and stop(result):
                 break
         if advance is not None and done < trials:
-            advance(2 * (trials - done) * one.system.schedule.rounds)
+            advance(2 * (trials - done) * planned.system.schedule.rounds)
         return result
 
-    def _shard(self, one: _Plan, replicas: range, advance: Callable[[int], None] | None) -> Shard:
-        key, system = f"{one.key}/{replicas}", one.system
+    def _shard(self, planned: _TrainingPlan, replicas: range, advance: Callable[[int], None] | None) -> Shard:
+        key, system = f"{planned.key}/{replicas}", planned.system
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
                 advance(system.schedule.rounds * len(replicas))
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        eyes = list(dict.fromkeys(one.eyes.values()))
+        eyes = list(dict.fromkeys(planned.eyes.values()))
         request = Request(
-            system=system, ledger=system.ledger, canary=one.canary, adversaries=eyes, replicas=replicas, step=step
+            system=system,
+            ledger=system.ledger,
+            canary=planned.canary,
+            adversaries=eyes,
+            replicas=replicas,
+            step=step,
         )
-        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[one.method](request).items()}
+        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[planned.method](request).items()}
         self.store.save(key, shard)
         return shard
+
+
+def _trials_by_kind(context: AuditContext) -> dict[CanaryKind, int]:
+    """Trainings in each world by kind of canary, of the kinds that have any."""
+    trials: Mapping[CanaryKind, int] = context.options.get("trials", {})
+    return {kind: trials[kind] for kind in CanaryKind if trials.get(kind, 0)}
+
+
+def _refuted(claims: Sequence[Claim], min_trials: int, level: float) -> Stop:
+    def refuted(trials: Mapping[Adversary, Trials]) -> bool:
+        """Whether these trials refute every claim that they test, whatever the report's other tests show."""
+        tested = [(claim, trials[claim.adversary]) for claim in claims if claim.adversary in trials]
+        enough = all(len(t.scores[0]) >= min_trials for _, t in tested)
+        return bool(tested) and enough and all(t.p_value(claim) <= level for claim, t in tested)
+
+    return refuted
+
+
+def _finding(claim: Claim, kind: CanaryKind, trials: Trials, context: AuditContext) -> Finding:
+    """The test of one claim: in μ, or in ε where the score was learned because the curve is not Gaussian."""
+    lower, p = trials.mu_lower(context.confidence), trials.p_value(claim)
+    measure, claimed = MU, claim.mu
+    if trials.learned:
+        lower, measure, claimed = trials.epsilon_of_errors(claim.delta, context.confidence), EPSILON, claim.epsilon
+    errors = trials.errors
+    fewest = min(errors.positives, errors.negatives)
+    refutes = p <= context.alpha and lower > claimed and fewest >= context.min_trials
+    return Finding(
+        audit=TwoWorldAudit.name,
+        subject=kind.value,
+        verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
+        sentence=describe_trials(kind, trials.adversary, errors),
+        figure=lower,
+        measure=measure,
+        interval=(lower, math.inf),
+        claim=claim.key,
+        unit=trials.unit,
+        adversary=trials.adversary,
+        p_value=p,
+        trials=fewest,
+        evidence=trials,
+    )
+
+
+def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> str:
+    """The setting of a test, and how often it told the worlds apart."""
+    trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
+    wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
+    return f"{kind} canary, view {adversary}, {wrong} in {trials}"
 
 
 def _learning(method: str, trials: int) -> int:

@@ -1,167 +1,293 @@
-"""The verdict on a claim: its three numbers, claimed, accounted and measured, as one word and one sentence."""
+"""The decision: from budgets and findings to Holm's correction, a verdict on every claim, and the exit code."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from scipy.special import betainc
 
 from vflpriv.audits.scoring.labels import Success
-from vflpriv.audits.statistics.bounds import Errors
+from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.formatting import confidence, delta, epsilon, exact, interval, mu, p_value, percent
+from vflpriv.core.audit import EPSILON, MU, Finding
 from vflpriv.core.budgets import Budget
 from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, SuccessClaim, Verdict
 from vflpriv.core.views import Adversary
 
 __all__ = [
-    "ClaimTest",
+    "Accounted",
+    "AttackOutcome",
+    "CorrectedFinding",
+    "Decision",
+    "JudgedSuccess",
+    "SuccessTest",
+    "SystemDecision",
+    "SystemEvidence",
     "allowed_rate",
     "beyond_p_value",
+    "decide",
+    "exit_code",
     "judge",
     "judge_success",
     "success_p_value",
+    "success_tests",
 ]
 
-
-# The verdict on a claim: its three numbers, claimed, accounted and measured, as one word and one sentence.
 
 # Accountants invert by root finding; a budget this close to the claim is the claim.
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimTest:
-    """One test of a claim, in two worlds or in one run.
+class Accounted:
+    """What is accounted for one claim, at the claim's δ."""
 
-    `mu_lower` is this test's own lower bound at confidence 1 - alpha, `p_value` the claim's under this test (of
-    `p_value_gdp`); `rejected` says whether Holm's procedure over *all* tests of the report rejects the claim by it.
-    `epsilon_lower` is given where the claim is (epsilon, delta) of a mechanism whose curve is not Gaussian: then the
-    p-value is that of `p_value_dp`, and epsilon is compared instead of mu. A test in
-    one run has no `errors` of two worlds, but a number of `guesses` and a `setting` in words.
+    rigorous: Budget | None
+    """The budget that decides; None where no accountant has one."""
+    paper: Budget | None = None
+    """The budget under the paper's own reading, which decides nothing; None where it is the same."""
+    not_applicable: str | None = None
+    """Why the question does not arise, if it does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemEvidence:
+    """Everything that the verdicts on one system's claims rest on."""
+
+    key: str
+    claims: Sequence[Claim] = ()
+    accounted: Mapping[str, Accounted] = field(default_factory=dict)
+    """By the claim's key."""
+    findings: Sequence[Finding] = ()
+    successes: Sequence[SuccessTest] = ()
+    min_trials: int = MIN_TRIALS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedFinding:
+    """A finding with what Holm's procedure over all tests of the report makes of it."""
+
+    finding: Finding
+    p_adjusted: float | None = None
+    """None where the finding is no test of a claim."""
+    refutes: bool = False
+    """Whether this test alone makes its claim violated."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it supports after the correction."""
+        if not self.finding.is_test:
+            return self.finding.verdict
+        return Verdict.VIOLATED if self.refutes else Verdict.CONSISTENT
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedSuccess:
+    """The verdict on a claim about an attack, with its corrected p-value."""
+
+    test: SuccessTest
+    p_adjusted: float
+    judgement: Judgement
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemDecision:
+    """The verdicts on one system: findings and claims about attacks in the order they were given."""
+
+    findings: tuple[CorrectedFinding, ...]
+    judgements: Mapping[str, Judgement]
+    """By the claim's key."""
+    successes: tuple[JudgedSuccess, ...]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All that count for the exit code: those on claims, and on premises that decide alone."""
+        claims = [j.verdict for j in self.judgements.values()] + [s.judgement.verdict for s in self.successes]
+        return claims + [c.verdict for c in self.findings if c.finding.decides_alone]
+
+    def tests_of(self, claim: Claim) -> list[CorrectedFinding]:
+        """The tests of one claim."""
+        return [c for c in self.findings if c.finding.is_test and c.finding.claim == claim.key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The verdicts of a whole report."""
+
+    systems: Mapping[str, SystemDecision]
+    """By the system's key."""
+    exit_code: int
+
+
+def decide(systems: Sequence[SystemEvidence], *, alpha: float) -> Decision:
+    """From budgets and findings to corrected p-values, a verdict on every claim, and the exit code.
+
+    All tests of all systems, those of claims about attacks included, are corrected together, so that the probability of
+    one wrong refutation or more in the report is at most `alpha`.
     """
+    _check(systems, alpha)
+    raw = {(s.key, "finding", i): f.p_value for s in systems for i, f in enumerate(s.findings) if f.is_test}
+    raw |= {(s.key, "attack", i): t.p_value for s in systems for i, t in enumerate(s.successes)}
+    adjusted = dict(zip(raw, holm_adjusted([p for p in raw.values() if p is not None]), strict=True))
+    decided = {}
+    for s in systems:
+        by_key = {claim.key: claim for claim in s.claims}
+        findings = tuple(
+            _corrected(f, by_key, adjusted.get((s.key, "finding", i)), alpha, s.min_trials)
+            for i, f in enumerate(s.findings)
+        )
+        decided[s.key] = SystemDecision(
+            findings=findings,
+            judgements={
+                c.key: judge(c, s.accounted[c.key], findings, alpha=alpha, min_trials=s.min_trials) for c in s.claims
+            },
+            successes=tuple(_judged_success(t, adjusted[s.key, "attack", i], alpha) for i, t in enumerate(s.successes)),
+        )
+    return Decision(systems=decided, exit_code=exit_code(v for d in decided.values() for v in d.verdicts))
 
-    canary: str
-    adversary: Adversary
-    errors: Errors | None
-    mu_lower: float
-    p_value: float
-    rejected: bool
-    epsilon_lower: float | None = None
-    setting: str = ""
-    guesses: int = 0
 
-    @property
-    def trials(self) -> int:
-        """Trials in the world that has fewer, or guesses of a test in one run."""
-        return self.guesses if self.errors is None else min(self.errors.positives, self.errors.negatives)
+def exit_code(verdicts: Iterable[Verdict]) -> int:
+    """1 if something is violated, 3 if something is unsupported and nothing violated, 0 otherwise.
 
-    @property
-    def lower(self) -> float:
-        """The bound that is compared with the claim."""
-        return self.mu_lower if self.epsilon_lower is None else self.epsilon_lower
+    >>> exit_code([Verdict.CONSISTENT, Verdict.UNSUPPORTED]), exit_code([])
+    (3, 0)
+    """
+    given = set(verdicts)
+    return 1 if Verdict.VIOLATED in given else 3 if Verdict.UNSUPPORTED in given else 0
 
-    def claimed(self, claim: Claim) -> float:
-        """What it is compared with."""
-        return claim.mu if self.epsilon_lower is None else claim.epsilon
+
+def _check(systems: Sequence[SystemEvidence], alpha: float) -> None:
+    """Results are joined by name: every name must be there once."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
+    keys = [s.key for s in systems]
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"Expected systems with distinct keys, found {keys}.")
+    for s in systems:
+        claims = [c.key for c in s.claims]
+        if len(set(claims)) < len(claims):
+            raise ValueError(f"Expected claims of {s.key} with distinct keys, found {claims}.")
+        for f in s.findings:
+            if f.claim is not None and f.claim not in claims:
+                raise ValueError(
+                    f"Expected {f.audit} to test one of the claims {claims} of {s.key}, found {f.claim!r}."
+                )
+
+
+def _corrected(
+    finding: Finding, claims: Mapping[str, Claim], p_adjusted: float | None, alpha: float, min_trials: int
+) -> CorrectedFinding:
+    if finding.claim is None or p_adjusted is None:
+        return CorrectedFinding(finding=finding)
+    refutes = p_adjusted <= alpha and _enough(finding, min_trials) and _above(finding, claims[finding.claim])
+    return CorrectedFinding(finding=finding, p_adjusted=p_adjusted, refutes=refutes)
+
+
+def _enough(finding: Finding, min_trials: int) -> bool:
+    return finding.trials is None or finding.trials >= min_trials
+
+
+def _claimed(finding: Finding, claim: Claim) -> float | None:
+    """What the finding's figure is compared with; None where it is no bound on the claim's own numbers."""
+    return {MU: claim.mu, EPSILON: claim.epsilon}.get(finding.measure)
+
+
+def _above(finding: Finding, claim: Claim) -> bool:
+    claimed = _claimed(finding, claim)
+    return claimed is None or finding.figure > claimed
 
 
 def judge(
     claim: Claim,
+    accounted: Accounted,
+    findings: Sequence[CorrectedFinding],
     *,
-    accounted: Budget | None,
-    paper_budget: Budget | None,
-    tests: Sequence[ClaimTest],
-    sensitivity_broken: str | None,
     alpha: float,
-    premises: Sequence[str] = (),
-    facts: Sequence[str] = (),
-    not_applicable: str | None = None,
     min_trials: int = MIN_TRIALS,
 ) -> Judgement:
-    """What can be said of a claim.
+    """What can be said of a claim. Findings that do not bear on it are left aside.
 
     * not applicable: the question does not arise, for the reason given;
-    * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim),
-      or the sensitivity search found a witness beyond the bound that the guarantee rests on, or another premise of
-      its proof does not hold in the run (`premises`, a sentence each). A test with fewer than `min_trials` in a world
-      never refutes: its p-value is valid, but one lucky handful is no evidence to publish;
+    * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim), or a
+      premise that the guarantee rests on does not hold in the run. A test with fewer than `min_trials` in a world never
+      refutes: its p-value is valid, but so few trials are no evidence to publish;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
-
-    `facts` are sentences to quote beside either of the first two. `accounted` is the rigorous budget, `paper_budget`
-    the one under the paper's own reading, which decides nothing.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
-    if accounted is not None and accounted.delta != claim.delta:
-        raise ValueError(f"Expected a budget at the claim's delta={claim.delta:g}, found delta={accounted.delta:g}.")
-    if not_applicable is not None:
-        return Judgement(Verdict.NOT_APPLICABLE, not_applicable)
-    enough = [test for test in tests if test.trials >= min_trials]
-    found = [_refutation(claim, enough, alpha), _broken(sensitivity_broken), *premises]
-    if any(found):
-        return Judgement(Verdict.VIOLATED, "; ".join(reason for reason in (*found, *facts) if reason))
-    tested = _tested(claim, enough, alpha) if enough or not tests else _too_few(tests, min_trials)
-    if accounted is None:
+    budget = accounted.rigorous
+    if budget is not None and budget.delta != claim.delta:
+        raise ValueError(f"Expected a budget at the claim's delta={claim.delta:g}, found delta={budget.delta:g}.")
+    if accounted.not_applicable is not None:
+        return Judgement(Verdict.NOT_APPLICABLE, accounted.not_applicable)
+    bearing = [c for c in findings if c.finding.bears_on(claim)]
+    tests = [c for c in bearing if c.finding.is_test]
+    broken = [c.finding.sentence for c in bearing if not c.finding.is_test and c.verdict is Verdict.VIOLATED]
+    reasons, remarks = [*_refutation(claim, tests, alpha), *broken], _remarks(bearing)
+    if reasons:
+        return Judgement(Verdict.VIOLATED, "; ".join((*reasons, *remarks)))
+    tested = _tested(claim, [c.finding for c in tests], alpha, min_trials)
+    if budget is None:
         return Judgement(Verdict.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
-    if _exceeds(accounted, claim):
-        joined = f"{_comparison(accounted, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
-        return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(paper_budget), *facts)))
-    return Judgement(Verdict.CONSISTENT, f"{_comparison(accounted, claim, exceeds=False)}, and {tested}")
+    if _exceeds(budget, claim):
+        joined = f"{_comparison(budget, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
+        return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(accounted.paper), *remarks)))
+    return Judgement(Verdict.CONSISTENT, f"{_comparison(budget, claim, exceeds=False)}, and {tested}")
 
 
-def _refutation(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str | None:
-    refuting = [test for test in tests if test.rejected and test.lower > test.claimed(claim)]
+def _remarks(bearing: Sequence[CorrectedFinding]) -> list[str]:
+    """Of each audit that leaves a premise unsupported, the sentence with the largest figure."""
+    largest: dict[str, Finding] = {}
+    for finding in (c.finding for c in bearing if not c.finding.is_test and c.verdict is Verdict.UNSUPPORTED):
+        known = largest.get(finding.audit)
+        largest[finding.audit] = finding if known is None or finding.figure > known.figure else known
+    return [finding.sentence for finding in largest.values()]
+
+
+def _refutation(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float) -> list[str]:
+    """The strongest test that refutes the claim, in words; none if no test does."""
+    refuting = [c.finding for c in tests if c.refutes]
     if not refuting:
-        return None
-    test = min(refuting, key=lambda t: (t.p_value, -t.lower))
-    letter, write = _scale(test)
-    measured, claimed = _apart(write, test.lower, test.claimed(claim))
-    p = p_value(test.p_value)
+        return []
+    test = min(refuting, key=lambda t: (t.p_value or 0.0, -t.figure))
+    p = p_value(test.p_value or 0.0)
     p = p.replace("<", "< ") if p.startswith("<") else f"= {p}"
-    return (
-        f"one test measured {letter} ≥ {measured} at {confidence(1 - alpha)} confidence, above the claimed {letter} = "
-        f"{claimed}: {_setting(test)}, p {p}, rejected at a family-wise error of "
-        f"{confidence(alpha)} (Holm)"
-    )
+    rejected = f"p {p}, rejected at a family-wise error of {confidence(alpha)} (Holm)"
+    limit = _claimed(test, claim)
+    if limit is None:
+        return [f"the {test.audit} audit refutes it: {test.sentence}, {rejected}"]
+    measured, claimed = _apart(_NUMBERS[test.measure], test.figure, limit)
+    return [
+        f"one test measured {test.measure} ≥ {measured} at {confidence(1 - alpha)} confidence, above the claimed "
+        f"{test.measure} = {claimed}: {test.sentence}, {rejected}"
+    ]
 
 
-def _broken(witness: str | None) -> str | None:
-    return f"the sensitivity search found a witness beyond the declared bound: {witness}" if witness else None
+_NUMBERS: Mapping[str, Callable[[float], str]] = {MU: mu, EPSILON: epsilon}
+"""How bounds are written, by their measure."""
 
 
-def _scale(test: ClaimTest) -> tuple[str, Callable[[float], str]]:
-    return ("μ", mu) if test.epsilon_lower is None else ("ε", epsilon)
-
-
-def _too_few(tests: Sequence[ClaimTest], wanted: int) -> str:
-    most = max(test.trials for test in tests)
-    return f"there were too few trials to judge: {most} in each world, at least {wanted} are wanted"
-
-
-def _setting(test: ClaimTest) -> str:
-    errors = test.errors
-    if errors is None:
-        return test.setting
-    trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
-    wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
-    return f"{test.canary} canary, view {test.adversary}, {wrong} in {trials}"
-
-
-def _tested(claim: Claim, tests: Sequence[ClaimTest], alpha: float) -> str:
+def _tested(claim: Claim, tests: Sequence[Finding], alpha: float, min_trials: int) -> str:
+    """What was tested without refuting the claim."""
     if not tests:
         return "no trials were run"
-    best = max(tests, key=lambda t: t.lower)
-    letter, write = _scale(best)
-    level, bound = f"{confidence(1 - alpha)} confidence", f"{letter} ≥ {write(best.lower)}"
-    if len(tests) == 1:
-        said = f"its one test does not refute it ({bound} at {level}: {_setting(best)})"
-    else:
-        largest = f"the largest bound, each at {level}, is {bound}"
-        said = f"its {len(tests)} tests do not refute it ({largest}: {_setting(best)})"
-    return f"{said} after Holm's correction" if best.lower > best.claimed(claim) else said
+    enough = [test for test in tests if _enough(test, min_trials)]
+    if not enough:
+        most = max(test.trials or 0 for test in tests)
+        return f"there were too few trials to judge: {most} in each world, at least {min_trials} are wanted"
+    outcome = "its one test does not refute it" if len(enough) == 1 else f"its {len(enough)} tests do not refute it"
+    bounds = [test for test in enough if test.measure in _NUMBERS]
+    if not bounds:
+        return f"{outcome} ({'; '.join(test.sentence for test in enough)})"
+    best = max(bounds, key=lambda test: test.figure)
+    level, bound = f"{confidence(1 - alpha)} confidence", f"{best.measure} ≥ {_NUMBERS[best.measure](best.figure)}"
+    largest = f"{bound} at {level}" if len(enough) == 1 else f"the largest bound, each at {level}, is {bound}"
+    corrected = " after Holm's correction" if _above(best, claim) else ""
+    return f"{outcome} ({largest}: {best.sentence}){corrected}"
 
 
 def _exceeds(budget: Budget, claim: Claim) -> bool:
@@ -198,7 +324,59 @@ def _apart(write: Callable[[float], str], value: float, other: float) -> tuple[s
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
 
 
-# The verdict on a claim about an attack: how often it may be right, and how often it was.
+class AttackOutcome(Protocol):
+    """One attack through one view, as far as a claim about attacks is concerned with it."""
+
+    @property
+    def attack(self) -> str: ...
+    @property
+    def adversary(self) -> Adversary: ...
+    @property
+    def success(self) -> Success | None: ...
+    @property
+    def refusal(self) -> str | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessTest:
+    """A claim about an attack, with the attack's success on data of so many classes, or why there is none."""
+
+    claim: SuccessClaim
+    success: Success | None
+    refusal: str | None
+    classes: int
+
+    @property
+    def p_value(self) -> float:
+        """The claim's, before correction; 1 where nothing tests it."""
+        if self.success is None or self.classes != self.claim.classes:
+            return 1.0
+        return success_p_value(self.claim, self.success)
+
+
+def success_tests(
+    claims: Sequence[SuccessClaim], outcomes: Sequence[AttackOutcome], *, devices: int, classes: int
+) -> list[SuccessTest]:
+    """One test for each claim: its attack through the first view of its adversary, chosen before outcomes are seen."""
+    tests = []
+    for claim in claims:
+        views = claim.adversary.each(devices)
+        outcome = next((o for o in outcomes if o.attack == claim.attack and o.adversary in views), None)
+        success, refusal = (None, None) if outcome is None else (outcome.success, outcome.refusal)
+        tests.append(SuccessTest(claim=claim, success=success, refusal=refusal, classes=classes))
+    return tests
+
+
+def _judged_success(test: SuccessTest, p_adjusted: float, alpha: float) -> JudgedSuccess:
+    judgement = judge_success(
+        test.claim,
+        success=test.success,
+        refusal=test.refusal,
+        classes=test.classes,
+        p_adjusted=p_adjusted,
+        alpha=alpha,
+    )
+    return JudgedSuccess(test=test, p_adjusted=p_adjusted, judgement=judgement)
 
 
 def allowed_rate(claim: SuccessClaim, success: Success) -> float:

@@ -12,7 +12,7 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.audits.verdict import judge
+from vflpriv.audits.verdict import Accounted, judge
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Event, Sampling
 from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
@@ -77,9 +77,7 @@ def test_a_pure_claim_implies_the_curve_that_touches_its_own():
 def test_a_pure_claim_is_judged_by_pure_epsilon(noise, word):
     """Gaussian noise has a small mu here, and still no pure epsilon."""
     accounted = AutoAccountant().budget(expose(event(noise), unit=Unit.LABEL), 0.0)
-    verdict = judge(
-        pure_claim(1.0), accounted=accounted, paper_budget=None, tests=[], sensitivity_broken=None, alpha=0.05
-    )
+    verdict = judge(pure_claim(1.0), Accounted(rigorous=accounted), [], alpha=0.05)
     assert verdict.verdict is word
 
 
@@ -93,5 +91,5 @@ def test_the_central_limit_never_decides():
         0.5, 1e-5, key="k", source="s", where="w", statement="x", unit=Unit.ADD_REMOVE, view="outsider"
     )
     assert limit < claim.epsilon < budget.lower
-    found = judge(claim, accounted=budget, paper_budget=None, tests=[], sensitivity_broken=None, alpha=0.05)
+    found = judge(claim, Accounted(rigorous=budget), [], alpha=0.05)
     assert found.verdict is Verdict.UNSUPPORTED

@@ -127,14 +127,14 @@ WRONG = {
 @pytest.mark.parametrize("name", list(WRONG))
 def test_wrong_noise_is_caught_by_the_test_for_it(name):
     variant, base, change, test = WRONG[name]
-    (finding,) = NoiseAudit().run(broken(variant, base, **change))
+    (finding,) = NoiseAudit().measure(broken(variant, base, **change))
     assert not finding.holds
     assert test in {t.name for t in finding.rejected}, finding.sentence
     assert test in finding.sentence
 
 
 def test_half_the_noise_is_measured_as_half():
-    (finding,) = NoiseAudit().run(broken("dpzv-joint", Dpzv, **odd(lambda z: 0.5 * z)))
+    (finding,) = NoiseAudit().measure(broken("dpzv-joint", Dpzv, **odd(lambda z: 0.5 * z)))
     assert finding.low < 0.5 < finding.high
     assert finding.high < 0.6
 
@@ -144,9 +144,9 @@ def test_a_message_without_its_noise_is_caught():
         replies = Dpzv.serve(self, round_, records, uplinks)
         return {m: Payload(p.kind, {"delta": p.tensors["delta"].clone()}) for m, p in replies.items()}
 
-    (finding,) = NoiseAudit().run(broken("dpzv-joint", Dpzv, serve=serve))
+    (finding,) = NoiseAudit().measure(broken("dpzv-joint", Dpzv, serve=serve))
     assert not finding.holds
-    assert finding.sentence == "40 zo-scalar messages do not carry what their mechanism let out"
+    assert finding.sentence == "40 zo-scalar messages do not carry the value that their mechanism released"
 
 
 SLOWER = ("dpzv-dp-sgd", "vimadmm-client", "vafl-noise", "zoo-vfl-embedding", "czofo-embedding", "fdml-client")
@@ -156,16 +156,16 @@ SLOWER = ("dpzv-dp-sgd", "vimadmm-client", "vafl-noise", "zoo-vfl-embedding", "c
     "variant", ["dpzv-joint", "split-embedding", *(pytest.param(v, marks=pytest.mark.slow) for v in SLOWER)]
 )
 def test_sound_engines_pass(variant):
-    findings = NoiseAudit().run(make_system(variant, rounds=40))
+    findings = NoiseAudit().measure(make_system(variant, rounds=40))
     assert findings
     assert all(f.holds for f in findings), [f.sentence for f in findings]
     assert all(f.low < 1.1 and f.high > 0.9 for f in findings)
 
 
 def test_secure_noise_passes_and_no_noise_is_not_asked_about():
-    (finding,) = NoiseAudit().run(make_system("dpzv-joint", rounds=40, secure_noise=True))
+    (finding,) = NoiseAudit().measure(make_system("dpzv-joint", rounds=40, secure_noise=True))
     assert finding.holds
-    assert NoiseAudit().run(make_system("split-concat")) == []
+    assert NoiseAudit().measure(make_system("split-concat")) == []
 
 
 def test_false_alarms_are_as_rare_as_they_say():

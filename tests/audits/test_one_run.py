@@ -25,7 +25,7 @@ from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
 from vflpriv.render.html.report import render_html
 from vflpriv.render.markdown import render_markdown
-from vflpriv.run.audit import audit_system
+from vflpriv.run.audit import audit_context, audit_system
 from vflpriv.run.build import build_report
 from vflpriv.run.systems import build_system, load_data
 
@@ -83,7 +83,7 @@ def test_coins_and_records_are_drawn_fairly_and_by_the_seed() -> None:
 
 def test_little_noise_is_guessed_through_and_much_is_not() -> None:
     loud, quiet = system(noise_std=500.0), system(noise_std=0.02)
-    found = {s: OneRunAudit().run(s, [ALL], canaries=400)[ALL] for s in (loud, quiet)}
+    found = {s: OneRunAudit().measure(s, [ALL], canaries=400)[ALL] for s in (loud, quiet)}
     assert mu_one_run(found[loud].guesses, 0.999) == 0.0
     assert mu_one_run(found[quiet].guesses, 0.95) > 0.7
     assert epsilon_one_run(found[quiet].guesses, 1e-5, 0.95) > 1.5
@@ -114,10 +114,10 @@ def test_over_many_trainings_the_accounted_mu_is_not_refuted() -> None:
 
 def test_it_resumes_from_its_store(tmp_path, monkeypatch) -> None:
     one, store = system(), TrialStore(tmp_path)
-    first = OneRunAudit(store=store).run(one, [ALL], canaries=200)[ALL]
+    first = OneRunAudit(store=store).measure(one, [ALL], canaries=200)[ALL]
     monkeypatch.setattr(System, "train", None)
     advanced: list[int] = []
-    again = OneRunAudit(store=store).run(one, [ALL], canaries=200, advance=advanced.append)[ALL]
+    again = OneRunAudit(store=store).measure(one, [ALL], canaries=200, advance=advanced.append)[ALL]
     assert first.guesses == again.guesses
     assert advanced == [one.schedule.rounds]
 
@@ -135,7 +135,7 @@ def test_it_resumes_from_its_store(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_it_says_why_it_does_not_apply(variant: str, view: str, reason: str | None) -> None:
-    found = OneRunAudit().refusal(make_system(variant), Adversary.parse(view))
+    found = OneRunAudit().view_refusal(make_system(variant), Adversary.parse(view))
     assert (found is None) if reason is None else (found or "").endswith(reason)
 
 
@@ -143,17 +143,12 @@ def test_wrong_numbers_are_refused() -> None:
     with pytest.raises(InputError, match=r"audit\.one_run\.canaries = 401: expected at most 400"):
         plant(system(), 401)
     with pytest.raises(InputError, match=r"audit\.one_run\.guesses = 300: expected at most canaries = 200"):
-        OneRunAudit().run(system(), [ALL], canaries=200, guesses=300)
+        OneRunAudit().measure(system(), [ALL], canaries=200, guesses=300)
 
 
 def test_all_of_few_canaries_can_be_set_aside_without_harm() -> None:
     found, aside = guess(np.array([1.0, -1.0, 2.0, 0.5]), np.array([0, 1, 0, 1]))
     assert (aside, found.canaries) == (1, 3)
-
-
-class Silent:
-    def stage(self, text: str) -> None: ...
-    def advance(self, work: int) -> None: ...
 
 
 def report(tmp_path, *, server_update: str = "joint", **audit):
@@ -165,7 +160,7 @@ def report(tmp_path, *, server_update: str = "joint", **audit):
     config = load_config(path, overrides)
     data = load_data(config)
     one = build_system(config, 0, data)
-    found = audit_system(one, config.system[0], config, store=None, progress=Silent())
+    found = audit_system(one, config.system[0], config, audit_context(one, config.system[0], config))
     return build_report([found], config, reproduce="vflpriv audit audit.toml")
 
 
@@ -234,7 +229,7 @@ def test_a_training_on_mnist() -> None:
     schedule = engine.draw_schedule(settings, records=data.records, devices=7, seed=0)
     shape = {"key": "mnist", "engine": engine, "settings": settings, "data": data, "schedule": schedule}
     one = System(**shape, seed=0, torch_device=torch.device("cpu"))
-    found = OneRunAudit().run(one, [ALL], canaries=2000)[ALL]
+    found = OneRunAudit().measure(one, [ALL], canaries=2000)[ALL]
     accounted = one.ledger.exposure(ALL, Unit.LABEL).mu
     assert p_value_one_run_gdp(found.guesses, accounted) > 0.001
     assert found.guesses.right / found.guesses.made > 0.5

@@ -20,7 +20,7 @@ SOUND: dict[str, Mechanism] = {
 @pytest.mark.parametrize("name", list(SOUND))
 def test_sound_bounds_hold_and_are_reached(name):
     size = getattr(SOUND[name], "batch_size", 32)
-    findings = SensitivityAudit().run({name: SOUND[name]}, batch_size=size, seed=0)
+    findings = SensitivityAudit().search_all({name: SOUND[name]}, batch_size=size, seed=0)
     assert {f.unit for f in findings} == set(SOUND[name].declared)
     for finding in findings:
         assert finding.holds, finding
@@ -30,7 +30,7 @@ def test_sound_bounds_hold_and_are_reached(name):
 @pytest.mark.parametrize("emptied", [Emptied.NON_NEGATIVE, Emptied.ANYTHING])
 def test_lemma_6_is_caught_where_models_answer_zeros_with_something_else(emptied):
     mechanism = ClientClip(noise_std=1.0, clip=3.0, emptied=emptied)
-    findings = SensitivityAudit().run({"embeddings": mechanism}, batch_size=16, seed=0)
+    findings = SensitivityAudit().search_all({"embeddings": mechanism}, batch_size=16, seed=0)
     broken = {f.unit: f for f in findings if not f.holds}
     assert set(broken) == {Unit.CLIENT_ZERO}
     bound = mechanism.sensitivity[Unit.CLIENT_ZERO]
@@ -39,7 +39,7 @@ def test_lemma_6_is_caught_where_models_answer_zeros_with_something_else(emptied
 
 def test_the_published_clip_is_caught_for_every_unit():
     mechanism = ScalarMean(noise_std=1.0, clip=10.0, batch_size=64, two_sided=False)
-    findings = SensitivityAudit().run({"zo-scalar": mechanism}, batch_size=64, seed=0)
+    findings = SensitivityAudit().search_all({"zo-scalar": mechanism}, batch_size=64, seed=0)
     assert {f.unit for f in findings} == set(Unit)
     assert not any(f.holds for f in findings)
     record = next(f for f in findings if f.unit is Unit.RECORD)
@@ -51,7 +51,7 @@ def test_the_published_clip_is_caught_for_every_unit():
 @pytest.mark.parametrize("two_sided", [True, False])
 def test_witnesses_replay(two_sided):
     mechanism = ScalarMean(noise_std=1.0, clip=10.0, batch_size=64, two_sided=two_sided)
-    for finding in SensitivityAudit().run({"x": mechanism}, batch_size=64, seed=3):
+    for finding in SensitivityAudit().search_all({"x": mechanism}, batch_size=64, seed=3):
         gap = mechanism.noiseless(finding.values) - mechanism.noiseless(finding.neighbour)
         assert float(gap.norm()) == pytest.approx(finding.observed)
         if finding.unit.per_record:
@@ -65,10 +65,10 @@ def test_a_bound_a_hundredth_too_small_is_caught():
             return {unit: 0.99 * bound for unit, bound in super().declared.items()}
 
     mechanism = TooSmall(noise_std=1.0, clip=10.0, batch_size=64)
-    assert not any(f.holds for f in SensitivityAudit().run({"x": mechanism}, batch_size=64, seed=0))
+    assert not any(f.holds for f in SensitivityAudit().search_all({"x": mechanism}, batch_size=64, seed=0))
 
 
 def test_the_seed_decides():
     mechanism = {"x": ClientClip(noise_std=1.0, clip=3.0)}
-    first, again = (SensitivityAudit().run(mechanism, batch_size=8, seed=1) for _ in range(2))
+    first, again = (SensitivityAudit().search_all(mechanism, batch_size=8, seed=1) for _ in range(2))
     assert [f.observed for f in first] == [f.observed for f in again]

@@ -23,7 +23,7 @@ def test_published_updates_carry_a_label_into_rounds_it_is_not_in(update):
 
 @pytest.mark.parametrize("update", ["joint", "dp-sgd", "dp-zo"])
 def test_sound_updates_carry_exactly_nothing(update):
-    for finding in StateAudit().run(make_system(f"dpzv-{update}", rounds=30)):
+    for finding in StateAudit().moved(make_system(f"dpzv-{update}", rounds=30)):
         assert finding.inside > 0
         assert finding.outside > 0
         assert finding.moved == 0
@@ -37,7 +37,7 @@ NOISED = [v for v in ENGINES if StateAudit().units(make_system(v)) and "lean" no
 @pytest.mark.parametrize("variant", NOISED)
 def test_every_ledger_names_what_carries_a_record_over(variant):
     """And where it names a carrier, something is carried: the ledger is not merely careful."""
-    findings = StateAudit().run(make_system(variant))
+    findings = StateAudit().moved(make_system(variant))
     assert all(f.holds for f in findings)
     assert all(f.moved > 0 for f in findings if f.carrier is not None)
 
@@ -49,7 +49,7 @@ def test_a_ledger_that_keeps_silent_is_caught():
             return tuple(replace(r, leak=None) for r in Dpzv.releases(settings, schedule))
 
     one = replace(make_system("dpzv-sgd", rounds=30), engine=Silent)
-    assert not any(f.holds for f in StateAudit().run(one))
+    assert not any(f.holds for f in StateAudit().moved(one))
 
 
 def test_full_batches_leave_nothing_to_see():

@@ -118,12 +118,9 @@ def audited(right: float | None, refusal: str | None = None, classes: int = 10) 
         )
         for view in ("device(0)", "eavesdropper")
     )
-    config = load_config(None, {"system": [{"key": "cascaded", "engine": {"name": "cascaded"}}]})
     return Audited(
         system=system,
-        config=config.system[0],
-        claims=(),
-        success_claims=system.engine.success_claims(system.settings, system.schedule),
+        success_claims=system.success_claims,
         attempts=attempts if right is not None or refusal else (),
     )
 

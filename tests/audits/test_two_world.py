@@ -38,7 +38,7 @@ def accounted(one: System, adversary: Adversary) -> float:
 def test_worst_case_scores_are_normal_with_the_accounted_mu(update):
     """The log-likelihood ratio is N(±μ²/2, μ²); noise a tenth too small would show."""
     one = system(f"dpzv-{update}", **({"server_noise_std": 1.0} if update == "dp-zo" else {}))
-    for adversary, trials in TwoWorldAudit().run(one, [DEVICE, ALL], CanaryKind.WORST_CASE, trials=1500).items():
+    for adversary, trials in TwoWorldAudit().measure(one, [DEVICE, ALL], CanaryKind.WORST_CASE, trials=1500).items():
         scalar = [
             e
             for e in one.ledger.exposure(adversary, Unit.RECORD, reading=Reading.PAPER).events
@@ -53,7 +53,7 @@ def test_worst_case_scores_are_normal_with_the_accounted_mu(update):
 
 def test_the_measured_bound_stays_below_the_accounted_mu_and_comes_near_it():
     one = system()
-    trials = TwoWorldAudit().run(one, [ALL], CanaryKind.WORST_CASE, trials=2000)[ALL]
+    trials = TwoWorldAudit().measure(one, [ALL], CanaryKind.WORST_CASE, trials=2000)[ALL]
     lower, mu = mu_error_rate(trials.errors, 0.95), accounted(one, ALL)
     assert 0.85 * mu < lower < mu
     assert p_value_gdp(trials.errors, mu) > 0.01
@@ -65,7 +65,7 @@ def test_canaries_go_from_mild_to_worst():
     one = system()
     strength = {}
     for kind in CanaryKind:
-        trials = TwoWorldAudit().run(one, [ALL], kind, trials=300)[ALL]
+        trials = TwoWorldAudit().measure(one, [ALL], kind, trials=300)[ALL]
         strength[kind] = trials.scores[0].mean() - trials.scores[1].mean()
     assert strength[CanaryKind.NATURAL] < strength[CanaryKind.CRAFTED] < strength[CanaryKind.WORST_CASE]
 
@@ -84,9 +84,9 @@ def test_the_canary_is_the_record_seen_most_often():
 
 def test_shards_make_no_difference(monkeypatch):
     one = system()
-    whole = TwoWorldAudit().run(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
+    whole = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
     monkeypatch.setattr(two_world, "_MOST_REPLICAS", 8)
-    split = TwoWorldAudit().run(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
+    split = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
     for a, b in zip(whole.scores, split.scores, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
 
@@ -94,7 +94,7 @@ def test_shards_make_no_difference(monkeypatch):
 def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(two_world, "_MOST_REPLICAS", 8)
     one, store = system(), TrialStore(tmp_path / "trials")
-    expected = TwoWorldAudit().run(one, [ALL], CanaryKind.NATURAL, trials=16)[ALL]
+    expected = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=16)[ALL]
     started = []
 
     def dying(self, replicas, **options):
@@ -107,14 +107,14 @@ def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(System, "train", dying)
     monkeypatch.setattr(two_world, "side_by_side", lambda work, items, device: [work(i) for i in items])
     with pytest.raises(KeyboardInterrupt):
-        TwoWorldAudit(store=store).run(one, [ALL], CanaryKind.NATURAL, trials=16)
+        TwoWorldAudit(store=store).measure(one, [ALL], CanaryKind.NATURAL, trials=16)
     kept = len(list((tmp_path / "trials").iterdir()))
     assert kept == 2
 
     started.clear()
     monkeypatch.setattr(System, "train", lambda *a, **k: started.append(1) or train(*a, **k))
     advanced = []
-    again = TwoWorldAudit(store=store).run(one, [ALL], CanaryKind.NATURAL, trials=16, advance=advanced.append)[ALL]
+    again = TwoWorldAudit(store=store).measure(one, [ALL], CanaryKind.NATURAL, trials=16, advance=advanced.append)[ALL]
     assert len(started) == 2, "two of four shards were finished"
     assert sum(advanced) == 32 * one.schedule.rounds
     for a, b in zip(expected.scores, again.scores, strict=True):
@@ -151,19 +151,19 @@ def test_other_settings_never_reuse_a_shard():
 @pytest.mark.parametrize(
     ("variant", "view", "reason"),
     [
-        ("split-sum", "device", "needs a noised release before device's eyes, and there is none"),
+        ("split-sum", "device", "needs a noised release in the view of device, and there is none"),
         ("dpzv-joint", "model", "needs a view that knows the batches, and model does not"),
         ("dpzv-joint", "devices(all)", None),
     ],
 )
 def test_it_says_why_it_does_not_apply(variant, view, reason):
     one = make_system(variant)
-    found = TwoWorldAudit().refusal(one, Adversary.parse(view))
+    found = TwoWorldAudit().view_refusal(one, Adversary.parse(view))
     assert (found is None) if reason is None else found.endswith(reason)
 
 
 def test_the_curve_runs_from_corner_to_corner():
-    trials = TwoWorldAudit().run(system(), [ALL], CanaryKind.WORST_CASE, trials=200)[ALL]
+    trials = TwoWorldAudit().measure(system(), [ALL], CanaryKind.WORST_CASE, trials=200)[ALL]
     curve = np.array(trials.curve())
     assert (np.diff(curve[:, 0]) <= 0).all()
     assert (np.diff(curve[:, 1]) >= 0).all()

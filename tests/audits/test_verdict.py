@@ -1,4 +1,4 @@
-"""Verdicts: the four words, and the sentences a reviewer quotes, word by word."""
+"""The decision: Holm's correction, the verdict on a claim with the sentence a reviewer quotes, and the exit code."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from dataclasses import replace
 import pytest
 
 from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, mu_error_rate, p_value_dp, p_value_gdp
-from vflpriv.audits.verdict import ClaimTest, judge
+from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.two_world import describe_trials
+from vflpriv.audits.verdict import (
+    Accounted,
+    CorrectedFinding,
+    SuccessTest,
+    SystemEvidence,
+    decide,
+    exit_code,
+    judge,
+)
+from vflpriv.core.audit import EPSILON, MU, Finding, untested
 from vflpriv.core.budgets import Budget
-from vflpriv.core.claims import Claim, Judgement, Verdict
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.claims import Claim, Judgement, SuccessClaim, Verdict
 from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -38,42 +50,66 @@ def bounded(upper: float) -> Budget:
 
 def outcome(
     fp: int, fn: int, *, canary: str = "worst-case", view: str = "device(0)", epsilon: float | None = None
-) -> ClaimTest:
-    """A test of CLAIM's mu with 500 trials a world, or of an epsilon for any shape."""
+) -> CorrectedFinding:
+    """A test of CLAIM's mu with 500 trials in each world, or of an epsilon for any shape, as if it were alone."""
     errors = Errors(false_positives=fp, negatives=500, false_negatives=fn, positives=500)
     p = p_value_gdp(errors, CLAIM.mu) if epsilon is None else p_value_dp(errors, epsilon, DELTA)
-    return ClaimTest(
-        canary=canary,
-        adversary=Adversary.parse(view),
-        errors=errors,
-        mu_lower=mu_error_rate(errors, 0.95),
+    lower = mu_error_rate(errors, 0.95) if epsilon is None else epsilon_error_rate(errors, DELTA, 0.95)
+    claimed_bound = CLAIM.mu if epsilon is None else epsilon
+    finding = Finding(
+        audit="two-world",
+        subject=canary,
+        verdict=Verdict.CONSISTENT,
+        sentence=describe_trials(CanaryKind(canary), Adversary.parse(view), errors),
+        figure=lower,
+        measure=MU if epsilon is None else EPSILON,
+        claim="test",
         p_value=p,
-        rejected=p <= 0.05,
-        epsilon_lower=None if epsilon is None else epsilon_error_rate(errors, DELTA, 0.95),
+        trials=500,
     )
+    return CorrectedFinding(finding=finding, p_adjusted=p, refutes=p <= 0.05 and (lower or 0.0) > claimed_bound)
+
+
+def changed(test: CorrectedFinding, *, refutes: bool | None = None, **changes: object) -> CorrectedFinding:
+    finding = replace(test.finding, **changes)  # type: ignore[arg-type]
+    return replace(test, finding=finding, refutes=test.refutes if refutes is None else refutes)
+
+
+def premise(sentence: str, **changes: object) -> Finding:
+    """A check that found a premise broken."""
+    settings = {"audit": "sensitivity", "subject": "x", "verdict": Verdict.VIOLATED, "figure": 1.0, "measure": "L2"}
+    return Finding(sentence=sentence, **settings | changes)  # type: ignore[arg-type]
 
 
 def say(
-    *tests: ClaimTest,
+    *tests: CorrectedFinding,
     accounted: Budget | None = None,
     paper: Budget | None = None,
     broken: str | None = None,
     claim: Claim = CLAIM,
     reason: str | None = None,
 ) -> Judgement:
-    return judge(
-        claim,
-        accounted=accounted,
-        paper_budget=paper,
-        tests=tests,
-        sensitivity_broken=broken,
-        alpha=0.05,
-        not_applicable=reason,
-    )
+    premises = [] if broken is None else [CorrectedFinding(finding=premise(broken))]
+    given = Accounted(rigorous=accounted, paper=paper, not_applicable=reason)
+    return judge(claim, given, [*tests, *premises], alpha=0.05)
 
 
 STRONG, MILD, WEAK = outcome(60, 71), outcome(180, 190, canary="crafted"), outcome(240, 236, canary="natural")
-BROKEN = "dpzv clip 'paper' moved by 3.2, declared 0.5"
+BROKEN = "the sensitivity search found a witness beyond the declared bound: dpzv moved by 3.2, declared 0.5"
+
+
+def evidence(*findings: Finding, accounted: Budget | None = None, **changes: object) -> SystemEvidence:
+    """One system with CLAIM and these findings."""
+    budgets = {"test": Accounted(rigorous=accounted)}
+    return replace(
+        SystemEvidence(key="system", claims=(CLAIM,), accounted=budgets, findings=findings),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+def judged(*findings: Finding, accounted: Budget | None = None, **changes: object) -> Judgement:
+    decision = decide([evidence(*findings, accounted=accounted, **changes)], alpha=0.05)
+    return decision.systems["system"].judgements["test"]
 
 
 def test_a_test_that_refutes_is_quoted_with_its_numbers() -> None:
@@ -91,8 +127,8 @@ def test_a_test_refutes_whatever_was_accounted() -> None:
 
 def test_what_holm_does_not_reject_refutes_nothing() -> None:
     test = outcome(195, 200)
-    assert test.mu_lower > CLAIM.mu
-    kept = replace(test, rejected=False)
+    assert test.finding.figure > CLAIM.mu
+    kept = changed(test, refutes=False)
     assert say(kept, accounted=gaussian(0.38)) == Judgement(
         Verdict.CONSISTENT,
         "accounted ε ≤ 0.97 (μ = 0.380) is within the claimed ε = 1.00 (μ = 0.388) at δ = 1e-3, and its one test does "
@@ -102,18 +138,16 @@ def test_what_holm_does_not_reject_refutes_nothing() -> None:
 
 
 def test_a_handful_of_trials_is_never_quoted_as_a_refutation() -> None:
-    few = Errors(false_positives=0, negatives=8, false_negatives=0, positives=8)
-    test = replace(STRONG, errors=few, mu_lower=1.2, p_value=1e-4)
-    assert say(test, accounted=gaussian(4.495)) == Judgement(
+    sentence = "worst-case canary, view device(0), 0 errors in 2 × 8 trials"
+    test = replace(STRONG.finding, sentence=sentence, trials=8, figure=1.2, p_value=1e-4)
+    assert judged(test, accounted=gaussian(4.495)) == Judgement(
         Verdict.UNSUPPORTED,
         "accounted ε ≤ 23.2 (μ = 4.495) exceeds the claimed ε = 1.00 (μ = 0.388) at δ = 1e-3, but there were too few "
         "trials to judge: 8 in each world, at least 30 are wanted",
     )
-    assert say(test, STRONG).verdict is Verdict.VIOLATED
-    assert say(replace(test, errors=replace(few, negatives=30, positives=30))).verdict is Verdict.VIOLATED
-    assert judge(
-        CLAIM, accounted=None, paper_budget=None, tests=[test], sensitivity_broken=None, alpha=0.05, min_trials=8
-    ) == Judgement(
+    assert judged(test, STRONG.finding).verdict is Verdict.VIOLATED
+    assert judged(replace(test, trials=30)).verdict is Verdict.VIOLATED
+    assert judged(test, min_trials=8) == Judgement(
         Verdict.VIOLATED,
         "one test measured μ ≥ 1.200 at 95 % confidence, above the claimed μ = 0.388: worst-case canary, view "
         "device(0), 0 errors in 2 × 8 trials, p = 1.0e-4, rejected at a family-wise error of 5 % (Holm)",
@@ -121,23 +155,22 @@ def test_a_handful_of_trials_is_never_quoted_as_a_refutation() -> None:
 
 
 def test_a_test_in_one_run_is_quoted_in_its_own_words() -> None:
-    words = "one run, view devices(all), 90 of 90 coins guessed, 900 canaries"
-    test = replace(STRONG, canary="one-run", errors=None, guesses=90, setting=words)
-    assert words in say(test).reason
-    assert say(replace(test, guesses=20)).verdict is Verdict.UNSUPPORTED
+    sentence = "one run, view devices(all), 90 of 90 coins guessed, 900 canaries"
+    test = replace(STRONG.finding, sentence=sentence, trials=90)
+    assert sentence in judged(test).reason
+    assert judged(replace(test, trials=20)).verdict is Verdict.UNSUPPORTED
 
 
 def test_a_rejection_whose_bound_is_not_above_the_claim_refutes_nothing() -> None:
-    odd = replace(WEAK, mu_lower=0.3, p_value=0.01, rejected=True)
-    assert say(odd, accounted=gaussian(0.38)).verdict is Verdict.CONSISTENT
+    odd = replace(WEAK.finding, figure=0.3, p_value=0.01)
+    assert judged(odd, accounted=gaussian(0.38)).verdict is Verdict.CONSISTENT
 
 
-def test_a_sensitivity_witness_violates_alone_and_beside_a_test() -> None:
-    alone = f"the sensitivity search found a witness beyond the declared bound: {BROKEN}"
-    assert say(broken=BROKEN, accounted=gaussian(0.1)) == Judgement(Verdict.VIOLATED, alone)
+def test_a_broken_premise_violates_alone_and_beside_a_test() -> None:
+    assert say(broken=BROKEN, accounted=gaussian(0.1)) == Judgement(Verdict.VIOLATED, BROKEN)
     both = say(STRONG, broken=BROKEN)
     assert both.reason.startswith("one test measured μ ≥ 2.074")
-    assert both.reason.endswith(f"; {alone}")
+    assert both.reason.endswith(f"; {BROKEN}")
 
 
 def test_unsupported_says_both_numbers_and_that_trials_did_not_show_it() -> None:
@@ -211,7 +244,7 @@ def test_not_applicable_gives_the_reason_and_nothing_else() -> None:
 def test_an_epsilon_claim_of_another_shape_is_refuted_by_epsilon_alone() -> None:
     """Randomised response with epsilon = 1, on the nose: its mu is far above mu_of(1, 1e-3), which refutes nothing."""
     kept = outcome(134, 135, canary="natural", view="device", epsilon=1.0)
-    assert kept.mu_lower > CLAIM.mu
+    assert not kept.refutes
     assert say(kept, accounted=bounded(1.0)) == Judgement(
         Verdict.CONSISTENT,
         "accounted ε ≤ 1.00 is within the claimed ε = 1.00 at δ = 1e-3, and its one test does not refute it (ε ≥ 0.88 "
@@ -227,16 +260,139 @@ def test_an_epsilon_claim_of_another_shape_is_refuted_by_epsilon_alone() -> None
 
 def test_unequal_trials_are_written_out() -> None:
     errors = Errors(false_positives=1, negatives=300, false_negatives=0, positives=200)
-    test = replace(STRONG, errors=errors, p_value=1e-9)
+    sentence = describe_trials(CanaryKind.WORST_CASE, Adversary.parse("device(0)"), errors)
+    test = changed(STRONG, sentence=sentence, p_value=1e-9)
     assert "worst-case canary, view device(0), 1 error in 200 + 300 trials, p = 1.0e-9" in say(test).reason
 
 
 def test_a_p_value_too_small_to_write_is_bounded() -> None:
-    assert "trials, p < 1e-300, rejected" in say(replace(STRONG, p_value=0.0)).reason
+    assert "trials, p < 1e-300, rejected" in say(changed(STRONG, p_value=0.0)).reason
 
 
 def test_budgets_at_another_delta_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Expected a budget at the claim's delta=0\.001, found delta=1e-05\."):
         say(accounted=gaussian(0.3, 1e-5))
     with pytest.raises(ValueError, match="Expected 0 < alpha=0 < 1"):
-        judge(CLAIM, accounted=None, paper_budget=None, tests=(), sensitivity_broken=None, alpha=0.0)
+        judge(CLAIM, Accounted(rigorous=None), (), alpha=0.0)
+    with pytest.raises(ValueError, match="Expected 0 < alpha=1 < 1"):
+        decide([], alpha=1.0)
+
+
+def test_p_values_of_all_systems_are_corrected_together_and_stay_with_their_findings() -> None:
+    findings = [replace(STRONG.finding, p_value=p, subject=str(p)) for p in (0.03, 0.01, 0.04)]
+    success = SuccessTest(claim=RARE, success=None, refusal=None, classes=10)
+    systems = [evidence(findings[0], premise("holds", verdict=Verdict.CONSISTENT, p_value=1e-9), findings[1], key="a")]
+    systems += [evidence(findings[2], key="b", successes=(success,))]
+    decision = decide(systems, alpha=0.05)
+    corrected = [c for s in ("a", "b") for c in decision.systems[s].findings]
+    assert [c.finding for c in corrected] == [*systems[0].findings, *systems[1].findings]
+    first, second, third, nothing = holm_adjusted([0.03, 0.01, 0.04, 1.0])
+    assert [c.p_adjusted for c in corrected] == [first, None, second, third]
+    assert decision.systems["b"].successes[0].p_adjusted == nothing
+    assert [c.refutes for c in corrected] == [False, False, True, False]
+    assert decision.systems["a"].tests_of(CLAIM) == [corrected[0], corrected[2]]
+
+
+RARE = SuccessClaim(
+    key="rare",
+    source="-",
+    where="-",
+    statement="-",
+    unit=Unit.LABEL,
+    adversary=Adversary.parse("device"),
+    attack="label_direct",
+    rate=0.1,
+    classes=10,
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "code"),
+    [
+        (evidence(STRONG.finding, accounted=bounded(0.9)), 1),
+        (evidence(WEAK.finding, accounted=bounded(1.1)), 3),
+        (evidence(WEAK.finding, accounted=bounded(0.9)), 0),
+        (evidence(premise(BROKEN), accounted=bounded(0.9)), 1),
+        (evidence(claims=(), accounted=None), 0),
+        (evidence(premise(BROKEN), claims=()), 0),
+        (evidence(claims=(), successes=(SuccessTest(claim=RARE, success=None, refusal=None, classes=10),)), 3),
+        (evidence(claims=(), successes=(SuccessTest(claim=RARE, success=None, refusal=None, classes=2),)), 0),
+    ],
+    ids=[
+        "violated",
+        "unsupported",
+        "consistent",
+        "broken premise",
+        "no claims",
+        "broken premise without a claim",
+        "attack not run",
+        "attack on other data",
+    ],
+)
+def test_the_exit_code(system: SystemEvidence, code: int) -> None:
+    assert decide([system], alpha=0.05).exit_code == code
+    sound = evidence(WEAK.finding, accounted=bounded(0.9), key="sound")
+    assert decide([sound, system], alpha=0.05).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [(Verdict.VIOLATED, 1), (Verdict.UNSUPPORTED, 3), (Verdict.CONSISTENT, 0), (Verdict.NOT_APPLICABLE, 0)],
+)
+def test_the_ledger_of_a_recorded_system_counts_by_itself_and_for_no_claim(verdict: Verdict, code: int) -> None:
+    check = premise("messages", audit="ledger", verdict=verdict, claim_units=frozenset(), decides_alone=True)
+    assert decide([evidence(check, claims=())], alpha=0.05).exit_code == code
+    decision = decide([evidence(check, WEAK.finding, accounted=bounded(0.9))], alpha=0.05)
+    assert decision.systems["system"].judgements["test"].verdict is Verdict.CONSISTENT
+    assert decision.exit_code == code
+
+
+def test_the_exit_code_takes_the_gravest_verdict() -> None:
+    assert exit_code([Verdict.UNSUPPORTED, Verdict.VIOLATED, Verdict.CONSISTENT]) == 1
+    assert exit_code([Verdict.NOT_APPLICABLE, Verdict.CONSISTENT]) == 0
+
+
+@pytest.mark.parametrize(("units", "violated"), [(None, True), ({Unit.RECORD}, True), ({Unit.LABEL}, False)])
+def test_a_premise_bears_on_the_claims_about_its_units(units: set[Unit] | None, violated: bool) -> None:
+    broken = premise(BROKEN, claim_units=None if units is None else frozenset(units))
+    assert (judged(broken, accounted=bounded(0.9)).verdict is Verdict.VIOLATED) == violated
+
+
+def test_an_unsupported_premise_is_quoted_by_its_largest_figure_and_decides_nothing() -> None:
+    weaker, stronger = (
+        premise(f"moved by {figure}", audit="server-state", figure=figure, verdict=Verdict.UNSUPPORTED)
+        for figure in (1.0, 2.0)
+    )
+    assert judged(weaker, stronger, accounted=bounded(1.1)).reason.endswith("no trials were run; moved by 2.0")
+    assert judged(weaker, stronger, accounted=bounded(0.9)).verdict is Verdict.CONSISTENT
+
+
+def test_a_test_in_another_measure_is_decided_by_its_p_value() -> None:
+    test = premise("9 of 9 rows told apart", audit="rows", measure="rows", claim="test", p_value=1e-6)
+    assert judged(test, accounted=bounded(0.9)) == Judgement(
+        Verdict.VIOLATED,
+        "the rows audit refutes it: 9 of 9 rows told apart, p = 1.0e-6, rejected at a family-wise error of 5 % (Holm)",
+    )
+    assert judged(replace(test, p_value=0.5), accounted=bounded(0.9)) == Judgement(
+        Verdict.CONSISTENT,
+        "accounted ε ≤ 0.90 is within the claimed ε = 1.00 at δ = 1e-3, and its one test does not refute it (9 of 9 "
+        "rows told apart)",
+    )
+
+
+def test_a_proof_against_one_claim_needs_no_p_value() -> None:
+    assert judged(premise("proved", claim="test"), accounted=bounded(0.9)).verdict is Verdict.VIOLATED
+    skipped = untested("two-world", CLAIM, "needs noise")
+    assert judged(skipped, accounted=bounded(0.9)).verdict is Verdict.CONSISTENT
+    assert not skipped.is_test
+
+
+def test_results_are_joined_by_names_that_are_there_once() -> None:
+    with pytest.raises(
+        ValueError, match=r"Expected rows to test one of the claims \['test'\] of system, found 'other'"
+    ):
+        judged(premise("x", audit="rows", claim="other"))
+    with pytest.raises(ValueError, match="Expected systems with distinct keys"):
+        decide([evidence(), evidence()], alpha=0.05)
+    with pytest.raises(ValueError, match="Expected claims of system with distinct keys"):
+        decide([evidence(claims=(CLAIM, CLAIM))], alpha=0.05)

@@ -23,7 +23,7 @@ NOISED = [v for v in ENGINES if any(m.noise_std for m in mechanisms_of(v)[1].val
 @pytest.mark.parametrize("variant", NOISED)
 def test_every_mechanism_of_every_engine_holds_and_is_reached(variant):
     one, mechanisms = mechanisms_of(variant)
-    findings = SensitivityAudit(candidates=256).run(mechanisms, batch_size=one.schedule.batch_size, seed=0)
+    findings = SensitivityAudit(candidates=256).search_all(mechanisms, batch_size=one.schedule.batch_size, seed=0)
     assert findings
     for f in findings:
         bound = mechanisms[f.mechanism].sensitivity[f.unit]
@@ -33,7 +33,7 @@ def test_every_mechanism_of_every_engine_holds_and_is_reached(variant):
 
 def saved(tmp_path, **changes):
     one, mechanisms = mechanisms_of("dpzv-joint", **changes)
-    findings = SensitivityAudit().run(mechanisms, batch_size=one.schedule.batch_size, seed=0)
+    findings = SensitivityAudit().search_all(mechanisms, batch_size=one.schedule.batch_size, seed=0)
     return findings, save_witnesses(tmp_path / "witnesses", "toy", mechanisms, findings)
 
 
@@ -41,11 +41,11 @@ def saved(tmp_path, **changes):
 def test_a_saved_witness_replays(tmp_path, rule, monkeypatch, capsys):
     findings, files = saved(tmp_path, clip_rule=rule)
     for finding in findings:
-        found = replay_witness(files[id(finding)])
+        found = replay_witness(files[finding.mechanism, finding.unit])
         assert found.observed == pytest.approx(finding.observed)
         assert found.declared == finding.declared
         assert found.holds == finding.holds == (rule == "two-sided")
-    monkeypatch.setattr(sys, "argv", ["vflpriv", "replay", str(files[id(findings[0])])])
+    monkeypatch.setattr(sys, "argv", ["vflpriv", "replay", str(files[findings[0].mechanism, findings[0].unit])])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == (rule == "paper")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
 from vflpriv.report.rows import BudgetRow
 from vflpriv.run.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
-from vflpriv.run.build import noise_source, release_rows, sampling_row
+from vflpriv.run.rows import noise_source, release_rows, sampling_row
 
 AUTO = AutoAccountant()
 
@@ -98,9 +97,9 @@ def test_releases_and_sampling_are_those_of_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
-    [({"secure_noise": True}, "operating system"), ({"secure_noise": False}, "from the seed 3"), ({}, "not known")],
+    ("secure", "sentence"),
+    [(True, "operating system"), (False, "from the seed 3"), (None, "not known")],
 )
-def test_the_source_of_noise(settings: dict[str, Any], words: str) -> None:
-    named = type("Settings", (), settings)()
-    assert words in noise_source(named, 3)
+def test_the_source_of_noise(secure: bool | None, sentence: str) -> None:
+    assert sentence in noise_source(secure, 3)
+    assert make_system("split-sum").secure_noise is False

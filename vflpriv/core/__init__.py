@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vflpriv.core.audit import Audit as Audit
+    from vflpriv.core.audit import AuditContext as AuditContext
+    from vflpriv.core.audit import Finding as Finding
     from vflpriv.core.budgets import Budget as Budget
     from vflpriv.core.claims import Claim as Claim
     from vflpriv.core.claims import SuccessClaim as SuccessClaim
+    from vflpriv.core.claims import Verdict as Verdict
     from vflpriv.core.data import VerticalData as VerticalData
     from vflpriv.core.ledger import Ledger as Ledger
     from vflpriv.core.releases import Release as Release
@@ -23,28 +27,36 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adversary",
+    "Audit",
+    "AuditContext",
     "Budget",
     "Claim",
+    "Finding",
     "Ledger",
     "Message",
     "Release",
     "Schedule",
     "SuccessClaim",
     "Unit",
+    "Verdict",
     "VerticalData",
     "View",
 ]
 
 _FROM = {
     "Adversary": "vflpriv.core.views",
+    "Audit": "vflpriv.core.audit",
+    "AuditContext": "vflpriv.core.audit",
     "Budget": "vflpriv.core.budgets",
     "Claim": "vflpriv.core.claims",
+    "Finding": "vflpriv.core.audit",
     "Ledger": "vflpriv.core.ledger",
     "Message": "vflpriv.core.wire",
     "Release": "vflpriv.core.releases",
     "Schedule": "vflpriv.core.schedules",
     "SuccessClaim": "vflpriv.core.claims",
     "Unit": "vflpriv.core.units",
+    "Verdict": "vflpriv.core.claims",
     "VerticalData": "vflpriv.core.data",
     "View": "vflpriv.core.views",
 }

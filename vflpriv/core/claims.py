@@ -1,4 +1,4 @@
-"""Claims: published guarantees, as data."""
+"""Claims (published guarantees, as data) and verdicts on them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["MIN_TRIALS", "SEVERITY", "Claim", "Judgement", "SuccessClaim", "Verd
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One guarantee: who says it, where, and what it says about which unit under whose eyes.
+    """One guarantee: its source, the place in it, and its numbers for one unit against one adversary.
 
-    `mu` is the trade-off curve it promises, `epsilon` what it says at `delta`. A claim in (ε, δ) alone promises, for a
+    `mu` is the trade-off curve it promises, `epsilon` its value at `delta`. A claim in (ε, δ) alone promises, for a
     Gaussian mechanism, the curve with that ε at that δ. A claim of pure ε (δ = 0) implies a Gaussian curve, the one
     that touches its own; whatever refutes that refutes the claim.
     """
@@ -70,9 +70,9 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessClaim:
-    """A guarantee without an ε: who says that an attack is right no more often than at this rate, and where.
+    """A guarantee without an ε: an attack is right no more often than at this rate.
 
-    The rate is that of data with so many `classes`; of other data it says nothing.
+    The rate holds for data with so many `classes`; about other data the claim says nothing.
     """
 
     key: str
@@ -90,14 +90,12 @@ class SuccessClaim:
             raise ValueError(f"Expected 0 <= rate={self.rate} <= 1.")
 
 
-# Verdicts: what is said of a claim.
-
 MIN_TRIALS = 30
-"""Trials in each world below which no test is said to refute a claim, unless a configuration says otherwise."""
+"""Trials in each world below which no test refutes a claim, unless a configuration sets another number."""
 
 
 class Verdict(StrEnum):
-    """The four things that can be said of a claim. "Not refuted" is never "verified"."""
+    """The four verdicts on a claim. "Not refuted" is never "verified"."""
 
     CONSISTENT = "consistent"
     VIOLATED = "violated"
@@ -116,7 +114,7 @@ SEVERITY = (Verdict.VIOLATED, Verdict.UNSUPPORTED, Verdict.CONSISTENT, Verdict.N
 
 @dataclass(frozen=True)
 class Judgement:
-    """One word, and the sentence that a reviewer can quote."""
+    """The verdict on a claim, and the sentence that a reviewer can quote."""
 
     verdict: Verdict
     reason: str

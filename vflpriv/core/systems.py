@@ -1,13 +1,19 @@
-"""A system under audit: an engine with its settings, data and schedule; everything an audit trains from."""
+"""Systems under audit: what accounting and reports ask of every system, and systems that an engine trains."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vflpriv.core.attack import Conduct
+from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Engine, Probe
 from vflpriv.core.ledger import Ledger
@@ -16,12 +22,86 @@ from vflpriv.core.schedules import Schedule
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["System"]
+__all__ = ["DEFAULT_DELTA", "BaseSystem", "System"]
+
+DEFAULT_DELTA = 1e-5
+"""The δ at which ε is reported for systems that state none."""
+
+
+class BaseSystem(ABC):
+    """What is known of any system, whether an engine trains it or its training was recorded elsewhere."""
+
+    key: str
+    title: str
+    schedule: Schedule
+    seed: int
+
+    @property
+    @abstractmethod
+    def ledger(self) -> Ledger:
+        """All releases of the training."""
+
+    @property
+    @abstractmethod
+    def engine_name(self) -> str:
+        """The engine that trains it, as reports name it."""
+
+    @property
+    @abstractmethod
+    def claims(self) -> tuple[Claim, ...]:
+        """The guarantees that are published for it."""
+
+    @property
+    @abstractmethod
+    def success_claims(self) -> tuple[SuccessClaim, ...]:
+        """The published guarantees about an attack's success."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many labels there are."""
+
+    @property
+    @abstractmethod
+    def data_facts(self) -> dict[str, Any]:
+        """What reports say of the data, ready for JSON."""
+
+    @property
+    @abstractmethod
+    def settings_facts(self) -> dict[str, Any]:
+        """The settings, ready for JSON."""
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the training."""
+        return self.schedule.rounds
+
+    def staleness(self) -> Counter[int]:
+        """How many rounds old the embeddings were that rounds read, as `Schedule.staleness` counts them."""
+        return self.schedule.staleness()
+
+    @property
+    def delta(self) -> float:
+        """The δ at which its budgets are reported."""
+        return DEFAULT_DELTA
+
+    @property
+    def noise_std(self) -> float | None:
+        """The std of its noise, where it has one setting for it."""
+        return None
+
+    @property
+    def secure_noise(self) -> bool | None:
+        """Whether its noise comes from the operating system's secure generator; None where that is not known."""
+        return None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class System:
-    """`engine` is a registered engine class; `settings` are complete, its noise a number."""
+class System(BaseSystem):
+    """A system that can be trained. `engine` is a registered engine class; `settings` are complete, its noise a number.
+
+    The properties that read a setting only some engines have are the one place that asks whether it is there.
+    """
 
     key: str
     engine: type[Engine]
@@ -30,10 +110,55 @@ class System:
     schedule: Schedule
     seed: int
     torch_device: torch.device
+    title: str = ""
 
     @property
     def ledger(self) -> Ledger:
         return self.engine.ledger(self.settings, self.schedule)
+
+    @property
+    def engine_name(self) -> str:
+        return str(self.engine.name)
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(self.engine.claims(self.settings, self.schedule))
+
+    @property
+    def success_claims(self) -> tuple[SuccessClaim, ...]:
+        return tuple(self.engine.success_claims(self.settings, self.schedule))
+
+    @property
+    def classes(self) -> int:
+        return self.data.classes
+
+    @property
+    def data_facts(self) -> dict[str, Any]:
+        return {**self.data.facts, "features": [int(np.prod(block.shape[1:])) for block in self.data.blocks]}
+
+    @property
+    def settings_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.settings.model_dump_json())
+        return facts
+
+    @property
+    def delta(self) -> float:
+        return float(getattr(self.settings, "delta", DEFAULT_DELTA))
+
+    @property
+    def noise_std(self) -> float | None:
+        std: float | None = getattr(self.settings, "noise_std", None)
+        return std
+
+    @property
+    def secure_noise(self) -> bool | None:
+        secure: bool | None = getattr(self.settings, "secure_noise", None)
+        return secure
+
+    @property
+    def noise_mode(self) -> str:
+        """How the std of the noise is chosen: `given`, `calibrated`, or by the formula of the engine's `paper`."""
+        return str(getattr(self.settings, "noise", "given"))
 
     def train(
         self,

@@ -1,20 +1,18 @@
-"""A recorded training as a system: its schedule read off the transcript, its releases and claims from the ledger."""
+"""A recorded training as a system: its schedule is read off the transcript, its releases and claims from the ledger."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from vflpriv.core.claims import Claim
-from vflpriv.core.data import VerticalData
+from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.systems import System
+from vflpriv.core.systems import BaseSystem
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 from vflpriv.errors import InputError
@@ -22,50 +20,92 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.schedule import RecordedSchedule
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_transcript
 
-__all__ = ["ForeignEngine", "ForeignSystem", "read_recording"]
-
-
-@dataclass(frozen=True)
-class ForeignEngine:
-    """Stands where a system has its engine: it knows a ledger and claims, and cannot train."""
-
-    known: Ledger
-    claimed: tuple[Claim, ...] = ()
-    name: str = "recorded"
-
-    def ledger(self, settings: Any, schedule: Schedule) -> Ledger:
-        del settings, schedule
-        return self.known
-
-    def claims(self, settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
-        del settings, schedule
-        return self.claimed
+__all__ = ["RecordedSystem", "read_recording"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ForeignSystem:
-    """A recorded training as a system that can be accounted for, and what it was read from."""
+class RecordedSystem(BaseSystem):
+    """A system that was trained elsewhere, once. It can be accounted for and attacked, but not trained again."""
 
-    system: System
+    key: str
+    title: str
+    seed: int
+    schedule: Schedule
+    config: LedgerConfig
     recording: Recording
+    recorded: RecordedSchedule
+    full_ledger: Ledger
+    """The releases of the ledger file, and the recorded kinds that it leaves out."""
     answers: Answers | None
-    schedule: RecordedSchedule
-    shared: frozenset[str]
-    """Kinds of messages that are one value for all devices."""
+    """The labels by which attacks are scored, with the canaries in them; None if they were not recorded."""
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.full_ledger
+
+    @property
+    def engine_name(self) -> str:
+        return "recorded"
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(c.claim({}) for c in self.config.claim)
+
+    @property
+    def success_claims(self) -> tuple[SuccessClaim, ...]:
+        return tuple(c.claim(self.classes) for c in self.config.attack_claim)
+
+    @property
+    def classes(self) -> int:
+        return self.recording.head.classes
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Everything that was sent."""
+        return self.recording.transcript.messages
+
+    @property
+    def shared_kinds(self) -> frozenset[str]:
+        """Kinds of messages that are one value for all devices."""
+        return _shared_kinds(self.config)
+
+    @property
+    def data_facts(self) -> dict[str, Any]:
+        """There are no features in a transcript; the accuracy is the one that was recorded."""
+        head = self.recording.head
+        facts = {"name": head.name, "records": head.records, "devices": head.devices, "classes": head.classes}
+        facts["messages"] = dict(head.messages)
+        return facts if head.accuracy is None else facts | {"accuracy": head.accuracy, "tests": head.tests}
+
+    @property
+    def settings_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.config.model_dump_json())
+        return facts
+
+    @property
+    def rounds(self) -> int:
+        return self.recording.rounds
+
+    def staleness(self) -> Counter[int]:
+        """Not known: a transcript does not say which embeddings a round read."""
+        return Counter()
+
+    @property
+    def delta(self) -> float:
+        return self.config.delta
 
 
-def read_recording(folder: Path, config: LedgerConfig) -> ForeignSystem:
+def read_recording(folder: Path, config: LedgerConfig) -> RecordedSystem:
     """Read a transcript, check it, and put it together with its ledger."""
     recording = read_transcript(folder)
     _check_views(config, recording.head.devices)
     answers = read_answers(folder, recording.head)
     head, messages = recording.head, recording.transcript.messages
-    shared = frozenset(r.kind for r in config.release if r.shared)
     recorded = RecordedSchedule.of(
         messages,
         records=head.records,
         devices=head.devices,
-        shared=shared,
+        shared=_shared_kinds(config),
         public=frozenset(config.public),
         sampled=config.batches.sampled(),
     )
@@ -74,46 +114,36 @@ def read_recording(folder: Path, config: LedgerConfig) -> ForeignSystem:
         releases=config.releases(recorded, _ways(messages)),
         label_holders=frozenset(config.label_holders),
     )
-    system = System(
+    return RecordedSystem(
         key=config.key,
-        engine=ForeignEngine(  # type: ignore[arg-type]
-            ledger, tuple(c.claim({}) for c in config.claim)
-        ),
-        settings=config,
-        data=_data(recording, answers),
-        schedule=recorded.schedule,
+        title=config.title or head.name,
         seed=config.seed,
-        torch_device=torch.device("cpu"),
+        schedule=recorded.schedule,
+        config=config,
+        recording=recording,
+        recorded=recorded,
+        full_ledger=ledger,
+        answers=answers,
     )
-    return ForeignSystem(system=system, recording=recording, answers=answers, schedule=recorded, shared=shared)
+
+
+def _shared_kinds(config: LedgerConfig) -> frozenset[str]:
+    return frozenset(r.kind for r in config.release if r.shared)
 
 
 def _ways(messages: Sequence[Message]) -> Mapping[str, frozenset[str]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    """The directions in which each kind of message was sent."""
+    ways: defaultdict[str, set[str]] = defaultdict(set)
     for m in messages:
-        found[m.kind].add("down" if m.sender.is_server else "up")
-    return {kind: frozenset(ways) for kind, ways in found.items()}
-
-
-def _data(recording: Recording, answers: Answers | None) -> VerticalData:
-    """What reports say of the data; there are no features in a transcript."""
-    head = recording.head
-    nothing = tuple(torch.empty(head.records, 0) for _ in range(head.devices))
-    return VerticalData(
-        name=head.name,
-        classes=head.classes,
-        blocks=nothing,
-        labels=torch.full((head.records,), -1) if answers is None else answers.labels,
-        test_blocks=(),
-        test_labels=torch.empty(head.tests, dtype=torch.int64),
-    )
+        ways[m.kind].add("down" if m.sender.is_server else "up")
+    return {kind: frozenset(directions) for kind, directions in ways.items()}
 
 
 def _check_views(config: LedgerConfig, devices: int) -> None:
-    """Whether claims speak of devices that there are."""
+    """Refuse claims about devices that are not in the recording."""
     for place, c in enumerate((*config.claim, *config.attack_claim)):
         try:
-            for one in Adversary.parse(c.view).each(devices):
-                one.members(devices)
+            for adversary in Adversary.parse(c.view).each(devices):
+                adversary.members(devices)
         except InputError as error:
             raise InputError(f"ledger.claim.{place}.view", error.value, error.expected) from error

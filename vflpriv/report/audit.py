@@ -1,4 +1,4 @@
-"""The report, as data: one canonical `report.json`, from which every other format is rendered."""
+"""The report of an audit, as data: one canonical `report.json`, from which every other format is rendered."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class SensitivityRow(Row):
 
 
 class CheckRow(Row):
-    """One check of a premise that guarantees rest on: the noise that left, or the state that carries records over."""
+    """A finding of any audit without a table of its own: a check of a premise that claims rest on, or a test of one."""
 
     audit: str
     subject: str
     unit: str
     figure: float
-    """The noise's std relative to the declared one, the mu that state gives away, or the largest difference."""
+    """Its meaning depends on the audit: a std relative to the declared one, the μ that state gives away, a distance."""
     verdict: Verdict
     reason: str
     reproduce: str
@@ -148,22 +148,22 @@ class SystemRow(Row):
     staleness: Staleness | None = None
     success_claims: tuple[SuccessClaimRow, ...] = ()
     importance: tuple[float, ...] = ()
-    """Of each device, where the engine has a measure of it: the norm of its head."""
+    """Of each device, where the engine measures it: the norm of its head."""
     releases: tuple[ReleaseRow, ...] = ()
     sampling: SamplingRow | None = None
     noise_source: str = ""
 
     features: tuple[FeatureCell, ...] = ()
-    """What attacks on features and membership reach, where they are asked for."""
+    """The success of attacks on features and membership, where the configuration asks for them."""
 
     @property
     def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:
-        """Those with an ε, then those about attacks."""
+        """Claims with an ε, then claims about attacks."""
         return [*self.claims, *self.success_claims]
 
 
 class Report(Shown, Row):
-    """Everything one audit found. The same configuration and seed give the same bytes."""
+    """All results of one audit. The same configuration and seed give the same bytes."""
 
     schema_version: str = SCHEMA
     tool_version: str
@@ -176,35 +176,35 @@ class Report(Shown, Row):
 
     @property
     def claims(self) -> list[ClaimRow | SuccessClaimRow]:
-        """Of all systems, those about attacks included."""
+        """The claims of all systems, those about attacks included."""
         return [claim for system in self.systems for claim in system.all_claims]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Of all claims."""
+        """The verdicts on all claims."""
         return [claim.verdict for claim in self.claims]
 
     @property
     def verdict(self) -> Verdict | None:
-        """The gravest of them; None without claims."""
-        return next((word for word in SEVERITY if word in self.verdicts), None)
+        """The gravest verdict; None without claims."""
+        return next((verdict for verdict in SEVERITY if verdict in self.verdicts), None)
 
     @property
     def features(self) -> tuple[FeatureCell, ...]:
-        """Of all systems."""
+        """The attacks on features of all systems."""
         return tuple(cell for system in self.systems for cell in system.features)
 
-    def count(self, word: Verdict) -> int:
+    def count(self, verdict: Verdict) -> int:
         """How many claims have this verdict."""
-        return self.verdicts.count(word)
+        return self.verdicts.count(verdict)
 
     @property
     def headline(self) -> str:
-        """The verdict in one line."""
+        """All verdicts in one line."""
         total = len(self.verdicts)
         if total == 0:
             return "no claim to check"
-        parts = [f"{self.count(word)} {word}" for word in Verdict if self.count(word)]
+        parts = [f"{self.count(verdict)} {verdict}" for verdict in Verdict if self.count(verdict)]
         return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}"
 
     def to_json(self) -> str:
@@ -212,12 +212,12 @@ class Report(Shown, Row):
         return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
 
     def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md", "toml")) -> list[Path]:
-        """Write the report in these formats (toml is what was audited), and say where."""
+        """Write the report in these formats (toml is the configuration), and return the files."""
         from vflpriv.render.files import write_report
 
         return write_report(self, Path(folder), formats)
 
 
 def read_report(path: Path) -> Report:
-    """Read `report.json` back, or say what is wrong with it in one line."""
+    """Read `report.json` back, or raise an error of one line."""
     return read_row(Report, path, "report.json")

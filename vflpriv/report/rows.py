@@ -1,4 +1,4 @@
-"""Rows of the report that hold a test of a claim: in two worlds, or in one run."""
+"""Rows of the report about claims: their budgets, the releases they come from, their tests and their verdicts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 
 
 class Shown:
-    """A result with displays. Notebooks call the methods with underscores by themselves."""
+    """A result that notebooks can display; they call the methods with underscores by themselves."""
 
     def to_dict(self) -> dict[str, Any]:
         """The canonical JSON as Python values; infinities are strings, as there."""
         from pydantic import BaseModel
 
         assert isinstance(self, BaseModel)
-        found: dict[str, Any] = json.loads(self.model_dump_json())
-        return found
+        values: dict[str, Any] = json.loads(self.model_dump_json())
+        return values
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._picture().line}>"
@@ -62,8 +62,6 @@ class Shown:
         return picture(self)
 
 
-# Rows of the report that hold a test of a claim: in two worlds, or in one run.
-
 R = TypeVar("R", bound=BaseModel)
 
 
@@ -78,7 +76,7 @@ class Row(BaseModel):
 
 
 class MeasurementRow(Row):
-    """One two-world audit: trials, errors of the test fixed in advance, and the bounds they give."""
+    """A test of a claim in two worlds: trials, errors of the test fixed in advance, and the bounds they give."""
 
     canary: str
     canary_description: str
@@ -102,9 +100,9 @@ class MeasurementRow(Row):
     method: str = "likelihood ratio"
     """How a trial was scored."""
     threshold: float = 0.0
-    """Of the score, fixed before the trials."""
+    """The threshold of the score, fixed before the trials."""
     mu_known_sigma: float | None = None
-    """From the scores' means, if the noise is what it is said to be; None where that cannot be had."""
+    """From the scores' means, valid if the noise is as declared; None where there is no such bound."""
     epsilon_known_sigma: float | None = None
     stopped_early: bool = False
     """Whether the number of trials was left open; bounds and p-values then hold at any time of stopping."""
@@ -118,7 +116,7 @@ class MeasurementRow(Row):
 
 
 class OneRunRow(Row):
-    """One training with many canaries: how many of their coins a view guessed, and the bounds that gives."""
+    """A test of a claim in one training with many canaries: how many of their coins a view guessed, and the bounds."""
 
     adversary: str
     unit: str
@@ -141,13 +139,13 @@ class OneRunRow(Row):
 
     @property
     def sentence(self) -> str:
-        """What was done, in words."""
+        """How the test was done, and its outcome."""
         planned = f" ({self.set_aside} more to plan the guesses)" if self.set_aside else ""
         return f"{self.right} of {self.guesses} guesses right about {self.canaries} canaries{planned} in one training"
 
 
 def read_row(kind: type[R], path: Path, name: str) -> R:
-    """Read a report of some kind, whose file is usually called `name`, or say in one line what is wrong with it."""
+    """Read a report of some kind, whose file is usually called `name`, or raise an error of one line."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -160,11 +158,8 @@ def read_row(kind: type[R], path: Path, name: str) -> R:
         raise InputError(f"report {path.name}: {where}", first.get("input"), wanted(first["msg"])) from error
 
 
-# Rows of the report that hold a claim: its budgets, what they come from, its tests and its verdict.
-
-
 class BudgetRow(Row):
-    """What an accountant says of one unit under one adversary's eyes."""
+    """An accountant's budget of one unit against one adversary."""
 
     adversary: str
     unit: str
@@ -178,7 +173,7 @@ class BudgetRow(Row):
     epsilon: float
     epsilon_upper: float
     participations: int | None
-    """How often the worst record passes before the adversary's eyes."""
+    """In how many releases that the adversary sees the worst record takes part."""
     participation_histogram: dict[int, int]
     """How many records take part that often."""
     assumptions: tuple[str, ...]
@@ -188,7 +183,7 @@ class BudgetRow(Row):
 
 
 class ViewBudget(Row):
-    """What is accounted for a claim's unit under one more adversary's eyes, at the claim's delta."""
+    """The budget of a claim's unit against another adversary, at the claim's delta."""
 
     adversary: str
     batches: str
@@ -235,13 +230,13 @@ class ClaimRow(Shown, Row):
     reason: str
     reproduce: str
     views: tuple[ViewBudget, ...] = ()
-    """The same unit and delta, under the eyes of everyone."""
+    """The same unit and delta for every view."""
     spending: tuple[Spending, ...] = ()
-    """Of each reading that has a finite budget."""
+    """For each reading that has a finite budget."""
 
 
 class SuccessClaimRow(Shown, Row):
-    """A published guarantee about an attack's success, what was measured of it, and the verdict."""
+    """A published guarantee about an attack's success, the measured success, and the verdict."""
 
     key: str
     source: str
@@ -281,7 +276,7 @@ class ReleaseRow(Row):
 
 
 class SamplingRow(Row):
-    """How the batches of the run were drawn, whoever may know them."""
+    """How the batches of the run were drawn, whether or not an adversary knows them."""
 
     batching: str
     description: str

@@ -13,14 +13,14 @@ from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.systems import System
+from vflpriv.core.systems import BaseSystem
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.recording.system import read_recording
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
-from vflpriv.run.budgets import both_readings, budget_row, budget_rows, system_delta
+from vflpriv.run.budgets import both_readings, budget_row, budget_rows
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, claims_of, load_data
 
@@ -34,7 +34,7 @@ __all__ = [
     "curves_of",
 ]
 
-Claimed = tuple[System, tuple[Claim, ...]]
+Claimed = tuple[BaseSystem, tuple[Claim, ...]]
 """A system and its claims."""
 
 
@@ -53,8 +53,8 @@ def accounted_recording(
     """A recorded training as a system with its claims, and the accountant; that of the ledger file if none is named."""
     config = load_ledger(ledger)
     chosen: Accountant = find("accountant", accountant or config.accountant)()
-    system = read_recording(transcript, config).system
-    return [(system, system.engine.claims(config, system.schedule))], chosen
+    system = read_recording(transcript, config)
+    return [(system, system.claims)], chosen
 
 
 def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float | None) -> Accounts:
@@ -65,26 +65,28 @@ def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float
     return Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)
 
 
-def account_system(system: System, accountant: Accountant, delta: float | None, claims: Sequence[Claim]) -> AccountRow:
+def account_system(
+    system: BaseSystem, accountant: Accountant, delta: float | None, claims: Sequence[Claim]
+) -> AccountRow:
     """All budgets of a system at `delta` (its own if None), and its claims, each accounted at the claim's delta."""
-    chosen = system_delta(system) if delta is None else delta
+    chosen = system.delta if delta is None else delta
     ledger, schedule = system.ledger, system.schedule
     return AccountRow(
         key=system.key,
-        engine=system.engine.name,
+        engine=system.engine_name,
         records=schedule.records,
         devices=schedule.devices,
         rounds=schedule.rounds,
         batch_size=schedule.batch_size,
         schedule=schedule.batching.value,
-        noise_std=getattr(system.settings, "noise_std", None),
+        noise_std=system.noise_std,
         delta=chosen,
         claims=tuple(_claim(system, c, accountant) for c in claims),
         budgets=tuple(budget_rows(ledger, accountant, chosen)),
     )
 
 
-def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedClaim:
+def _claim(system: BaseSystem, claim: Claim, accountant: Accountant) -> AccountedClaim:
     rows = [budget_row(exposure, budget) for exposure, budget in _claim_budgets(system, claim, accountant)]
     return AccountedClaim(
         key=claim.key,
@@ -101,11 +103,11 @@ def _claim(system: System, claim: Claim, accountant: Accountant) -> AccountedCla
     )
 
 
-def _claim_budgets(system: System, claim: Claim, accountant: Accountant) -> list[tuple[Exposure, Budget]]:
+def _claim_budgets(system: BaseSystem, claim: Claim, accountant: Accountant) -> list[tuple[Exposure, Budget]]:
     return both_readings(system.ledger, claim.adversary, claim.unit, accountant, claim.delta)
 
 
-def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
+def claim_curves(system: BaseSystem, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
     """The curves of every claim's budgets, in both readings where they differ."""
     return [
         curves
@@ -116,7 +118,7 @@ def claim_curves(system: System, accountant: Accountant, claims: Sequence[Claim]
 
 
 def curves_of(
-    system: System,
+    system: BaseSystem,
     exposure: Exposure,
     adversary: Adversary,
     accountant: Accountant,

@@ -26,12 +26,9 @@ __all__ = [
     "budget_rows",
     "record_bins",
     "spendings",
-    "system_delta",
     "view_budgets",
 ]
 
-_DEFAULT_DELTA = 1e-5
-"""δ of budgets of systems that state none."""
 _POINTS = 16
 """Rounds at which the budget of a stopped run is computed."""
 _MOST_BINS = 40
@@ -73,12 +70,7 @@ def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
 
 def accounted(accountant: str, system: System, adversary: Adversary, unit: Unit) -> Budget:
     """The budget of one unit of a system against one adversary, at the system's δ."""
-    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), system_delta(system))
-
-
-def system_delta(system: System) -> float:
-    """The δ that the system's settings state, or 1e-5."""
-    return float(getattr(system.settings, "delta", _DEFAULT_DELTA))
+    return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), system.delta)
 
 
 def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:

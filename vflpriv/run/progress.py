@@ -14,7 +14,7 @@ __all__ = ["Task", "progress_bar"]
 
 
 def progress_bar(quiet: bool | None) -> Bar:
-    """A bar that goes when the work is done; None shows it on a terminal only, so that notebooks stay clean."""
+    """A bar that disappears at the end; `quiet=None` shows it on a terminal only, so that notebooks stay clean."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

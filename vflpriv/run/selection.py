@@ -1,4 +1,4 @@
-"""Which systems of a configuration are wanted, and the command that asks for the same again."""
+"""The choice of systems and inputs of a run, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vflpriv.errors import InputError
 __all__ = ["GIVEN", "audit_command", "places", "recorded_paths", "selected"]
 
 GIVEN = "config.toml"
-"""The file that a configuration which was given in Python is saved to, and what it is called in commands."""
+"""The file to which a configuration given in Python is saved, and its name in commands."""
 
 
 def places(config: Config, only: Sequence[str]) -> list[int]:
-    """Where the systems with these keys are; all of them if no key is given."""
+    """The places of the systems with these keys; of all systems if no key is given."""
     keys = [section.key for section in config.system]
     for key in only:
         if key not in keys:
@@ -26,7 +26,7 @@ def places(config: Config, only: Sequence[str]) -> list[int]:
 
 
 def selected(config: Config, only: Sequence[str], trials: object) -> Config:
-    """The configuration with these systems only, and so many trials for each that is trained."""
+    """The configuration with these systems only, and so many trials for each system that is trained."""
     systems = tuple(config.system[place] for place in places(config, only))
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 0):
         raise InputError("--trials", trials, "a whole number >= 0")
@@ -40,9 +40,9 @@ def selected(config: Config, only: Sequence[str], trials: object) -> Config:
 
 
 def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any], trials: object) -> str:
-    """What to type to audit the same again."""
+    """The command that repeats an audit."""
     if not isinstance(source, str | Path | None):
-        # What was put over it is in the file, too.
+        # The file holds the overrides, too.
         return shlex.join(["vflpriv", "audit", GIVEN if out is None else str(out / GIVEN)])
     name = [] if source is None else [str(source)]
     parts = ["vflpriv", "audit", *name]
@@ -55,7 +55,7 @@ def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any]
 def recorded_paths(
     transcript: str | Path | None, ledger: str | Path | None, given: Mapping[str, object]
 ) -> tuple[Path, Path] | None:
-    """A recorded training's folder and ledger file, or None; what is `given` beside them is in the ledger file."""
+    """A recorded training's folder and ledger file, or None. Options `given` beside them belong in the ledger file."""
     if transcript is None and ledger is None:
         return None
     if transcript is None or ledger is None:

@@ -1,4 +1,4 @@
-"""From a configuration to systems ready to train: data, settings, schedule, noise as a number, and their claims."""
+"""From a configuration to systems that are ready to train: data, settings, schedule, noise std, and claims."""
 
 from __future__ import annotations
 
@@ -73,25 +73,25 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
         schedule=schedule,
         seed=config.seed,
         torch_device=pick_device(config.device),
+        title=section.title,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
 
 
 def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
-    """The settings with the noise std that `noise` asks for."""
+    """The settings with the noise std that their field `noise` asks for."""
     settings = system.settings
-    mode = getattr(settings, "noise", "given")
-    if mode == "given":
+    if system.noise_mode == "given":
         return settings
-    if mode == "paper":
+    if system.noise_mode == "paper":
         std = system.engine.published_noise(settings, system.schedule)
         return settings.model_copy(update={"noise_std": std})
     adversary = Adversary.parse(settings.protect)
 
     def exposure(std: float) -> Exposure:
         ledger = system.engine.ledger(settings.model_copy(update={"noise_std": std}), system.schedule)
-        found: Exposure = ledger.exposure(adversary, Unit.RECORD)
-        return found
+        exposure_: Exposure = ledger.exposure(adversary, Unit.RECORD)
+        return exposure_
 
     try:
         std = calibrate_noise(exposure, epsilon=settings.epsilon, delta=settings.delta, accountant=accountant)
@@ -101,13 +101,17 @@ def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
 
 
 def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
-    """The engine's claims that are asked for, those of its label protection, and the configuration's own."""
-    settings, wanted = system.settings, section.audit.claims
-    own = (*system.engine.claims(settings, system.schedule), *label_claims(system.engine, settings))
-    keys = [claim.key for claim in own]
+    """The claims of the engine and of its label protection that are to be tested, and the configuration's own."""
+    wanted = section.audit.claims
+    published = (*system.claims, *label_claims(system.engine, system.settings))
+    keys = [claim.key for claim in published]
     for key in wanted or ():
         if key not in keys:
             expected = f"one of {', '.join(keys)}" if keys else "nothing: the engine makes no claim here"
             raise InputError(f"system.{section.key}.audit.claims", key, expected)
-    extra = [c.claim({claim.key: claim for claim in own}) for c in section.claim]
-    return (*(c for c in own if wanted is None or c.key in wanted), *extra)
+    extra = [c.claim({claim.key: claim for claim in published}) for c in section.claim]
+    claims = (*(c for c in published if wanted is None or c.key in wanted), *extra)
+    for claim in extra:
+        if [c.key for c in claims].count(claim.key) > 1:
+            raise InputError(f"system.{section.key}.claim", claim.key, "a key that no other claim of the system has")
+    return claims

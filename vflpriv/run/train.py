@@ -14,9 +14,8 @@ from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
 from vflpriv.report.train import TrainReport, TrainRow
-from vflpriv.run.build import staleness_row, traffic_row, utility_row
 from vflpriv.run.progress import Task, progress_bar
-from vflpriv.run.results import Audited
+from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
 
@@ -50,9 +49,7 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
     engine, wire = system.train([0]), Wire()
     before = engine.evaluate()
     engine.run(wire, advance=task.advance)
-    trained = Audited(
-        system=system, config=section, claims=(), before=before, after=engine.evaluate(), traffic=wire.traffic
-    )
+    after = engine.evaluate()
     tensors = engine.trained()
     name = None if save is None else f"{system.key}.safetensors"
     if save is not None and name is not None:
@@ -67,8 +64,8 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
         settings=system.settings.model_dump(mode="json"),
         rounds=system.schedule.rounds,
         parameters=sum(t.numel() for t in tensors.values()),
-        utility=utility_row(trained, confidence),
-        traffic=traffic_row(trained),
-        staleness=staleness_row(system.schedule),
+        utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=confidence),
+        traffic=traffic_row(wire.traffic),
+        staleness=staleness_row(system.staleness()),
         models=name,
     )

@@ -40,7 +40,7 @@ FAST = ("vimadmm, client", "split, client", "vafl, embedding", "zoo-vfl, pairs")
 
 def measured(variant, unit, changes, *, trials):
     one = make_system(variant, **changes)
-    found = TwoWorldAudit().run(one, [SERVER], CanaryKind.WORST_CASE, trials=trials, unit=unit)[SERVER]
+    found = TwoWorldAudit().measure(one, [SERVER], CanaryKind.WORST_CASE, trials=trials, unit=unit)[SERVER]
     return found, one.ledger.exposure(SERVER, unit, reading=Reading.PAPER).mu
 
 
@@ -83,7 +83,7 @@ def test_natural_and_crafted_canaries_stay_below_the_worst_case(unit):
     one, audit = make_system("split-embedding", noise_std=1.0), TwoWorldAudit()
     strength = {}
     for kind in CanaryKind:
-        found = audit.run(one, [SERVER], kind, trials=150, unit=unit)[SERVER]
+        found = audit.measure(one, [SERVER], kind, trials=150, unit=unit)[SERVER]
         assert found.unit is unit
         assert found.method == ("likelihood ratio" if kind is CanaryKind.WORST_CASE else "twins")
         strength[kind] = float(found.scores[0].mean() - found.scores[1].mean())
@@ -93,7 +93,9 @@ def test_natural_and_crafted_canaries_stay_below_the_worst_case(unit):
 
 @pytest.mark.parametrize(("variant", "epsilon"), [("split-rr", 3.0), ("vimadmm-j-rr", 3.0), ("split-alibi", 5.657)])
 def test_label_protection_is_measured_by_a_learned_score_and_holds(variant, epsilon):
-    found = TwoWorldAudit().run(make_system(variant), [DEVICE], CanaryKind.NATURAL, trials=300, unit=Unit.LABEL)[DEVICE]
+    found = TwoWorldAudit().measure(make_system(variant), [DEVICE], CanaryKind.NATURAL, trials=300, unit=Unit.LABEL)[
+        DEVICE
+    ]
     assert found.method == "learned"
     assert 0.3 * epsilon < epsilon_rectangle(found.errors, 1e-5, 0.95) < epsilon
 
@@ -101,7 +103,7 @@ def test_label_protection_is_measured_by_a_learned_score_and_holds(variant, epsi
 def test_exact_gradients_and_duals_give_labels_away():
     for variant in ("split-sum", "vimadmm-client"):
         one = make_system(variant)
-        found = TwoWorldAudit().run(one, [DEVICE], CanaryKind.NATURAL, trials=100, unit=Unit.LABEL)[DEVICE]
+        found = TwoWorldAudit().measure(one, [DEVICE], CanaryKind.NATURAL, trials=100, unit=Unit.LABEL)[DEVICE]
         assert found.errors.total <= 2
 
 
@@ -115,8 +117,8 @@ def test_every_score_can_be_looked_at_and_stopped(variant, method):
         asked.append(len(found[view].scores[0]))
         return len(asked) == 2
 
-    some = audit.run(one, [view], natural, trials=64, unit=unit, stop=stop)[view]
-    every = audit.run(one, [view], natural, trials=64, unit=unit)[view]
+    some = audit.measure(one, [view], natural, trials=64, unit=unit, stop=stop)[view]
+    every = audit.measure(one, [view], natural, trials=64, unit=unit)[view]
     assert (asked, some.looks, some.method) == ([32, 40], (32, 40), method)
     for early, late in zip(some.scores, every.scores, strict=True):
         np.testing.assert_allclose(early, late[:40], rtol=1e-3, atol=1e-4)
@@ -130,7 +132,7 @@ def test_every_score_can_be_looked_at_and_stopped(variant, method):
 def test_a_model_that_saw_no_noise_gives_the_label_away():
     one = make_system("dpzv-sgd", rounds=2, schedule="full", batch_size=60)
     model = Adversary.parse("model")
-    found = TwoWorldAudit().run(one, [model], CanaryKind.NATURAL, trials=60)[model]
+    found = TwoWorldAudit().measure(one, [model], CanaryKind.NATURAL, trials=60)[model]
     assert found.method == "shadow models"
     assert found.errors.total == 0
 
@@ -138,7 +140,7 @@ def test_a_model_that_saw_no_noise_gives_the_label_away():
 def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
     changes = {"noise_std": 0.2, "rounds": 4, "schedule": "poisson", "batch_size": 6}
     one, outsider = make_system("dpzv-joint", **changes), Adversary.parse("outsider")
-    found = TwoWorldAudit().run(one, [outsider], CanaryKind.WORST_CASE, trials=1000, unit=Unit.LABEL)[outsider]
+    found = TwoWorldAudit().measure(one, [outsider], CanaryKind.WORST_CASE, trials=1000, unit=Unit.LABEL)[outsider]
     assert found.one_sided
     assert not found.exact
     # Who was in some batch is known by the sign of its score, nearly for certain: C/B is eight times the noise.
@@ -150,10 +152,12 @@ def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
 
 
 def test_it_refuses_what_it_cannot_try():
-    with pytest.raises(VflprivError, match="needs a noised release before server's eyes"):
-        TwoWorldAudit().run(make_system("split-concat"), [SERVER], CanaryKind.WORST_CASE, trials=1, unit=Unit.FEATURES)
+    with pytest.raises(VflprivError, match="needs a noised release in the view of server"):
+        TwoWorldAudit().measure(
+            make_system("split-concat"), [SERVER], CanaryKind.WORST_CASE, trials=1, unit=Unit.FEATURES
+        )
     for view, unit, words in (("server", Unit.LABEL, "holds the labels"), ("server", Unit.ADD_REMOVE, "no canary")):
-        reason = TwoWorldAudit.refusal(make_system("split-embedding"), Adversary.parse(view), unit=unit)
+        reason = TwoWorldAudit.view_refusal(make_system("split-embedding"), Adversary.parse(view), unit=unit)
         assert words in reason
 
 

@@ -81,7 +81,6 @@ def _write_curves(
 ) -> None:
     from vflpriv.render.console import say
     from vflpriv.render.plots.curves import write_curves
-    from vflpriv.run.budgets import system_delta
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +91,7 @@ def _write_curves(
         if chosen is None:
             found = claim_curves(system, accountant, claims)
         else:
-            at = system_delta(system) if delta is None else delta
+            at = system.delta if delta is None else delta
             found = curves_of(system, system.ledger.exposure(*chosen), chosen[0], accountant, at)
         for curve in found:
             for path in write_curves(curve, folder):

@@ -1,0 +1,44 @@
+"""Systems of a configuration: their titles, the settings that reports read, and claims with distinct keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from vflpriv.config.models import Config, load_config
+from vflpriv.core.systems import DEFAULT_DELTA, System
+from vflpriv.errors import InputError
+from vflpriv.run.systems import build_system, claims_of, load_data
+
+DPZV = {"name": "dpzv", "rounds": 4, "batch_size": 8, "embedding": 3, "noise": "paper", "delta": 1e-4}
+
+
+def built(claims: list[dict[str, object]]) -> tuple[System, Config]:
+    systems = [
+        {"key": "a", "title": "A system", "engine": DPZV, "claim": claims},
+        {"key": "b", "engine": {"name": "split", "rounds": 4, "batch_size": 8}},
+    ]
+    config = load_config({"data": {"name": "digits", "train": 60}, "system": systems})
+    return build_system(config, 0, load_data(config)), config
+
+
+def test_a_system_declares_what_reports_and_accountants_ask() -> None:
+    system, config = built([])
+    assert (system.title, system.engine_name, system.delta, system.noise_mode) == ("A system", "dpzv", 1e-4, "paper")
+    assert system.noise_std is not None
+    assert system.noise_std > 0
+    assert system.secure_noise is False
+    assert system.data_facts["records"] == 60
+    assert system.settings_facts["rounds"] == system.rounds == 4
+    other = build_system(config, 1, system.data)
+    assert (other.title, other.delta, other.noise_mode) == ("", DEFAULT_DELTA, "given")
+
+
+def test_claims_are_joined_by_their_keys_so_every_key_is_there_once() -> None:
+    system, config = built([])
+    keys = [claim.key for claim in claims_of(system, config.system[0])]
+    assert len(set(keys)) == len(keys) > 0
+    again = {"key": keys[0], "unit": "record", "view": "device", "epsilon": 1.0}
+    for claims in ([again], [again | {"key": "mine"}, again | {"key": "mine"}]):
+        system, config = built(claims)
+        with pytest.raises(InputError, match=rf"system\.a\.claim = '{claims[0]['key']}': expected a key that no other"):
+            claims_of(system, config.system[0])

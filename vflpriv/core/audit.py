@@ -1,0 +1,168 @@
+"""Audits as everyone else sees them: the base class, what an audit may ask for, and the one shape of its findings.
+
+An audit of another package derives from `Audit`, is registered under the entry point `vflpriv.audits`, and returns
+findings. Holm's correction, the verdicts, the report and every output format treat a finding without knowing who made
+it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+
+__all__ = ["EPSILON", "MU", "Audit", "AuditContext", "Finding", "NoProgress", "Progress", "untested"]
+
+MU = "μ"
+"""The measure of a finding whose figure is a lower bound on μ, to be compared with the claimed μ."""
+EPSILON = "ε"
+"""The measure of a finding whose figure is a lower bound on ε at the claim's δ, to be compared with the claimed ε."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Finding:
+    """One result of one audit of one system: a test of a claim, or a check of a premise that claims rest on.
+
+    * A test of a claim names it (`claim`) and has a `p_value`, the claim's own under this test before any correction.
+      Holm's procedure over all such tests of the report decides whether it refutes the claim.
+    * A check of a premise has no `claim`. If its verdict is "violated", so is every claim that rests on the premise:
+      all claims, or those about one of `claim_units`. A p-value of a premise is the audit's own affair, corrected by
+      it already, and `verdict` is what follows from it.
+    * A finding about a claim without a p-value speaks for itself: "violated" is a proof that the claim does not hold,
+      "not applicable" says in `sentence` why the audit could not test it.
+    """
+
+    audit: str
+    subject: str
+    """What was tested: a kind of message, a mechanism, a kind of canary."""
+    verdict: Verdict
+    """What this finding supports by itself, before the correction for the number of tests."""
+    sentence: str
+    """What was seen, as a report quotes it."""
+    figure: float
+    measure: str
+    """What the figure is: `MU`, `EPSILON`, or words of the audit's own with the unit of measurement."""
+    interval: tuple[float, float] | None = None
+    """Of the figure, at the confidence of the context."""
+    claim: str | None = None
+    """The key of the claim that it tests; None for a premise."""
+    claim_units: frozenset[Unit] | None = None
+    """The units whose claims rest on this premise; None if all claims do."""
+    unit: Unit | None = None
+    adversary: Adversary | None = None
+    p_value: float | None = None
+    trials: int | None = None
+    """Trials in each world, or guesses: with too few a test never refutes a claim. None where they are not counted."""
+    note: str = ""
+    """What the report adds to the sentence where the finding has a row of its own."""
+    reproduce: str = ""
+    """The command that shows the finding again; the command of the whole audit if empty."""
+    decides_alone: bool = False
+    """Whether a premise counts for the exit code even if no claim rests on it."""
+    evidence: Any = None
+    """The audit's own object, for tables of the report that know it."""
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it goes into Holm's procedure."""
+        return self.claim is not None and self.p_value is not None and self.verdict is not Verdict.NOT_APPLICABLE
+
+    @property
+    def is_untested(self) -> bool:
+        """Whether it says no more than that a claim could not be tested."""
+        return self.claim is not None and self.verdict is Verdict.NOT_APPLICABLE
+
+    def bears_on(self, claim: Claim) -> bool:
+        """Whether the claim would not hold if this finding's verdict is "violated"."""
+        if self.claim is not None:
+            return self.claim == claim.key
+        return self.claim_units is None or claim.unit in self.claim_units
+
+
+def untested(audit: str, claim: Claim, reason: str) -> Finding:
+    """The finding that an audit cannot test a claim, and why."""
+    return Finding(
+        audit=audit,
+        subject=claim.key,
+        verdict=Verdict.NOT_APPLICABLE,
+        sentence=reason,
+        figure=0.0,
+        measure="tests",
+        claim=claim.key,
+        unit=claim.unit,
+        adversary=claim.adversary,
+    )
+
+
+class Progress(Protocol):
+    """Receives what is being done, and how many replica-rounds were done since the last call."""
+
+    def stage(self, text: str) -> None: ...
+    def advance(self, work: int) -> None: ...
+
+
+class NoProgress:
+    """Progress that nobody reads."""
+
+    def stage(self, text: str) -> None:
+        """Ignore it."""
+
+    def advance(self, work: int) -> None:
+        """Ignore it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AuditContext:
+    """Everything beside the system that an audit may ask for."""
+
+    claims: tuple[Claim, ...] = ()
+    """The system's claims that are to be tested."""
+    confidence: float = 0.95
+    """Of every interval and lower bound."""
+    seed: int = 0
+    min_trials: int = MIN_TRIALS
+    """Trials in each world below which no claim is called violated."""
+    systems: int = 1
+    """Systems in the same report: their tests are corrected together."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of the configuration's section `audit` for this system; `trials` is by kind of canary."""
+    store: Path | None = None
+    """The folder for finished trials, with which an interrupted audit goes on; None stores none."""
+    witnesses: Path | None = None
+    """The folder for inputs that show a finding again; None saves none."""
+    progress: Progress = field(default_factory=NoProgress)
+
+    @property
+    def alpha(self) -> float:
+        """The family-wise error of all tests of the report."""
+        return 1 - self.confidence
+
+
+class Audit(ABC):
+    """One way to check a system. It is made without arguments and keeps nothing between calls."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    order: ClassVar[int] = 100
+    """Audits of smaller order run, and are reported, first; those of the same order by name."""
+
+    def refusal(self, system: System, context: AuditContext) -> str | None:
+        """Why it says nothing about this system, or None. The report lists the reason as not tested."""
+        del system, context
+        return None
+
+    def work(self, system: System, context: AuditContext) -> int:
+        """How many replica-rounds `run` will tell `context.progress` of."""
+        del system, context
+        return 0
+
+    @abstractmethod
+    def run(self, system: System, context: AuditContext) -> Sequence[Finding]:
+        """Audit the system."""

@@ -1,0 +1,271 @@
+"""From findings, attempts, schedules and ledgers to rows of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflpriv.audits.one_run import OneRun
+from vflpriv.audits.scoring.labels import Attempt
+from vflpriv.audits.sensitivity import WorstPair
+from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval, mu_estimate, mu_rectangle
+from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run
+from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
+from vflpriv.audits.worlds.trials import Trials
+from vflpriv.common import formatting
+from vflpriv.core import wire
+from vflpriv.core.claims import Claim
+from vflpriv.core.engine import Evaluation
+from vflpriv.core.ledger import Exposure, Ledger
+from vflpriv.core.schedules import Schedule
+from vflpriv.report.audit import (
+    AttackRow,
+    CheckRow,
+    MeasurementRow,
+    OneRunRow,
+    ReleaseRow,
+    SamplingRow,
+    SensitivityRow,
+    Staleness,
+    SuccessClaimRow,
+    Traffic,
+    Utility,
+)
+
+__all__ = [
+    "ClaimContext",
+    "attack_row",
+    "check_row",
+    "measurement_row",
+    "noise_source",
+    "one_run_row",
+    "release_rows",
+    "sampling_row",
+    "sensitivity_row",
+    "staleness_row",
+    "success_row",
+    "traffic_row",
+    "utility_row",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimContext:
+    """What rows of a claim's tests need to know beside the test."""
+
+    claim: Claim
+    exposure: Exposure
+    """Under the paper's reading."""
+    refusal: str | None
+    """Why a bound on μ gives no ε, or None where it does."""
+    confidence: float
+    seed: int
+
+
+def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContext) -> MeasurementRow:
+    """A test in two worlds."""
+    kind, delta, confidence = trials.canary.kind, context.claim.delta, context.confidence
+    errors, lower, exposure = trials.errors, trials.mu_lower(confidence), context.exposure
+    known_sigma = None if context.refusal is not None else trials.mu_known_sigma(confidence)
+    return MeasurementRow(
+        canary=kind.value,
+        canary_description=kind.description,
+        adversary=str(trials.adversary),
+        unit=trials.unit.value,
+        record=trials.canary.record,
+        trials_per_world=errors.positives,
+        false_positives=errors.false_positives,
+        false_negatives=errors.false_negatives,
+        confidence=confidence,
+        mu_lower=lower,
+        mu_estimate=mu_estimate(errors),
+        mu_rectangle=mu_rectangle(errors, confidence),
+        epsilon_lower=trials.epsilon_lower(delta, confidence, seed=context.seed),
+        epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=context.refusal is None),
+        epsilon_from_mu_refused=context.refusal,
+        method=trials.method,
+        threshold=trials.threshold,
+        mu_known_sigma=known_sigma,
+        epsilon_known_sigma=None if known_sigma is None else epsilon_from_mu(known_sigma, delta, gaussian=True),
+        stopped_early=bool(trials.looks),
+        mu_accounted=exposure.mu if exposure.gaussian else None,
+        p_value=_p_value(test.finding.p_value),
+        p_adjusted=_p_value(test.p_adjusted),
+        refutes=test.refutes,
+        curve=tuple(trials.curve()),
+    )
+
+
+def one_run_row(test: CorrectedFinding, run: OneRun, context: ClaimContext) -> OneRunRow:
+    """A test in one run."""
+    guesses, confidence, delta = run.guesses, context.confidence, context.claim.delta
+    lower = mu_one_run(guesses, confidence)
+    return OneRunRow(
+        adversary=str(run.adversary),
+        unit=run.unit.value,
+        canaries=guesses.canaries,
+        set_aside=run.set_aside,
+        guesses=guesses.made,
+        right=guesses.right,
+        confidence=confidence,
+        mu_lower=lower,
+        epsilon_lower=epsilon_one_run(guesses, delta, confidence),
+        epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=context.refusal is None),
+        p_value=_p_value(test.finding.p_value),
+        p_adjusted=_p_value(test.p_adjusted),
+        refutes=test.refutes,
+        assumptions=run.assumptions,
+    )
+
+
+def _p_value(p: float | None) -> float:
+    return 1.0 if p is None else p
+
+
+def sensitivity_row(pair: WorstPair, replay: str = "") -> SensitivityRow:
+    """The worst pair of a sensitivity search; `replay` is the command that computes it again."""
+    return SensitivityRow(
+        mechanism=pair.mechanism,
+        unit=pair.unit.value,
+        declared=pair.declared,
+        observed=pair.observed,
+        searched=pair.searched,
+        witness=pair.witness,
+        holds=pair.holds,
+        replay=replay,
+    )
+
+
+def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduce: str) -> CheckRow:
+    """A finding of any audit, known or not; `reproduce` is the command of the whole audit."""
+    finding, reason = corrected.finding, corrected.finding.sentence + corrected.finding.note
+    if finding.claim is not None:
+        reason += f"; tests {claims[finding.claim].where}"
+    if corrected.p_adjusted is not None:
+        reason += f", p {formatting.p_value(corrected.p_adjusted)} after Holm's correction"
+    return CheckRow(
+        audit=finding.audit,
+        subject=finding.subject,
+        unit="" if finding.unit is None else finding.unit.value,
+        figure=finding.figure,
+        verdict=corrected.verdict,
+        reason=reason,
+        reproduce=finding.reproduce or reproduce,
+    )
+
+
+def success_row(judged: JudgedSuccess, reproduce: str) -> SuccessClaimRow:
+    """A claim about an attack, beside the attack's success."""
+    claim, success = judged.test.claim, judged.test.success
+    return SuccessClaimRow(
+        key=claim.key,
+        source=claim.source,
+        where=claim.where,
+        statement=claim.statement,
+        unit=claim.unit.value,
+        adversary=str(claim.adversary),
+        attack=claim.attack,
+        rate=claim.rate,
+        success=success.rate if success else None,
+        low=success.low if success else None,
+        high=success.high if success else None,
+        chance=success.chance if success else None,
+        guesses=success.guesses if success else 0,
+        p_adjusted=judged.p_adjusted,
+        verdict=judged.judgement.verdict,
+        reason=judged.judgement.reason,
+        reproduce=reproduce,
+    )
+
+
+def attack_row(attempt: Attempt) -> AttackRow:
+    """One attack through one view."""
+    success = attempt.success
+    return AttackRow(
+        attack=attempt.attack,
+        adversary=str(attempt.adversary),
+        target=attempt.target,
+        success=success.rate if success else None,
+        low=success.low if success else None,
+        high=success.high if success else None,
+        chance=success.chance if success else None,
+        blind=success.blind if success else None,
+        guesses=success.guesses if success else 0,
+        not_applicable=attempt.refusal,
+    )
+
+
+def utility_row(before: Evaluation, after: Evaluation, *, tests: int, confidence: float) -> Utility:
+    """The first replica's accuracy on so many test records, and its loss before and after training."""
+    accuracy = float(after.accuracy[0])
+    low, high = interval(round(accuracy * tests), tests, confidence)
+    return Utility(
+        tests=tests,
+        accuracy=accuracy,
+        accuracy_low=low,
+        accuracy_high=high,
+        loss_before=float(before.loss[0]),
+        loss_after=float(after.loss[0]),
+    )
+
+
+def staleness_row(ages: Counter[int]) -> Staleness | None:
+    """From the ages of embeddings that rounds read; None where every device takes part in every round."""
+    if not ages:
+        return None
+    sent = sorted(age for age in ages.elements() if age >= 0)
+    return Staleness(
+        reads=ages.total(),
+        never_sent=ages[-1] / ages.total(),
+        median=sent[len(sent) // 2] if sent else 0,
+        largest=sent[-1] if sent else 0,
+    )
+
+
+def traffic_row(traffic: wire.Traffic) -> Traffic:
+    """Bytes of one training by direction."""
+    messages = dict(sorted(traffic.messages.items()))
+    return Traffic(up=traffic.up.total(), down=traffic.down.total(), ids=traffic.id_bytes, messages=messages)
+
+
+def release_rows(ledger: Ledger) -> tuple[ReleaseRow, ...]:
+    """Every release of the ledger."""
+    return tuple(
+        ReleaseRow(
+            kind=r.kind,
+            what=r.what,
+            noise=str(r.noise),
+            seen_by=tuple(sorted(r.seen_by)),
+            rounds=int(np.count_nonzero(r.rounds)),
+            sensitivity={unit.value: float(r.sensitivity[unit]) for unit in sorted(r.sensitivity)},
+            protects=tuple(unit.value for unit in sorted(r.sensitivity) if r.protects(unit)),
+        )
+        for r in ledger.releases
+    )
+
+
+def sampling_row(schedule: Schedule) -> SamplingRow:
+    """How the batches were drawn."""
+    return SamplingRow(
+        batching=schedule.batching.value,
+        description=schedule.batching.description,
+        batch_size=schedule.batch_size,
+        records=schedule.records,
+        fewest=int(schedule.size.min(initial=schedule.records)),
+        most=int(schedule.size.max(initial=0)),
+    )
+
+
+def noise_source(secure: bool | None, seed: int) -> str:
+    """Where the noise came from, and who can subtract it; `secure` is None where that is not known."""
+    if secure is None:
+        return "not known: no setting of this system says it"
+    if secure:
+        return "the operating system's secure generator"
+    return (
+        f"Philox4x32-10 from the seed {seed}, so that the run can be repeated: whoever knows the seed can subtract the "
+        "noise; secure_noise = true takes it from the operating system"
+    )
