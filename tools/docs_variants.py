@@ -11,7 +11,7 @@ from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import available
 from vflpriv.core.units import Unit
-from vflpriv.render.files import to_toml
+from vflpriv.render.formats.toml import to_toml
 
 __all__ = ["attack_page", "engine_page", "overview"]
 

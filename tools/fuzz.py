@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 import vflpriv
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import is_ledger, load_ledger
 from vflpriv.recording.transcripts import ANSWERS, HEAD, read_answers, read_transcript, shard_name

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vflpriv.config.models import ClaimConfig, load_config, parse_settings
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.loading import load_config
+from vflpriv.config.models import ClaimConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, load_data

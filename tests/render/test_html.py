@@ -12,7 +12,7 @@ import pytest
 
 import vflpriv
 from tests.browser.pages import attacks_page
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.plots.svg import COLOURS
 from vflpriv.report.audit import Report, Staleness
 

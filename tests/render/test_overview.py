@@ -10,7 +10,7 @@ import pytest
 
 from tests.render.test_plots import words
 from tests.report.rows import attack, one_run, spending
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import _bars, records_plot, rounds_plot
 from vflpriv.render.plots.overview import traffic_plot, utility_plot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.report.rows import one_run
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.statement import statement
 from vflpriv.report.audit import Report
 

@@ -1,4 +1,8 @@
-"""Configurations: what to audit, read from TOML or YAML, with errors that name the field and the value."""
+"""Configurations: what to audit, read from TOML or YAML, with errors that name the field and the value.
+
+`models` has the sections and fields, `claims` the guarantees of a user's own, `loading` reads files, `errors` checks
+settings against a model; the `*.toml` files are the embedded configurations.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vflpriv.config.loading import load_config as load_config
     from vflpriv.config.models import Config as Config
-    from vflpriv.config.models import load_config as load_config
 
 __all__ = ["Config", "load_config"]
 
 _FROM = {
     "Config": "vflpriv.config.models",
-    "load_config": "vflpriv.config.models",
+    "load_config": "vflpriv.config.loading",
 }
 
 

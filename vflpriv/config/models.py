@@ -1,25 +1,16 @@
-"""The configuration: what to audit, read from TOML or YAML, with errors that name the field and the value."""
+"""The models of a configuration: every section, its fields, their defaults and limits."""
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Mapping
-from copy import deepcopy
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflpriv.config.claims import ClaimConfig
-from vflpriv.config.errors import parse_settings
-from vflpriv.config.loading import put, read_tree
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import MIN_TRIALS
 
 __all__ = [
-    "EMBEDDED",
     "AttackConfig",
     "AuditConfig",
     "ClaimConfig",
@@ -28,12 +19,7 @@ __all__ = [
     "FeatureConfig",
     "OneRunConfig",
     "SystemConfig",
-    "load_config",
-    "parse_settings",
 ]
-
-EMBEDDED = ("default", "papers")
-"""Configurations that come with the package and are asked for by name."""
 
 Trials = Annotated[int, Field(ge=0)]
 
@@ -153,45 +139,3 @@ class Config(_Section):
             if keys.count(key) > 1:
                 raise ValueError(f"systems need distinct keys, found {key!r} twice")
         return self
-
-
-def load_config(
-    source: str | Path | Mapping[str, Any] | Config | None, overrides: Mapping[str, Any] | None = None
-) -> Config:
-    """A configuration (the embedded one if there is none) with the overrides, by dotted path, over it.
-
-    The source is a file, the name of an embedded one, a mapping as TOML gives it, or a configuration itself.
-    """
-    if isinstance(source, Config):
-        raw: dict[str, Any] = json.loads(source.model_dump_json())
-    else:
-        raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
-    for dotted, value in (overrides or {}).items():
-        put(raw, dotted, value)
-    return parse_settings(Config, _expand(raw), "")
-
-
-def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Spell out the short forms: a single system at the top, a system named after its engine."""
-    rest = {k: v for k, v in raw.items() if k not in ("engine", "audit")}
-    listed = raw.get("system", [])
-    if "engine" in raw and isinstance(listed, list):
-        listed = [*listed, {k: raw[k] for k in ("engine", "audit") if k in raw}]
-    elif "audit" in raw:
-        rest["audit"] = raw["audit"]
-    if isinstance(listed, list) and listed:
-        rest["system"] = [_named(one) for one in listed]
-    return rest
-
-
-def _named(system: Any) -> Any:
-    if isinstance(system, dict) and "key" not in system and isinstance(system.get("engine"), dict):
-        return {"key": str(system["engine"].get("name", "system")), **system}
-    return system
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    if path is None or (str(path) in EMBEDDED and not path.is_file()):
-        name = "default" if path is None else str(path)
-        return tomllib.loads(files("vflpriv.config").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-    return read_tree(path, "config")

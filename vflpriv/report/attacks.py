@@ -7,14 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
-from vflpriv.report.rows import Row, Shown, read_row
+from vflpriv.report.formats import DEFAULT_FORMATS, save_result
+from vflpriv.report.rows import Displayed, Row, read_row
 
 __all__ = [
     "CORRECTIONS",
@@ -305,9 +306,10 @@ class TrainedRow(Row):
     not_applicable: str | None = None
 
 
-class AttackReport(Shown, Row):
+class AttackReport(Displayed, Row):
     """Everything one run of attacks found. The same configuration and seed give the same bytes."""
 
+    stem: ClassVar[str] = "attacks"
     schema_version: str = "attacks/1"
     tool_version: str
     seed: int
@@ -376,11 +378,9 @@ class AttackReport(Shown, Row):
         """Canonical JSON: stable key order, two spaces, a final newline."""
         return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
 
-    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md")) -> list[Path]:
-        """Write the matrix in these formats, and say where."""
-        from vflpriv.render.files import write_attacks
-
-        return write_attacks(self, Path(folder), formats)
+    def save(self, folder: str | Path, formats: Sequence[str] = DEFAULT_FORMATS) -> list[Path]:
+        """Write the matrix in these formats, and return the paths."""
+        return save_result(self, Path(folder), formats)
 
 
 def read_attacks(path: Path) -> AttackReport:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from vflpriv.report.audit import Staleness, Traffic, Utility
-from vflpriv.report.rows import Row, Shown
+from vflpriv.report.rows import Displayed, Row
 
 __all__ = ["TrainReport", "TrainRow"]
 
@@ -28,7 +28,7 @@ class TrainRow(Row):
     """The file that the models were saved to, if they were."""
 
 
-class TrainReport(Shown, Row):
+class TrainReport(Displayed, Row):
     """One training of each system. The same configuration and seed give the same bytes."""
 
     schema_version: str = "vflpriv-train/1"
