@@ -208,33 +208,31 @@ def _prv_accountant(merged: Merged, delta: float) -> float:
 
 
 def _dp_accounting_note(merged: Merged, delta: float) -> str:
-    """Faults of its accountants that its distributions, which are asked here, do not have; and one that they have."""
+    """Two faults of its accountants, avoided here by asking its distributions, and one that these have too."""
     kinds = {type(pair) for pair in merged.all_pairs}
     notes = []
     if RandomizedResponsePair in kinds:
-        notes.append("its accountant ignores how often a randomised response is given; composed here one by one")
+        notes.append("its accountant ignores the count of randomised responses; composed here")
     if SampledReplacementPair in kinds:
-        notes.append("its Rényi accountant does not double the sensitivity when a record is replaced; not used here")
+        notes.append("its RDP accountant would not double the sensitivity")
     if renyi_bound(merged, delta).epsilon > 745:
-        notes.append("above ε = 745 its conversion from δ drops a term")
+        notes.append("above ε = 745 it drops a term")
     return "; ".join(notes)
 
 
 def _opacus_rdp_note(merged: Merged, delta: float) -> str:
     # Its conversion from Rényi divergence 0 at the largest order.
     floor = math.log1p(-1 / _LAST_ORDER) - math.log(delta * _LAST_ORDER) / (_LAST_ORDER - 1)
-    return f"its orders end at {_LAST_ORDER}: it reports no ε below {floor:.3g} at this δ" if floor > 0 else ""
+    return f"orders up to {_LAST_ORDER}: never below {floor:.3g} at this δ" if floor > 0 else ""
 
 
 def _mesh_note(merged: Merged, delta: float) -> str:
-    return f"its mesh has a stated error of {_MESH_ERROR:g}"
+    return f"stated error {_MESH_ERROR:g}"
 
 
 def _prv_note(merged: Merged, delta: float) -> str:
-    return (
-        f"its stated error of {_MESH_ERROR:g} leaves out the bias of its means, which grows with the number of "
-        "compositions: its upper bound can lie below the truth"
-    )
+    # The bias of its means, which grows with the number of compositions, is not in its stated error.
+    return f"stated error {_MESH_ERROR:g}, but it can lie further below the truth"
 
 
 _Question = Callable[[Merged, float], float]

@@ -86,7 +86,7 @@ def _cross_check_note(check: CrossCheckRow) -> Cell:
     if check.refusal is not None:
         return f"not asked: {check.refusal}"
     if check.too_low:
-        return Text(f"TOO LOW, below our certified lower bound. {check.note}".strip(), style="bold red")
+        return Text(f"TOO LOW: below our lower bound; {check.note}".removesuffix("; "), style="bold red")
     return check.note
 
 
