@@ -6,8 +6,9 @@ settings against a model; the `*.toml` files are the embedded configurations.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vflpriv.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vflpriv.config.loading import load_config as load_config
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "load_config"]
 
-_FROM = {
-    "Config": "vflpriv.config.models",
-    "load_config": "vflpriv.config.loading",
-}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that importing the package costs nothing."""
-    if name not in _FROM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_FROM[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__, {"Config": "vflpriv.config.models", "load_config": "vflpriv.config.loading"}
+)

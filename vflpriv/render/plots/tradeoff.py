@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtr
+from scipy.special import ndtr
 
 from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, shorten
+from vflpriv.common.intervals import interval
 from vflpriv.core.tradeoff import curve
 from vflpriv.render.plots.svg import COLOURS, STYLE, Plot, svg
 from vflpriv.render.shared import headline
@@ -121,18 +122,11 @@ def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
     x, y = row.false_positives / trials, row.false_negatives / trials
     label = f"measured, {shorten(row.canary, 16)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
     if boxed:
-        (left, right), (low, high) = (_exact_interval(k, row) for k in (row.false_positives, row.false_negatives))
+        left, right = interval(row.false_positives, trials, row.confidence)
+        low, high = interval(row.false_negatives, trials, row.confidence)
         axes.fill_between([left, right], low, high, facecolor=ink, alpha=0.28, lw=0)
         axes.plot([left, right, right, left, left], [low, low, high, high, low], color=ink, lw=0.9)
     axes.plot(x, y, marker, ms=6.5 if boxed else 5.5, color=ink, mew=0, label=label, ls="none", zorder=5)
-
-
-def _exact_interval(errors: int, row: MeasurementRow) -> tuple[float, float]:
-    """Clopper-Pearson, two-sided at the row's confidence."""
-    trials, tail = row.trials_per_world, (1 - row.confidence) / 2
-    low = float(betaincinv(errors, trials - errors + 1, tail)) if errors > 0 else 0.0
-    high = float(betaincinv(errors + 1, trials - errors, 1 - tail)) if errors < trials else 1.0
-    return low, high
 
 
 def _frame(axes: Axes) -> None:
