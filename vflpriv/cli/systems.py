@@ -80,7 +80,7 @@ def train(
     format_: FormatOption = "text",
     quiet: QuietOption = False,
 ) -> None:
-    """Train every system of a configuration once: accuracy, traffic, staleness, and the models if asked for."""
+    """Train every system of a configuration once and print accuracy, traffic and staleness; --save keeps the models."""
     from rich.console import Console
 
     from vflpriv import api
@@ -182,13 +182,13 @@ def calibrate(
 
     as_json = is_json(format_)
     settings = {"rounds": rounds, "batch_size": batch_size, **assignments(set_)}
-    found = calibration.calibrate(
+    result = calibration.calibrate(
         calibration.Target(epsilon=epsilon, delta=delta, view=view, unit=unit, reading=reading),
         calibration.Setup(engine=engine, settings=settings, records=records, devices=devices, seed=seed),
         field=field,
         accountant=accountant,
     )
     if as_json:
-        print(found.to_json())  # noqa: T201
+        print(result.to_json())  # noqa: T201
     else:
-        print_calibration(found, Console())
+        print_calibration(result, Console())

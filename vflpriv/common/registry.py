@@ -78,8 +78,8 @@ def _modules(kind: str) -> list[str]:
     package = importlib.import_module(KINDS[kind])
     if not hasattr(package, "__path__"):
         return [package.__name__]
-    found = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return [f"{package.__name__}.{name}" for name in found if not name.startswith("_")]
+    names_ = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return [f"{package.__name__}.{name}" for name in names_ if not name.startswith("_")]
 
 
 def broken(kind: str) -> dict[str, str]:

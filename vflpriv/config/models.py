@@ -37,7 +37,7 @@ class DataConfig(_Section):
         None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
     )
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
-    keep_shape: bool = Field(False, description="blocks stay images, as convolutions need them")
+    keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
     standardise: bool = Field(False, description="mean 0 and deviation 1 over all features of the training records")
     vocabulary: str | None = Field(
@@ -46,10 +46,12 @@ class DataConfig(_Section):
 
 
 class OneRunConfig(_Section):
-    """Many canaries in one training, each in or out by its own fair coin."""
+    """Many canaries in one training; a fair coin for each decides whether it is in."""
 
     canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
-    guesses: int | None = Field(None, ge=1, description="canaries guessed about; decided on a pilot if not given")
+    guesses: int | None = Field(
+        None, ge=1, description="number of canaries guessed about; chosen on a pilot set if not given"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> OneRunConfig:
@@ -59,13 +61,15 @@ class OneRunConfig(_Section):
 
 
 class AuditConfig(_Section):
-    """What is done with a system."""
+    """What is audited about a system, and with how many trainings."""
 
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
     trials: Trials | dict[CanaryKind, Trials] = Field(
-        400, description="trainings in each world, for every canary or by canary; 0 trains none"
+        400, description="trainings in each world, one number or one for each canary; 0 for none"
     )
-    reach: float = Field(10.0, gt=0, description="how many times the data's range a crafted canary may lie out")
+    reach: float = Field(
+        10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
+    )
     min_trials: int = Field(
         MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
     )
@@ -73,7 +77,7 @@ class AuditConfig(_Section):
     one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
-    noise: bool = Field(True, description="whether to test the noise that leaves")
+    noise: bool = Field(True, description="whether to test the noise of the releases")
     state: bool = Field(True, description="whether to look for state that carries a record into other rounds")
     claims: tuple[str, ...] | None = Field(None, description="keys of the engine's claims to check; all if not given")
 
@@ -85,28 +89,32 @@ class AuditConfig(_Section):
 
 
 class FeatureConfig(_Section):
-    """What `vflpriv attack` and `vflpriv audit` try on one device's features, and on membership."""
+    """Attacks of `vflpriv attack` and `vflpriv audit` on one device's features, and on membership."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
-    views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="who looks")
-    victim: int | None = Field(None, ge=0, description="the device whose features are wanted; the last if not given")
-    known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
-    sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
-    candidates: int = Field(
-        400, ge=8, description="records whose membership is guessed; half of them are kept out of a training of its own"
+    views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="the adversaries")
+    victim: int | None = Field(None, ge=0, description="the device whose features are attacked; the last if not given")
+    known_records: int = Field(100, ge=4, description="records whose features an attack may know")
+    sensitive_column: int | None = Field(
+        None, ge=0, description="column of the victim's block that is guessed as a sensitive attribute"
     )
-    defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
+    candidates: int = Field(
+        400, ge=8, description="records whose membership is guessed; half of them are left out of a separate training"
+    )
+    defences: tuple[str, ...] | None = Field(None, description="names of the defences to try; all if not given")
 
 
 class AttackConfig(_Section):
-    """What `vflpriv attack` tries on every system."""
+    """Attacks of `vflpriv attack` on every system."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
-    views: tuple[str, ...] = Field(("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="who looks")
-    seeds: int = Field(5, ge=1, description="trainings of each system, over which intervals are taken")
-    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may be told")
+    views: tuple[str, ...] = Field(
+        ("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="the adversaries"
+    )
+    seeds: int = Field(5, ge=1, description="trainings of each system; intervals are over these")
+    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may know")
     defences: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by name, the engine settings that a defence changes"
+        default_factory=dict, description="the engine settings that each defence changes, by its name"
     )
     features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
 
@@ -118,15 +126,15 @@ class SystemConfig(_Section):
     title: str = ""
     engine: dict[str, Any]
     audit: AuditConfig = AuditConfig()
-    claim: tuple[ClaimConfig, ...] = Field((), description="guarantees to check beside the engine's own")
+    claim: tuple[ClaimConfig, ...] = Field((), description="claims to check beside those of the engine")
 
 
 class Config(_Section):
-    """A whole audit. `[engine]` and `[audit]` at the top are short for a single system."""
+    """A whole configuration. `[engine]` and `[audit]` at the top level are short for a single system."""
 
-    seed: int = Field(0, ge=0, description="the one seed all random streams derive from")
+    seed: int = Field(0, ge=0, description="the seed from which all random streams are derived")
     device: str = Field("auto", description="auto, cpu, cuda or mps")
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="confidence of every interval and lower bound")
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
     attack: AttackConfig = AttackConfig()

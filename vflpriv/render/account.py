@@ -107,13 +107,13 @@ def _budgets(rows: Iterable[BudgetRow]) -> Iterable[tuple[str, ...]]:
             )
 
 
-def print_calibration(found: Calibration, console: Console) -> None:
+def print_calibration(result: Calibration, console: Console) -> None:
     """The noise, the budget that it has, and what this rests on."""
-    row = found.budget
+    row = result.budget
     lower = "" if row.epsilon_lower == row.epsilon_upper else f" (at least {row.epsilon_lower:.6g})"
-    target = f"target {found.epsilon:g}, at δ = {f.delta(found.delta)}"
+    target = f"target {result.epsilon:g}, at δ = {f.delta(result.delta)}"
     lines = [
-        (found.field, f"{found.noise:.7g}"),
+        (result.field, f"{result.noise:.7g}"),
         ("accounted ε", f"{row.epsilon_upper:.6g}{lower}, {target}"),
         ("seen by", f"{row.adversary}, batches {row.batches}"),
         ("unit", row.unit),

@@ -181,5 +181,5 @@ def by_feature(c: FeatureCell) -> tuple[str, str]:
 def _membership(c: FeatureCell) -> tuple[str, ...]:
     success = (number(c.success), _between(c.success_low, c.success_high), number(c.chance))
     advantage = (number(c.advantage), _between(c.advantage_low, c.advantage_high))
-    found = (number(c.found), _between(c.found_low, c.found_high))
-    return (*_names(c), *success, *advantage, *found, f.count(c.guesses))
+    members_found = (number(c.found), _between(c.found_low, c.found_high))
+    return (*_names(c), *success, *advantage, *members_found, f.count(c.guesses))

@@ -17,15 +17,15 @@ def with_cross_checks(accounts: Accounts, systems: Sequence[tuple[System, Sequen
     """The same accounts, with what other libraries answer about the budgets of every claim."""
     rows = []
     for row, (system, claims) in zip(accounts.systems, systems, strict=True):
-        checked = [_checked(found, system, claim) for found, claim in zip(row.claims, claims, strict=True)]
+        checked = [_checked(accounted, system, claim) for accounted, claim in zip(row.claims, claims, strict=True)]
         rows.append(row.model_copy(update={"claims": tuple(checked)}))
     return accounts.model_copy(update={"systems": tuple(rows)})
 
 
-def _checked(found: AccountedClaim, system: System, claim: Claim) -> AccountedClaim:
+def _checked(accounted: AccountedClaim, system: System, claim: Claim) -> AccountedClaim:
     """Both readings where they differ; a reading with an infinite budget has nothing to be checked."""
     rows = []
-    for budget in (found.accounted, found.paper_reading):
+    for budget in (accounted.accounted, accounted.paper_reading):
         if budget is None:
             continue
         exposure = system.ledger.exposure(claim.adversary, claim.unit, reading=Reading(budget.reading))
@@ -41,4 +41,4 @@ def _checked(found: AccountedClaim, system: System, claim: Claim) -> AccountedCl
             )
             for check in cross_checks(exposure, claim.delta)
         ]
-    return found.model_copy(update={"cross_checks": tuple(rows)})
+    return accounted.model_copy(update={"cross_checks": tuple(rows)})

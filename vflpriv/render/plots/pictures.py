@@ -1,4 +1,4 @@
-"""Pictures for a page: a sheet of small ones as a PNG in a data address, so that the page stays one file."""
+"""Small pictures laid out in one PNG as a data URL, so that a page stays one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GREY, _COLOUR = 0, 2
 
 
 def sheet(pictures: NDArray[np.floating]) -> str:
-    """(rows, n, channels, height, width) values in [0, 1], laid out in rows, as a data address."""
+    """(rows, n, channels, height, width) values in [0, 1], laid out in rows, as a data URL."""
     rows, count, channels, height, width = pictures.shape
     shape = (rows * (height + _GAP) - _GAP, count * (width + _GAP) - _GAP, 3 if channels == 3 else 1)
     pixels = np.full(shape, 128, dtype=np.uint8)
@@ -24,8 +24,8 @@ def sheet(pictures: NDArray[np.floating]) -> str:
     for i in range(rows):
         for j in range(count):
             top, left = i * (height + _GAP), j * (width + _GAP)
-            one = values[i, j] if channels == 3 else values[i, j, :1]
-            pixels[top : top + height, left : left + width] = one.transpose(1, 2, 0)
+            picture = values[i, j] if channels == 3 else values[i, j, :1]
+            pixels[top : top + height, left : left + width] = picture.transpose(1, 2, 0)
     return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode('ascii')}"
 
 

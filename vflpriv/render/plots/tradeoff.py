@@ -1,4 +1,4 @@
-"""The trade-off curve of a claim: what any test must err if it were true, what is accounted, and what tests erred."""
+"""The trade-off curves of a claim: claimed and accounted bounds on a test's errors, and the errors of our tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _CANARIES = {"natural": ("natural", "o"), "crafted": ("crafted", "s"), "worst-ca
 # Dense where the curve of a large mu bends.
 _RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 121)), [1.0]])
 _LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
-_CAPTION = "A test must err at least as much as the claimed curve says."
-_TWO_WORLDS = " The box is the exact interval of either error rate; thin lines are the same trials at other thresholds."
+_CAPTION = "If the claim holds, the errors of every test lie on or above the claimed curve."
+_TWO_WORLDS = " The box is the exact interval of both error rates; thin lines are the same trials at other thresholds."
 _ONCE = " The one run refutes every Gaussian curve above the dotted one."
 
 
@@ -48,7 +48,7 @@ def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
 
 
 def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
-    """What any test must err under the claim, under the accounted budgets, and what the audit's tests erred.
+    """The least errors of any test under the claim and the accounted budgets, and the errors of the audit's tests.
 
     `prefix` keeps the ids of several plots of one page apart.
     """
@@ -61,7 +61,7 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         height = legend + 3.7
         figure = Figure(figsize=(5.0, height))
         axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
-        _promises(axes, claim)
+        _bounds(axes, claim)
         for row in claim.measurements:
             _measured(axes, row, boxed=row is headline(claim))
         if claim.one_run is not None:
@@ -72,14 +72,14 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         return svg(figure, f"Trade-off curve of claim {claim.key}", _spoken(claim), prefix)
 
 
-def _promises(axes: Axes, claim: ClaimRow) -> None:
-    """The claimed curve with the region that refutes it, the accounted ones, and blind guessing."""
-    promised = curve(claim.mu, _RATES)
+def _bounds(axes: Axes, claim: ClaimRow) -> None:
+    """The claimed curve with the region that refutes it, the accounted curves, and blind guessing."""
+    claimed = curve(claim.mu, _RATES)
     label = f"claimed μ={mu(claim.mu)} (ε={epsilon(claim.epsilon)} at δ={delta(claim.delta)})"
     red = COLOURS["worst-case"]
     axes.plot([0, 1], [1, 0], color=COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
-    axes.plot(_RATES, promised, color=COLOURS["claimed"], lw=2.2, label=label)
-    axes.fill_between(_RATES, promised, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
+    axes.plot(_RATES, claimed, color=COLOURS["claimed"], lw=2.2, label=label)
+    axes.fill_between(_RATES, claimed, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
     if claim.paper_reading is not None:
         _accounted(axes, claim.paper_reading, "paper", "paper’s reading", (0, (6, 2)))
     _accounted(axes, claim.accounted, "rigorous", "rigorous", (0, (4, 1.5, 1, 1.5)))
@@ -106,7 +106,7 @@ def _errors(budget: BudgetRow, rates: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _once(axes: Axes, row: OneRunRow) -> None:
-    """What many canaries in one training refute: every Gaussian curve above this one."""
+    """The Gaussian curve of the one run's lower bound: it refutes every curve above."""
     label = f"measured, one run: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
     axes.plot(_RATES, curve(row.mu_lower, _RATES), color=COLOURS["crafted"], lw=1.6, ls=(0, (1, 1.2)), label=label)
 
@@ -139,7 +139,7 @@ def _frame(axes: Axes) -> None:
 
 
 def _spoken(claim: ClaimRow) -> str:
-    """What the plot shows, for those who cannot see it."""
+    """What the plot shows, for screen readers."""
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
     best = headline(claim)
     once = claim.one_run
@@ -148,4 +148,4 @@ def _spoken(claim: ClaimRow) -> str:
     if best is None or not best.trials_per_world:
         return f"{text}." if once is not None else f"{text}; not measured."
     fpr, fnr = (percent(k / best.trials_per_world) for k in (best.false_positives, best.false_negatives))
-    return f"{text}; the {best.canary} canary’s test errs {fpr} of false positives and {fnr} of false negatives."
+    return f"{text}; the {best.canary} canary’s test has {fpr} false positives and {fnr} false negatives."
