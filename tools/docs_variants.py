@@ -23,7 +23,7 @@ def overview(kind: str, intro: str) -> str:
 
 
 def engine_page(name: str) -> str:
-    """What an engine does, lets out, claims and can be told."""
+    """The page of an engine: what it does, its releases, its claims and its settings."""
     engine = available("engine")[name]
     system = system_of(name)
     releases = [

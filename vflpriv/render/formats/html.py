@@ -1,5 +1,4 @@
-"""Results as one self-contained HTML page: the verdict at a glance, the evidence in sections that open; nothing is
-fetched."""
+"""Results as one self-contained HTML page: the verdict first, the evidence in sections that open."""
 
 from __future__ import annotations
 

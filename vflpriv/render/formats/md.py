@@ -153,7 +153,7 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
     yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
     yield f"**{claim.verdict}**: {escape(claim.reason)}"
     if isinstance(claim, ClaimRow) and claim.measurements:
-        header = ["Canary", "Score", "Trials a world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
+        header = ["Canary", "Score", "Trials per world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
         header += ["ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
         yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))

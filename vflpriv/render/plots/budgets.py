@@ -128,8 +128,8 @@ def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
         axes.set_xlim(bins[0] - 0.05 * span - 0.5, bins[-1] + 0.05 * span + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        spoken = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
-        picture = svg(figure, f"Participations seen by {budget.adversary}", spoken, prefix)
+        description = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
+        picture = svg(figure, f"Participations seen by {budget.adversary}", description, prefix)
     ends = zip(np.ceil(bins[:-1]), np.floor(bins[1:]), np.asarray(shown), strict=True)
     rows = [(count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n]
     caption = f"{budget.adversary}, {budget.reading}"
@@ -147,7 +147,7 @@ def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3))
         least, most = int(weights.argmin()), int(weights.argmax())
-        spoken = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
-        picture = svg(figure, "Importance of each device", spoken, prefix)
+        description = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
+        picture = svg(figure, "Importance of each device", description, prefix)
     rows = [(str(device), f"{weight:.3g}") for device, weight in enumerate(system.importance)]
     return Plot(svg=picture, caption="Norm of each device’s head.", header=("Device", "Head norm"), rows=rows)

@@ -69,7 +69,7 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         _frame(axes)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower left", frameon=False, handlelength=2.6, labelspacing=0.35)
-        return svg(figure, f"Trade-off curve of claim {claim.key}", _spoken(claim), prefix)
+        return svg(figure, f"Trade-off curve of claim {claim.key}", _description(claim), prefix)
 
 
 def _bounds(axes: Axes, claim: ClaimRow) -> None:
@@ -138,7 +138,7 @@ def _frame(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spoken(claim: ClaimRow) -> str:
+def _description(claim: ClaimRow) -> str:
     """What the plot shows, for screen readers."""
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
     best = headline(claim)
