@@ -80,7 +80,7 @@ def train(
     format_: FormatOption = "text",
     quiet: QuietOption = False,
 ) -> None:
-    """Train every system of a configuration once and print accuracy, traffic and staleness; --save keeps the models."""
+    """Train every system of a configuration once; print accuracy, traffic and staleness."""
     from rich.console import Console
 
     from vflpriv import api
