@@ -1,17 +1,18 @@
-"""Upper bounds by other libraries, to compare ours with. They decide nothing, and are computed only on request.
+"""Other libraries' bounds on epsilon beside ours: opacus, prv-accountant and dp-accounting, with their known faults.
 
-Each library is imported inside its function (opacus imports torch) and called only if its mesh fits in memory. Known
-faults: prv-accountant's upper bound can lie below the truth for many compositions, and dp-accounting's conversion from
-delta drops a term above epsilon = 745; so none of these is ever a budget.
+They decide nothing. Each library is imported inside its function (opacus brings torch) and is asked only where it knows
+the noise and its mesh fits into memory; otherwise the answer is the reason why it was not asked.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from vflpriv.accountants._merging import Merged, check, merge, refusal
+from vflpriv.accountants._merging import Merged, merge, refusal
 from vflpriv.accountants._pairs import (
     GaussianPair,
     LaplacePair,
@@ -23,38 +24,74 @@ from vflpriv.accountants._pairs import (
 from vflpriv.accountants.rdp import renyi_bound
 from vflpriv.core.ledger import Exposure
 
-__all__ = ["MAX_MESH", "MAX_PER_POINT", "cross_checks", "mesh_fits"]
+__all__ = ["LIBRARIES", "MAX_MESH", "MAX_PER_POINT", "CrossCheck", "cross_checks", "mesh_fits"]
 
 MAX_MESH = 2**22
 """The most points of a mesh that a library may allocate."""
 
 MAX_PER_POINT = 2**17
-"""The most points where a library loops over them one by one."""
+"""The most points of a mesh that a library loops over one by one."""
 
 _MESH_ERROR = 0.01
+_ROUNDING = 1e-6
+_LAST_ORDER = 63
+"""The largest Rényi order that opacus tries."""
 
 
-def cross_checks(exposure: Exposure, delta: float) -> dict[str, float]:
-    """Upper bounds on epsilon by dp-accounting (PLD), opacus (RDP and PRV) and prv-accountant, where they apply.
+@dataclass(frozen=True, kw_only=True)
+class CrossCheck:
+    """One library's upper bound on epsilon, or the reason why it was not asked."""
 
-    For `Budget.checks`. A library that does not know the noise or the unit, or whose mesh would not fit, is left out.
-    """
-    check(refusal(exposure), delta)
+    library: str
+    epsilon: float | None = None
+    error: float = 0.0
+    """By how much the library says that its figure may be off."""
+    note: str = ""
+    """A known fault that concerns this figure."""
+    refusal: str | None = None
+
+    def is_too_low(self, lower: float) -> bool:
+        """Whether the figure lies below a certified lower bound on epsilon by more than its stated error.
+
+        >>> CrossCheck(library="x", epsilon=46.73, error=0.01).is_too_low(46.8)
+        True
+        """
+        return self.epsilon is not None and self.epsilon + self.error < lower * (1 - _ROUNDING)
+
+
+class _RefusedError(Exception):
+    """A library is not asked; the message is the reason."""
+
+
+def cross_checks(exposure: Exposure, delta: float) -> tuple[CrossCheck, ...]:
+    """What each library answers at `delta`; empty where the exposure has no finite budget to be checked."""
+    if refusal(exposure) is not None:
+        return ()
     merged = merge(exposure)
     if merged.leaks or not merged.all_pairs:
-        return {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        bounds = {
-            "dp-accounting PLD": _dp_accounting(merged, delta),
-            "opacus RDP": _opacus_rdp(merged, delta),
-            "opacus PRV": _opacus_prv(merged, delta),
-            "prv-accountant": _prv_accountant(merged, delta),
-        }
-    return {name: value for name, value in bounds.items() if value is not None}
+        return ()
+    return tuple(_asked(name, merged, delta) for name in LIBRARIES)
 
 
-def _dp_accounting(merged: Merged, delta: float) -> float | None:
+def _asked(name: str, merged: Merged, delta: float) -> CrossCheck:
+    ask, error, note = LIBRARIES[name]
+    try:
+        if not 0 < delta < 1:
+            raise _RefusedError(f"needs δ between 0 and 1, not {delta:g}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            epsilon = ask(merged, delta)
+    except _RefusedError as refused:
+        return CrossCheck(library=name, refusal=str(refused))
+    except ImportError:
+        return CrossCheck(library=name, refusal="is not installed")
+    except Exception as failure:  # noqa: BLE001 (whatever another library raises: it must not end the accounting)
+        reason = " ".join(f"{type(failure).__name__}: {failure}".split())
+        return CrossCheck(library=name, refusal=f"failed ({reason[:120]})")
+    return CrossCheck(library=name, epsilon=epsilon, error=error, note=note(merged, delta))
+
+
+def _dp_accounting(merged: Merged, delta: float) -> float:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     known = renyi_bound(merged, delta)
@@ -62,15 +99,12 @@ def _dp_accounting(merged: Merged, delta: float) -> float | None:
     # The same error estimate as for our own grid, at 0.1 %.
     order = known.order if math.isfinite(known.order) else 2.0
     interval = min(0.05, math.sqrt(12e-3 * max(known.epsilon, 1e-6) / (order * sum(pairs.values()))))
-    reach = [pair.reach(math.exp(-50)) for pair in pairs]
-    if sum(high - low for low, high in reach) / interval > MAX_PER_POINT:
-        return None
+    points = sum(high - low for low, high in (pair.reach(math.exp(-50)) for pair in pairs)) / interval
+    if points > MAX_PER_POINT:
+        raise _RefusedError(_too_large(points, MAX_PER_POINT, "time"))
     total = pld.identity(value_discretization_interval=interval)
     for pair, count in pairs.items():
-        single = _library_distribution(pair, interval)
-        if single is None:
-            return None
-        total = total.compose(single.self_compose(count))
+        total = total.compose(_library_distribution(pair, interval).self_compose(count))
     return float(total.get_epsilon_for_delta(delta))
 
 
@@ -90,15 +124,26 @@ def _library_distribution(pair: Pair, interval: float) -> Any:
         return pld.from_laplace_mechanism(1 / pair.shift, **grid)
     if isinstance(pair, RandomizedResponsePair):
         return pld.from_randomized_response(2 / (1 + math.exp(pair.epsilon)), 2, **grid)
-    return None
+    raise _RefusedError(f"does not know {_described(pair)}")
 
 
-def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
-    """(noise multiplier, sampling rate, count) of each event, if all are Gaussians under add-remove."""
+def _described(pair: Pair) -> str:
+    """What a library does not know, in words."""
+    if isinstance(pair, LaplacePair):
+        return "Laplace noise"
+    if isinstance(pair, RandomizedResponsePair):
+        return "randomised response"
+    if isinstance(pair, SampledReplacementPair):
+        return "sampled batches in which a record is replaced"
+    return "batches that are sampled without replacement, or whose size is seen"
+
+
+def _gaussian_rows(merged: Merged) -> list[tuple[float, float, int]]:
+    """(noise multiplier, sampling rate, count) of each event; refuses all but Gaussians under add-remove."""
     rows = []
     for pair, count in merged.all_pairs.items():
         if not isinstance(pair, GaussianPair | SampledGaussianPair):
-            return None
+            raise _RefusedError(f"does not know {_described(pair)}")
         rows.append((1 / pair.mu, pair.rate if isinstance(pair, SampledGaussianPair) else 1.0, count))
     return rows
 
@@ -106,20 +151,29 @@ def _rows(merged: Merged) -> list[tuple[float, float, int]] | None:
 def mesh_fits(exposure: Exposure, delta: float, most: int = MAX_MESH) -> bool:
     """Whether opacus PRV and prv-accountant can bound this exposure without running out of memory."""
     merged = merge(exposure)
-    return not merged.leaks and _fits(merged, delta, most)
+    return not merged.leaks and _mesh_points(merged, delta) <= most
 
 
-def _fits(merged: Merged, delta: float, most: int = MAX_MESH) -> bool:
-    """Whether the mesh of Gopi, Lee, Wutschitz 2021, Theorem 5.5, fits; its length is an RDP bound at a small delta."""
+def _mesh_points(merged: Merged, delta: float) -> float:
+    """The mesh of Gopi, Lee and Wutschitz (2021), Theorem 5.5; its length is an RDP bound at a small delta."""
     counts = sum(merged.all_pairs.values())
     length = renyi_bound(merged, delta / 4000).epsilon + 3
     mesh = _MESH_ERROR / math.sqrt(counts / 2 * math.log(12_000 / delta))
-    return 2 * length / mesh <= most
+    return 2 * length / mesh
 
 
-def _opacus_rdp(merged: Merged, delta: float) -> float | None:
-    if (rows := _rows(merged)) is None:
-        return None
+def _check_mesh(merged: Merged, delta: float) -> None:
+    points = _mesh_points(merged, delta)
+    if points > MAX_MESH:
+        raise _RefusedError(_too_large(points, MAX_MESH, "memory"))
+
+
+def _too_large(points: float, most: int, what: str) -> str:
+    return f"needs too much {what}: a mesh of {points:.2g} points, more than {most:,}"
+
+
+def _opacus_rdp(merged: Merged, delta: float) -> float:
+    rows = _gaussian_rows(merged)
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
@@ -127,9 +181,9 @@ def _opacus_rdp(merged: Merged, delta: float) -> float | None:
     return float(accountant.get_epsilon(delta))
 
 
-def _opacus_prv(merged: Merged, delta: float) -> float | None:
-    if (rows := _rows(merged)) is None or not _fits(merged, delta):
-        return None
+def _opacus_prv(merged: Merged, delta: float) -> float:
+    rows = _gaussian_rows(merged)
+    _check_mesh(merged, delta)
     from opacus.accountants import PRVAccountant
 
     accountant = PRVAccountant()
@@ -137,9 +191,9 @@ def _opacus_prv(merged: Merged, delta: float) -> float | None:
     return float(accountant.get_epsilon(delta, eps_error=_MESH_ERROR))
 
 
-def _prv_accountant(merged: Merged, delta: float) -> float | None:
-    if (rows := _rows(merged)) is None or not _fits(merged, delta):
-        return None
+def _prv_accountant(merged: Merged, delta: float) -> float:
+    rows = _gaussian_rows(merged)
+    _check_mesh(merged, delta)
     import prv_accountant
 
     counts = [count for _, _, count in rows]
@@ -151,3 +205,42 @@ def _prv_accountant(merged: Merged, delta: float) -> float | None:
         prvs=prvs, eps_error=_MESH_ERROR, delta_error=delta / 1000, max_self_compositions=counts
     )
     return float(accountant.compute_epsilon(delta, counts)[2])
+
+
+def _dp_accounting_note(merged: Merged, delta: float) -> str:
+    """Two faults of its accountants, avoided here by asking its distributions, and one that these have too."""
+    kinds = {type(pair) for pair in merged.all_pairs}
+    notes = []
+    if RandomizedResponsePair in kinds:
+        notes.append("its accountant ignores the count of randomised responses; composed here")
+    if SampledReplacementPair in kinds:
+        notes.append("its RDP accountant would not double the sensitivity")
+    if renyi_bound(merged, delta).epsilon > 745:
+        notes.append("above ε = 745 it drops a term")
+    return "; ".join(notes)
+
+
+def _opacus_rdp_note(merged: Merged, delta: float) -> str:
+    # Its conversion from Rényi divergence 0 at the largest order.
+    floor = math.log1p(-1 / _LAST_ORDER) - math.log(delta * _LAST_ORDER) / (_LAST_ORDER - 1)
+    return f"orders up to {_LAST_ORDER}: never below {floor:.3g} at this δ" if floor > 0 else ""
+
+
+def _mesh_note(merged: Merged, delta: float) -> str:
+    return f"stated error {_MESH_ERROR:g}"
+
+
+def _prv_note(merged: Merged, delta: float) -> str:
+    # The bias of its means, which grows with the number of compositions, is not in its stated error.
+    return f"stated error {_MESH_ERROR:g}, but it can lie further below the truth"
+
+
+_Question = Callable[[Merged, float], float]
+_Note = Callable[[Merged, float], str]
+LIBRARIES: dict[str, tuple[_Question, float, _Note]] = {
+    "dp-accounting PLD": (_dp_accounting, 0.0, _dp_accounting_note),
+    "opacus RDP": (_opacus_rdp, 0.0, _opacus_rdp_note),
+    "opacus PRV": (_opacus_prv, _MESH_ERROR, _mesh_note),
+    "prv-accountant": (_prv_accountant, _MESH_ERROR, _prv_note),
+}
+"""By name: the function that asks, the error that the library states, and the function that names its known faults."""

@@ -13,10 +13,10 @@ import torch
 import vflpriv
 from tests.cli.test_cli import run
 from tests.tiny import TINY
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
-from vflpriv.render.files import to_toml
+from vflpriv.render.formats.toml import to_toml
 
 
 @pytest.fixture

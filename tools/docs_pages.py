@@ -70,6 +70,9 @@ def _tables() -> dict[str, str]:
     return {
         "units": table(("unit", "what one neighbouring world changes", "includes"), units),
         "canaries": table(("canary", "what it is"), [(f"`{kind}`", kind.description) for kind in CanaryKind]),
+        "formats": table(
+            ("format", "what it is"), [(f"`{n}`", item.summary) for n, item in available("format").items()]
+        ),
     }
 
 
@@ -108,7 +111,8 @@ def _commands() -> str:
 
 def _command(name: str, command: Any) -> list[str]:
     rows = []
-    for parameter in command.params:
+    context = command.context_class(command, info_name=name)
+    for parameter in (found for found in command.get_params(context) if found.name != "help"):
         if parameter.param_type_name == "option":
             names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
             rows.append((names, prose(parameter.help or "")))

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, get_args
 
 from vflpriv.common.registry import available
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View

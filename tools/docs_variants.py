@@ -11,7 +11,7 @@ from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import available
 from vflpriv.core.units import Unit
-from vflpriv.render.files import to_toml
+from vflpriv.render.formats.toml import to_toml
 
 __all__ = ["attack_page", "engine_page", "overview"]
 
@@ -23,7 +23,7 @@ def overview(kind: str, intro: str) -> str:
 
 
 def engine_page(name: str) -> str:
-    """What an engine does, lets out, claims and can be told."""
+    """The page of an engine: what it does, its releases, its claims and its settings."""
     engine = available("engine")[name]
     system = system_of(name)
     releases = [

@@ -19,8 +19,7 @@ from typing import Any
 
 import vflpriv
 from vflpriv.config.errors import parse_settings
-from vflpriv.config.loading import read_tree
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config, read_tree
 from vflpriv.errors import InputError
 from vflpriv.recording.format import ANSWERS, HEAD, shard_name
 from vflpriv.recording.ledger_file import is_ledger, load_ledger

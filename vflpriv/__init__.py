@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vflpriv.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vflpriv.api import account as account
@@ -18,23 +19,15 @@ __all__ = ["__version__", "account", "attack", "audit", "plant", "read_transcrip
 
 __version__ = "0.1.0"
 
-_FROM = {
-    "account": "vflpriv.api",
-    "attack": "vflpriv.api",
-    "audit": "vflpriv.api",
-    "plant": "vflpriv.core.canaries",
-    "read_transcript": "vflpriv.recording.transcripts",
-    "record": "vflpriv.recording.recorder",
-    "train": "vflpriv.api",
-}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that importing the package costs nothing."""
-    if name not in _FROM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_FROM[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "account": "vflpriv.api",
+        "attack": "vflpriv.api",
+        "audit": "vflpriv.api",
+        "plant": "vflpriv.core.canaries",
+        "read_transcript": "vflpriv.recording.transcripts",
+        "record": "vflpriv.recording.recorder",
+        "train": "vflpriv.api",
+    },
+)

@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.files import writable
-from vflpriv.config.models import Config, load_config
-from vflpriv.run.selection import recorded_paths
+from vflpriv.config.loading import load_config
+from vflpriv.config.models import Config
+from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
+from vflpriv.run.selection import audit_command, places, recorded_paths, selected
 
 if TYPE_CHECKING:
+    from vflpriv.core.budgets import Accountant
+    from vflpriv.core.units import Unit
+    from vflpriv.core.views import Adversary
     from vflpriv.report.account import Accounts
     from vflpriv.report.attacks import AttackReport
     from vflpriv.report.audit import Report
     from vflpriv.report.train import TrainReport
+    from vflpriv.run.account import Claimed
 
-__all__ = ["Source", "account", "attack", "audit", "train"]
+__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "train"]
 
 Source = str | Path | Mapping[str, Any] | Config
 _TRIALS = "trials"
-_FORMATS = ("json", "html", "md")
 
 
 def audit(
@@ -39,27 +45,25 @@ def audit(
     overrides: Mapping[str, Any] | None = None,
     trials: object = None,
     only: Sequence[str] = (),
-    formats: Sequence[str] = _FORMATS,
+    formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
     quiet: bool | None = None,
 ) -> Report:
     """Audit the systems of a configuration (the embedded one if none is given), or a recorded training.
 
-    `transcript` and `ledger` go together and stand in place of a configuration. `out` is a folder for the report, in
-    these `formats`, and for finished trials, with which the same call goes on after an interruption (`fresh` forgets
-    them); without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world,
-    `only` the keys of the systems that are wanted. A configuration that is no file is written beside the report.
+    `transcript` and `ledger` go together and take the place of a configuration. `out` is a folder for the report, in
+    these `formats`, and for finished trials, which the same call uses after an interruption (`fresh` discards them);
+    without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world, `only`
+    the keys of the systems to audit. A configuration that is not a file is written beside the report.
     """
-    from vflpriv.render.files import write_report
-
-    recorded = recorded_paths(
-        transcript, ledger, {"CONFIG": config, "--set": overrides, "--trials": trials, "--only": only}
-    )
+    beside = {"CONFIG": config, "--set": overrides or None, "--trials": trials, "--only": only}
+    recorded = recorded_paths(transcript, ledger, beside)
+    names = checked_formats(formats, "report")
+    source = Path(config) if isinstance(config, str | Path) else None
     if recorded is not None:
-        report = _recorded(*recorded, out)
+        source = recorded[1]
+        report = _audit_recording(*recorded, out)
     else:
-        from vflpriv.run.selection import audit_command, selected
-
         chosen = selected(load_config(config, overrides), only, trials)
         folder = _folder(out)
         store = _store(folder, fresh)
@@ -68,8 +72,9 @@ def audit(
         command = audit_command(config, folder, overrides or {}, trials)
         report = audit_config(chosen, store=store, command=command, quiet=quiet)
     if out is not None:
-        given = isinstance(config, Mapping | Config) and "toml" not in formats
-        write_report(report, Path(out), [*formats, "toml"] if given else formats)
+        if isinstance(config, Mapping | Config):
+            names = tuple(dict.fromkeys((*names, "toml")))
+        save_result(report, Path(out), names, _context(source))
     return report
 
 
@@ -81,21 +86,20 @@ def attack(
     only: Sequence[str] = (),
     fail_on: Sequence[str] = (),
     correction: str = "holm",
-    formats: Sequence[str] = _FORMATS,
+    formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
     quiet: bool | None = None,
 ) -> AttackReport:
-    """Try attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
+    """Run attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
 
-    A limit is broken by a mean over seeds that is sure to lie above it; `correction` is for the number of such tests,
-    `"holm"` or `"none"`.
-    With a folder `out`, the same call goes on after an interruption with the system and defence it was at.
+    A limit is broken by a mean over seeds that lies above it with the configured confidence; `correction` is for the
+    number of such tests, `"holm"` or `"none"`.
+    With a folder `out`, the same call continues after an interruption with the system and defence it had reached.
     """
-    from vflpriv.render.files import write_attacks
     from vflpriv.run.limits import Limit, check_correction, held_to
-    from vflpriv.run.selection import places
 
     limits, corrected = [Limit.parse(text) for text in fail_on], check_correction(correction)
+    names = checked_formats(formats, "attacks")
     embedded = Path(str(files("vflpriv.config").joinpath("attack.toml")))
     chosen = load_config(embedded if config is None else config, overrides)
     places(chosen, only)
@@ -105,7 +109,7 @@ def attack(
 
     report = held_to(attack_config(chosen, only=only, store=store, quiet=quiet), limits, corrected)
     if folder is not None:
-        write_attacks(report, folder, formats)
+        save_result(report, folder, names, _context(Path(config) if isinstance(config, str | Path) else None))
     return report
 
 
@@ -115,17 +119,72 @@ def account(
     transcript: str | Path | None = None,
     ledger: str | Path | None = None,
     delta: float | None = None,
+    accountant: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     only: Sequence[str] = (),
+    cross_check: bool = False,
 ) -> Accounts:
-    """The budgets of a configuration, or of a recorded training: all views, all units, claimed beside accounted."""
-    from vflpriv.run.account import accounted_recording, accounted_systems, accounts_of
+    """The budgets of a configuration, or of a recorded training: all views, all units, claimed beside accounted.
 
-    beside = {"CONFIG": config, "--set": overrides, "--only": only}
-    recorded = recorded_paths(transcript, ledger, beside)
+    With `cross_check`, opacus, prv-accountant and dp-accounting are asked about the budgets of the claims, too.
+    """
+    systems = accounting(
+        config, transcript=transcript, ledger=ledger, accountant=accountant, overrides=overrides, only=only
+    )
+    return systems.accounts(delta, cross_check=cross_check)
+
+
+def accounting(
+    config: Source | None = None,
+    *,
+    transcript: str | Path | None = None,
+    ledger: str | Path | None = None,
+    accountant: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+) -> Accounting:
+    """The systems that `account` is about, built but not trained; `accountant` replaces that of the configuration."""
+    from vflpriv.run.account import accounted_recording, accounted_systems
+
+    recorded = recorded_paths(transcript, ledger, {"CONFIG": config, "--set": overrides or None, "--only": only})
     if recorded is not None:
-        return accounts_of(*accounted_recording(*recorded), delta)
-    return accounts_of(*accounted_systems(load_config(config, overrides), only), delta)
+        return Accounting(*accounted_recording(*recorded, accountant))
+    fields = ({} if accountant is None else {"accountant": accountant}) | dict(overrides or {})
+    return Accounting(*accounted_systems(load_config(config, fields), only))
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Systems with their claims, and the accountant that they are accounted for by."""
+
+    systems: Sequence[Claimed]
+    accountant: Accountant
+
+    def accounts(self, delta: float | None = None, *, cross_check: bool = False) -> Accounts:
+        """All budgets at `delta` (each system's own if None); with `cross_check`, other libraries' beside them."""
+        from vflpriv.run.account import accounts_of
+        from vflpriv.run.cross_check import with_cross_checks
+
+        accounts = accounts_of(self.systems, self.accountant, delta)
+        return with_cross_checks(accounts, self.systems) if cross_check else accounts
+
+    def write_curves(
+        self, folder: Path, chosen: tuple[Adversary, Unit] | None = None, delta: float | None = None
+    ) -> Iterator[Path]:
+        """Write the curves of the claims' budgets, or of the chosen view and unit, and yield the path of each file."""
+        from vflpriv.render.plots.curves import write_curves
+        from vflpriv.run.account import claim_curves, curves_of
+
+        writable(folder, "--curves")
+        for system, claims in self.systems:
+            if chosen is None:
+                curves = claim_curves(system, self.accountant, claims)
+            else:
+                exposure = system.ledger.exposure(*chosen)
+                at = system.delta if delta is None else delta
+                curves = curves_of(system, exposure, chosen[0], self.accountant, at)
+            for curve in curves:
+                yield from write_curves(curve, folder)
 
 
 def train(
@@ -137,8 +196,6 @@ def train(
     quiet: bool | None = None,
 ) -> TrainReport:
     """Train every system once: accuracy, traffic, staleness; `save` is a folder for the models (safetensors)."""
-    from vflpriv.run.selection import places
-
     chosen = load_config(config, overrides)
     places(chosen, only)
     folder = _folder(save, "--save")
@@ -147,7 +204,7 @@ def train(
     return train_config(chosen, only=only, save=folder, quiet=quiet)
 
 
-def _recorded(transcript: Path, ledger: Path, out: str | Path | None) -> Report:
+def _audit_recording(transcript: Path, ledger: Path, out: str | Path | None) -> Report:
     from vflpriv.recording.ledger_file import load_ledger
 
     config = load_ledger(ledger)
@@ -158,8 +215,13 @@ def _recorded(transcript: Path, ledger: Path, out: str | Path | None) -> Report:
     return audit_transcript(transcript, config, command=command)
 
 
+def _context(source: Path | None) -> Context:
+    """The audited file for formats that point to its lines; an embedded configuration is not one."""
+    return Context(config=source if source is not None and source.is_file() else None)
+
+
 def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
-    """A folder that can be written to, checked before the work."""
+    """The folder, checked before the work to be one that can be written to."""
     if out is None:
         return None
     writable(Path(out), field)
@@ -167,7 +229,7 @@ def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
 
 
 def _store(folder: Path | None, fresh: bool) -> Path | None:
-    """Where finished trials lie."""
+    """The folder for finished trials; `fresh` deletes those of an earlier run."""
     if folder is None:
         return None
     if fresh:

@@ -26,7 +26,7 @@ class InputError(VflprivError, ValueError):
 
 
 class OutputError(VflprivError, OSError):
-    """A file could not be written; the old one, if there was one, is as it was.
+    """A file could not be written; a file that was there before is unchanged.
 
     >>> str(OutputError("report.json", "No space left on device"))
     'report.json could not be written: No space left on device'
@@ -39,7 +39,7 @@ class OutputError(VflprivError, OSError):
 
 
 def wanted(message: str) -> str:
-    """What a validator's sentence asks for.
+    """The expected value, out of the message of a pydantic validator.
 
     >>> wanted("Input should be a valid tuple"), wanted("Value error, one of a and b")
     ('a valid tuple', 'one of a and b')
@@ -48,7 +48,7 @@ def wanted(message: str) -> str:
 
 
 def _short(value: object) -> str:
-    """At most 80 characters of anything but text, which may be a path."""
+    """The value on one line: at most 80 characters, or 250 of a text, which may be a path."""
     return _cut(" ".join(repr(value).split()), 250 if isinstance(value, str) else 80)
 
 
@@ -57,5 +57,5 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _line(text: str) -> str:
-    """One line that steers no terminal: names come from files, too."""
+    """The text without control characters, which could act on a terminal: some names come from files."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincc, betainccinv, betaincinv, expit, logsumexp, ndtr, ndtri
+from scipy.special import betaincc, betainccinv, expit, logsumexp, ndtr, ndtri
 
 from vflpriv.common.arrays import Floats
+from vflpriv.common.intervals import interval
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.releases import Gaussian
@@ -111,19 +112,6 @@ def clopper_pearson_upper(k: int, n: int, alpha: float) -> float:
     _check_count(k, n)
     check_alpha(alpha)
     return float(rate_upper(k, n, alpha))
-
-
-def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
-    """The two-sided Clopper-Pearson interval, alpha / 2 on each side: for display beside a rate.
-
-    >>> [round(end, 4) for end in interval(5, 100, 0.95)]
-    [0.0164, 0.1128]
-    """
-    alpha = 1 - confidence
-    _check_count(k, n)
-    check_alpha(alpha)
-    low = float(betaincinv(k, n - k + 1, alpha / 2)) if k else 0.0
-    return low, float(rate_upper(k, n, alpha / 2))
 
 
 def rate_upper(k: ArrayLike, n: int, alpha: float) -> Floats:

@@ -17,14 +17,14 @@ from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_val
 from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
-from vflpriv.render.html.report import render_html
-from vflpriv.render.markdown import render_markdown
+from vflpriv.render.formats.html import render_html
+from vflpriv.render.formats.md import render_markdown
 from vflpriv.run.audit import audit_context, audit_system
 from vflpriv.run.build import build_report
 from vflpriv.run.systems import build_system, load_data

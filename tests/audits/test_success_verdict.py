@@ -17,13 +17,13 @@ from tests.support import ENGINES, make_system, toy_data
 from vflpriv.audits.scoring.labels import Attempt, Success, label_success, score
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.claims import SuccessClaim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.render.html.report import render_html
-from vflpriv.render.markdown import render_markdown
+from vflpriv.render.formats.html import render_html
+from vflpriv.render.formats.md import render_markdown
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report

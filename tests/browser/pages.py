@@ -6,8 +6,7 @@ from tests.report.attack_report import attack_report
 from tests.report.examples import build, dpzv, joint, split
 from tests.report.rows import one_run
 from vflpriv.core.claims import Verdict
-from vflpriv.render.attacks import attacks_html
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import attacks_html, render_html
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.report.audit import CheckRow, Staleness, SuccessClaimRow
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import vflpriv
 from tests.cli.test_cli import run
+from vflpriv.accountants import cross_checks
 from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.render.plots.curves import curves_png
@@ -279,3 +281,66 @@ def test_curves_have_the_papers_reading_where_its_budget_differs(monkeypatch, ca
         curves = json.loads((tmp_path / "curves" / f"sound-device-record-{reading}.json").read_text())
         assert curves["reading"] == reading
         assert curves["rounds_epsilon_upper"][-1] == pytest.approx(budget["epsilon_upper"])
+
+
+CHECKED = """
+[data]
+train = 60
+[engine]
+name = "dpzv"
+rounds = 60
+batch_size = 6
+schedule = "poisson"
+server_update = "joint"
+noise = "given"
+noise_std = 5.0
+[audit]
+claims = ["dpzv-devices", "dpzv-model"]
+"""
+
+
+def test_other_libraries_are_asked_beside_ours(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "checked.toml"
+    path.write_text(CHECKED, encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "150")
+    code, out, _ = run(monkeypatch, capsys, "account", str(path), "--cross-check")
+    assert code == 0
+    lines = [line.rstrip() for line in out.splitlines()]
+    place = lines.index("Other libraries beside ours")
+    devices, model = "dpzv-devices  rigorous  ", "dpzv-model    rigorous  "
+    exact, bounds = "8.65687  8.65687", "1.40071  1.40092"
+    unknown = "does not know sampled batches in which a record is replaced"
+    assert lines[place + 1 : place + 3] == [
+        "                                               its      our      our",
+        "claim         reading   library                ε ≤      ε ≥      ε ≤  note",
+    ]
+    assert lines[place + 4 : place + 12] == [
+        f"{devices}dp-accounting PLD  8.65723  {exact}",
+        f"{devices}opacus RDP          9.5902  {exact}  orders up to 63: never below 0.0286 at this δ",
+        f"{devices}opacus PRV         8.66755  {exact}  stated error 0.01",
+        f"{devices}prv-accountant     8.66755  {exact}  stated error 0.01, but it can lie further below the truth",
+        f"{model}dp-accounting PLD  1.40221  {bounds}  its RDP accountant would not double the sensitivity",
+        f"{model}opacus RDP               –  {bounds}  not asked: {unknown}",
+        f"{model}opacus PRV               –  {bounds}  not asked: {unknown}",
+        f"{model}prv-accountant           –  {bounds}  not asked: {unknown}",
+    ]
+    accounts = vflpriv.account(path, cross_check=True)
+    claims = json.loads(accounts.to_json())["systems"][0]["claims"]
+    found = {check["library"]: check for check in claims[0]["cross_checks"]}
+    assert found["opacus PRV"]["epsilon"] == pytest.approx(8.66755, abs=1e-4)
+    assert found["opacus PRV"]["error"] == 0.01
+    assert not any(check["too_low"] for claim in claims for check in claim["cross_checks"])
+    assert claims[1]["cross_checks"][1]["refusal"] == unknown
+    assert [claim.cross_checks for claim in vflpriv.account(path).systems[0].claims] == [(), ()]
+
+
+def test_a_figure_that_lies_below_ours_is_marked(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "checked.toml"
+    path.write_text(CHECKED, encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "150")
+    wrong = (lambda merged, delta: 8.6, 0.01, lambda merged, delta: "stated error 0.01")
+    monkeypatch.setattr(cross_checks, "LIBRARIES", {"opacus PRV": wrong})
+    _, out, _ = run(monkeypatch, capsys, "account", str(path), "--cross-check")
+    note = "TOO LOW: below our lower bound; stated error 0.01"
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert f"dpzv-devices  rigorous  opacus PRV  8.6  8.65687  8.65687  {note}" in lines

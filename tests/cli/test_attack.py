@@ -13,7 +13,7 @@ from tests.cli.test_cli import run
 from tests.report.attack_report import attack_report
 from vflpriv.audits.scoring.labels import AttackTrials
 from vflpriv.common.registry import available
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.report.attacks import AttackReport, read_attacks
 
 SMALL = """

@@ -123,7 +123,10 @@ def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path,
         (["audit", "--set", "system.9.engine.rounds=3"], "vflpriv: --set = 'system.9.engine.rounds'"),
         (["audit", "--set", "system.0.engine.noise_std=-2.0"], "engine.noise_std = -2.0: expected a number >= 0"),
         (["audit", "--set", "system.0.engine.batch_size=2000"], "batch_size = 2000: expected at most the 1437 records"),
-        (["audit", "--format", "pdf"], "vflpriv: --format = 'pdf': expected one of json, html, md"),
+        (
+            ["audit", "--format", "pdf"],
+            "--format = 'pdf': expected one of html, json, junit, md, sarif, summary, toml",
+        ),
         (["audit", "--trials", "few"], "vflpriv: --trials = 'few': expected a whole number >= 0"),
         (["audit", "--sed", "2"], "vflpriv: No such option: --sed"),
         (["audit", "--confidence", "2"], "vflpriv: confidence = 2: expected a number < 1"),
@@ -155,12 +158,12 @@ def test_text_where_a_number_belongs_is_a_usage_error(monkeypatch, capsys):
 
 
 def test_a_bug_is_not_hidden_and_not_taken_for_a_verdict(monkeypatch, capsys):
-    import vflpriv.cli.commands.lists
+    import vflpriv.cli.lists
 
     def broken(kind: str) -> None:
         raise ZeroDivisionError(kind)
 
-    monkeypatch.setattr(vflpriv.cli.commands.lists, "print_registered", broken)
+    monkeypatch.setattr(vflpriv.cli.lists, "print_registered", broken)
     code, _, error = run(monkeypatch, capsys, "engines")
     assert code == 4
     assert "ZeroDivisionError: engine" in error

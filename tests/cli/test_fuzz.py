@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.cli.fuzzing import call, configs, is_tiny, to_toml
 from tests.tiny import TINY
-from vflpriv.cli.commands.schema import SCHEMAS
-from vflpriv.config.models import load_config
+from vflpriv.cli.schemas import SCHEMAS
+from vflpriv.config.loading import load_config
 from vflpriv.errors import InputError
 from vflpriv.report.audit import read_report
 
@@ -119,7 +119,7 @@ def test_too_little_memory_is_no_bug(monkeypatch) -> None:
     def greedy(kind: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("vflpriv.cli.commands.lists.print_registered", greedy)
+    monkeypatch.setattr("vflpriv.cli.lists.print_registered", greedy)
     line = "vflpriv: not enough memory for this: smaller models, batches or data are needed\n"
     assert call("engines") == (2, "", line)
 

@@ -110,7 +110,7 @@ def test_an_interrupted_audit_goes_on_where_it_stopped(monkeypatch, capsys, tmp_
     program.send_signal(number)
     _, error = program.communicate()
     assert program.returncode == code
-    assert error == "vflpriv: stopped; finished trials are kept, run the same command to go on\n"
+    assert error == "vflpriv: stopped; finished trials are kept, run the same command to continue\n"
     assert shards(out)
     assert {path.name for path in out.iterdir()} == {"trials"}
     assert {path.suffix for path in (out / "trials").iterdir()} == {".safetensors"}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.test_cli import SMALL, run
 from tests.tiny import TINY
-from vflpriv.cli.commands.schema import SCHEMAS
+from vflpriv.cli.schemas import SCHEMAS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -32,7 +32,7 @@ def problems(checker: Any, document: Any) -> list[str]:
 
 
 def configurations() -> dict[str, str]:
-    found = {path.name: path.read_text("utf-8") for path in (ROOT / "vflpriv").glob("*.toml")}
+    found = {path.name: path.read_text("utf-8") for path in (ROOT / "vflpriv" / "config").glob("*.toml")}
     blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     found |= {f"README {i}": text for i, text in enumerate(blocks) if "[engine]" in text}
     return found | {"small": SMALL, "tiny": TINY}

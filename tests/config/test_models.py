@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from vflpriv.config.models import ClaimConfig, load_config, parse_settings
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.loading import load_config
+from vflpriv.config.models import ClaimConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, load_data
@@ -168,7 +170,7 @@ def test_a_claim_of_ones_own_is_read_and_checked():
     assert (own.mu, own.unit.value, str(own.adversary)) == (0.5, "label", "device")
     other = parse_settings(ClaimConfig, {**raw, "like": "mine", "key": "other", "view": "server"}, "claim")
     assert other.claim({"mine": own}).mu == 0.5
-    with pytest.raises(InputError, match=r"claim\.like = 'mine': expected no claim to be like"):
+    with pytest.raises(InputError, match=r"claim\.like = 'mine': expected nothing: the engine makes no claim"):
         other.claim({})
 
 

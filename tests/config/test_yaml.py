@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.fuzzing import mutated, scrambled
 from tests.cli.test_cli import run
 from tests.tiny import TINY
-from vflpriv.config.loading import read_tree
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config, read_tree
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import load_ledger
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.data import folders as data_trees
 from vflpriv.data import readers as data_readers
 from vflpriv.data.catalogue import DATASETS

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from tests.docs.reduced import DATA, FLAGS, ONLY_CHECKED, check
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.run.systems import build_system, load_data
 

@@ -11,7 +11,8 @@ import pytest
 from tests.docs.blocks import ROOT
 from tools.docs_markdown import PAPERS
 from tools.docs_pages import filled, navigation, pages
-from vflpriv.common.registry import KINDS, available
+from vflpriv.cli.lists import LISTED
+from vflpriv.common.registry import available
 from vflpriv.config.models import AuditConfig
 
 
@@ -21,14 +22,14 @@ def generated() -> dict[str, str]:
 
 
 def test_there_is_a_page_for_everything_that_is_registered(generated):
-    for kind in KINDS:
+    for kind in LISTED:
         for name, item in available(kind).items():
             page = generated[f"{kind}s/{name}.md"]
             assert page.startswith(f"# {name}\n")
             assert item.__doc__.split("\n")[0][:20].replace("_", "\\_") in page
             assert f"({name}.md)" in generated[f"{kind}s/index.md"]
     listed = str(navigation())
-    assert all(f"{kind}s/{name}.md" in listed for kind in KINDS for name in available(kind))
+    assert all(f"{kind}s/{name}.md" in listed for kind in LISTED for name in available(kind))
 
 
 def test_pages_say_what_is_declared(generated):

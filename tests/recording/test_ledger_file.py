@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import make_system
-from vflpriv.config.models import parse_settings
+from vflpriv.config.errors import parse_settings
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary

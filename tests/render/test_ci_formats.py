@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 
 from vflpriv.core.claims import Verdict
-from vflpriv.render.junit import render_junit
-from vflpriv.render.sarif import line_of, render_sarif
-from vflpriv.render.summary import render_summary
+from vflpriv.render.formats.junit import render_junit
+from vflpriv.render.formats.sarif import line_of, render_sarif
+from vflpriv.render.formats.summary import render_summary
 from vflpriv.report.audit import CheckRow, Report
 from vflpriv.report.compare import Comparison, Tolerance, compare
 

@@ -22,15 +22,16 @@ from tests.render.renaming import HOSTILE, names, renamed
 from tests.render.test_html import Page
 from tests.report.attack_report import attack_report
 from vflpriv.core.claims import Verdict
-from vflpriv.render.attacks import attacks_html, attacks_markdown, print_attacks
+from vflpriv.render.attacks import print_attacks
 from vflpriv.render.compare import compare_markdown, print_comparison
-from vflpriv.render.console import say
-from vflpriv.render.html.report import environment, render_html
-from vflpriv.render.junit import render_junit
-from vflpriv.render.markdown import render_markdown
-from vflpriv.render.notebook import as_html, as_markdown, picture
-from vflpriv.render.sarif import render_sarif
-from vflpriv.render.summary import render_summary
+from vflpriv.render.console import print_line
+from vflpriv.render.formats.html import attacks_html, render_html
+from vflpriv.render.formats.junit import render_junit
+from vflpriv.render.formats.md import attacks_markdown, render_markdown
+from vflpriv.render.formats.sarif import render_sarif
+from vflpriv.render.formats.summary import render_summary
+from vflpriv.render.html.page import environment
+from vflpriv.render.notebook import HtmlDisplay, MarkdownDisplay
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import CheckRow, Report
 from vflpriv.report.compare import Comparison, Tolerance, compare
@@ -110,7 +111,7 @@ def test_a_name_in_any_place_of_a_page_is_text(name: str) -> None:
 def check_markdown(whole: Report, *chosen: str) -> None:
     def texts(*names: str) -> list[str]:
         report, attacks = renamed(whole, *names), renamed(attack_report(), *names)
-        shown = [as_markdown(picture(one)) for one in (report, attacks)]
+        shown = [MarkdownDisplay().render(one) for one in (report, attacks)]
         summaries = [render_summary(report, worse(report)), render_summary(attacks)]
         return [render_markdown(report), attacks_markdown(attacks), compare_markdown(worse(report)), *shown, *summaries]
 
@@ -137,7 +138,7 @@ def check_terminal(whole: Report, *chosen: str) -> None:
         lambda console: print_report(report, console),
         lambda console: print_attacks(attacks, console),
         lambda console: print_comparison(worse(report), console),
-        lambda console: say(console, f"wrote {chosen[0]}"),
+        lambda console: print_line(console, f"wrote {chosen[0]}"),
     ):
         assert is_text(printed(show))
 
@@ -156,7 +157,7 @@ def test_a_terminal_obeys_no_name_at_all(whole: Report, name: str) -> None:
 @given(name=names())
 def test_a_notebook_keeps_its_elements(name: str) -> None:
     def shown(chosen: str) -> list[Any]:
-        return page(as_html(picture(renamed(attack_report(), chosen))))
+        return page(HtmlDisplay().render(renamed(attack_report(), chosen)))
 
     assert shown(name) == shown("name")
 

@@ -12,7 +12,7 @@ import pytest
 
 import vflpriv
 from tests.browser.pages import attacks_page
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.plots.svg import COLOURS
 from vflpriv.report.audit import Report, Staleness
 
@@ -196,6 +196,6 @@ def test_staleness_and_importance_are_shown_where_there_are_any(report: Report) 
     system = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
     page = render_html(report.model_copy(update={"systems": (system,)}))
     assert "<strong>3</strong> rounds old in the median, 17 at most" in page
-    assert "25.0 % of 1,000 reads met a record never sent" in page
+    assert "25.0 % of 1,000 reads were of records that had not been sent yet" in page
     assert "Device 1 weighs most, 2; device 2 least, 0.1." in page
     assert "rounds old" not in render_html(report.model_copy(update={"systems": (first,)}))

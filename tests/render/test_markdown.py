@@ -7,7 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.render.markdown import LIMIT, escape, render_markdown
+from vflpriv.render.formats.md import render_markdown
+from vflpriv.render.markdown import LIMIT, escape
 from vflpriv.report.audit import Report
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.render.test_plots import words
 from tests.report.rows import attack, one_run, spending
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import _bars, records_plot, rounds_plot
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
@@ -105,7 +105,7 @@ def test_communication(report: Report) -> None:
     plot = traffic_plot(report)
     assert plot is not None
     assert plot.rows[0] == ("dpzv", "1,122", "576.0 MB", "9.0 kB", "574.5 kB", "576.6 MB", "513.9 kB")
-    assert "split 15.1 MB a round" in plot.svg
+    assert "split 15.1 MB per round" in plot.svg
     assert len(plot.rows) == 2
     silent = tuple(s.model_copy(update={"traffic": None}) for s in report.systems)
     assert traffic_plot(report.model_copy(update={"systems": silent})) is None

@@ -50,7 +50,7 @@ def test_same_claim_same_bytes_and_no_date(violated: ClaimRow) -> None:
 def test_a_title_for_those_who_cannot_see_it(violated: ClaimRow) -> None:
     root = ET.fromstring(tradeoff_svg(violated))
     assert root.get("role") == "img"
-    assert "worst-case canary’s test errs 32.8 %" in (root.get("aria-label") or "")
+    assert "worst-case canary’s test has 32.8 %" in (root.get("aria-label") or "")
     assert root.findtext(f"{SVG}title") == "Trade-off curve of claim dpzv-vi5-device"
 
 

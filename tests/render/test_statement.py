@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.report.rows import one_run
-from vflpriv.render.html.report import render_html
+from vflpriv.render.formats.html import render_html
 from vflpriv.render.statement import statement
 from vflpriv.report.audit import Report
 
@@ -53,10 +53,10 @@ def test_it_says_what_the_report_says(terms: dict[str, str]) -> None:
     assert terms["Randomness"] == "Philox4x32-10 from the seed 7"
     assert "not counted" in terms["Tuning runs"]
     assert "paper’s reading: the worst record takes part in 13 of the rounds seen" in terms["Contribution cap"]
-    assert "moves a release by at most 0.3125" in terms["Contribution cap"]
+    assert "changes a release by at most 0.3125" in terms["Contribution cap"]
     assert "μ ≥ 0.750 at 95 % confidence" in terms["Empirical bound"]
     assert "worst-case canary, likelihood ratio: 400 trainings in each of two worlds" in terms["Attacks and trials"]
-    assert "1 of 2 attempts of attacks apply: label_zo" in terms["Attacks and trials"]
+    assert "1 of 2 attacks (through each view) apply: label_zo" in terms["Attacks and trials"]
     assert "timing of messages" in terms["Not tested"]
 
 
@@ -74,7 +74,7 @@ def test_each_party_is_trusted_or_bounded(terms: dict[str, str]) -> None:
     trust = terms["Trust in each party"]
     assert "device: need not be trusted beyond ε ≤ 39,500 (2.90 in the paper’s reading), batches known" in trust
     assert "model: must be trusted with it: model (the server's parameters) carries no noise" in trust
-    assert "server: trusted with it, the server holds the labels" in trust
+    assert "server: not applicable, the server holds the labels" in trust
 
 
 def test_error_bounds_and_one_run_are_named(report: Report) -> None:

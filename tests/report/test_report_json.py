@@ -10,7 +10,7 @@ import pytest
 
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
-from vflpriv.render.shared import banner, best_attack, headline, worst_word
+from vflpriv.render.shared import banner, best_attack, headline
 from vflpriv.report.audit import Report, read_report, write_atomically
 
 
@@ -55,7 +55,7 @@ def test_the_verdict_in_a_sentence(report: Report, small: Report) -> None:
     }
     for sentence, system in alone.items():
         assert banner(report.model_copy(update={"systems": (system,)})) == sentence
-    assert worst_word(report) is Verdict.VIOLATED
+    assert report.verdict is Verdict.VIOLATED
 
 
 def test_the_measurement_that_stands_for_a_claim(report: Report) -> None:

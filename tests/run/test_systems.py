@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vflpriv.config.models import Config, load_config
+from vflpriv.config.loading import load_config
+from vflpriv.config.models import Config
 from vflpriv.core.systems import DEFAULT_DELTA, System
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, load_data

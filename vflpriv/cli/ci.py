@@ -1,109 +1,115 @@
-"""What audits and attacks leave for a CI job beside their report: JUnit, SARIF, a step summary, a baseline's gate."""
+"""What follows a result on the command line: it is printed, files for CI are written, a baseline is compared with."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from vflpriv.common.files import writable, write_atomically
+from vflpriv.common.registry import find
 from vflpriv.errors import InputError
-from vflpriv.render.console import say
+from vflpriv.render.console import print_line
+from vflpriv.render.markdown import LIMIT
 from vflpriv.report.attacks import AttackReport, read_attacks
 from vflpriv.report.audit import Report, read_report
 from vflpriv.report.compare import AnyReport, Comparison, Tolerance, compare_any
+from vflpriv.report.formats import Context, Format, file_names
 
-__all__ = ["CiOptions", "Gate", "any_report_at", "append_summary", "attacks_at", "report_at"]
+__all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "report_at"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CiOptions:
-    """Files to write beside the report, and what to hold it against."""
-
-    junit: Path | None = None
-    sarif: Path | None = None
-    summary: Path | None = None
-    baseline: Path | None = None
-    tolerance: tuple[str, ...] = ()
-
-
 class Gate:
-    """CI options that were checked before the work: the baseline is read and every file can be written.
+    """The options for CI, checked before the work: the baseline is read, and every file can be written.
 
-    The baseline is of the kind that `read` reads.
+    `files` are paths by format, each to be written beside the report; `read` reads a baseline of the right kind.
     """
 
-    def __init__(self, options: CiOptions, read: Callable[[Path], AnyReport]) -> None:
-        self._options = options
-        if options.tolerance and options.baseline is None:
-            raise InputError("--tolerance", options.tolerance[0], "--baseline beside it")
-        self._tolerance = Tolerance.parse(options.tolerance)
-        self._baseline = None if options.baseline is None else read(options.baseline)
-        for name in ("junit", "sarif", "summary"):
-            path: Path | None = getattr(options, name)
-            if path is not None and path.is_dir():
+    def __init__(
+        self,
+        read: Callable[[Path], AnyReport],
+        *,
+        baseline: Path | None,
+        tolerance: Sequence[str] | None,
+        **files: Path | None,
+    ) -> None:
+        if tolerance and baseline is None:
+            raise InputError("--tolerance", tolerance[0], "--baseline beside it")
+        self._tolerance = Tolerance.parse(tolerance or ())
+        self._baseline = None if baseline is None else read(baseline)
+        self._files = {name: path for name, path in files.items() if path is not None}
+        for name, path in self._files.items():
+            if path.is_dir():
                 raise InputError(f"--{name}", str(path), "a file, not a folder")
-            if path is not None:
-                writable(path.parent, f"--{name}")
+            writable(path.parent, f"--{name}")
 
-    def compared(self, report: AnyReport) -> Comparison | None:
-        """The report against the baseline, if there is one."""
+    def finish(self, report: AnyReport, out: Path, formats: Sequence[str], *, config: Path | None) -> int:
+        """Print the result, the files it was written to and every regression; the exit code.
+
+        That is 1 if something is worse than in the baseline, else the report's own. `out` has the report in these
+        formats already; `config` is the audited file, if it is one.
+        """
+        console = Console()
+        _print(report, console)
+        for name in file_names(report, formats):
+            print_line(console, f"wrote {out / name}")
+        comparison = self._compared(report)
+        context = Context(comparison=comparison, config=config if config is not None and config.is_file() else None)
+        for name, path in self._files.items():
+            item: Format = find("format", name)()
+            write_atomically(path, item.render(report, context))
+            print_line(console, f"wrote {path}")
+        append_summary(report, comparison)
+        for change in comparison.lines if comparison is not None else []:
+            print_line(console, f"worse than the baseline: {change.sentence}")
+        return 1 if comparison is not None and comparison.regressions else report.exit_code
+
+    def _compared(self, report: AnyReport) -> Comparison | None:
         return None if self._baseline is None else compare_any(self._baseline, report, self._tolerance)
 
-    def publish(self, report: AnyReport, config: Path | None, console: Console) -> int:
-        """Write the files, print a line for each regression; 1 if there is one, else the report's exit code."""
-        from vflpriv.render.junit import render_junit
-        from vflpriv.render.sarif import render_sarif
-        from vflpriv.render.summary import render_summary
 
-        found, options = self.compared(report), self._options
-        files: list[tuple[Path | None, Callable[[], str]]] = [
-            (options.junit, lambda: render_junit(report, found)),
-            (options.sarif, lambda: render_sarif(report, found, config)),
-            (options.summary, lambda: render_summary(report, found)),
-        ]
-        for path, render in files:
-            if path is not None:
-                write_atomically(path, render())
-                say(console, f"wrote {path}")
-        append_summary(lambda room: render_summary(report, found, limit=room))
-        for change in found.lines if found is not None else []:
-            say(console, f"worse than the baseline: {change.sentence}")
-        return 1 if found is not None and found.regressions else report.exit_code
+def _print(report: AnyReport, console: Console) -> None:
+    if isinstance(report, Report):
+        from vflpriv.render.terminal import print_report
+
+        print_report(report, console)
+    else:
+        from vflpriv.render.attacks import print_attacks
+
+        print_attacks(report, console)
 
 
 def report_at(path: Path) -> Report:
-    """A report.json, or the one in a folder."""
+    """The report.json at a path, or in this folder."""
     return read_report(path / "report.json" if path.is_dir() else path)
 
 
 def attacks_at(path: Path) -> AttackReport:
-    """An attacks.json, or the one in a folder."""
+    """The attacks.json at a path, or in this folder."""
     return read_attacks(path / "attacks.json" if path.is_dir() else path)
 
 
 def any_report_at(path: Path) -> AnyReport:
-    """What a file holds, by its name; of a folder, the audit's report if it has one."""
-    alone = path.is_dir() and not (path / "report.json").exists() and (path / "attacks.json").exists()
-    return attacks_at(path) if alone or path.name.startswith("attacks") else report_at(path)
+    """The report at a path, of the kind that its file name tells; in a folder, that of the audit if it has one."""
+    only_attacks = path.is_dir() and not (path / "report.json").exists() and (path / "attacks.json").exists()
+    return attacks_at(path) if only_attacks or path.name.startswith("attacks") else report_at(path)
 
 
-def append_summary(render: Callable[[int], str]) -> None:
-    """Add to the step summary of the GitHub job that this runs in, if it does; `render` is told how many bytes fit."""
-    from vflpriv.render.markdown import LIMIT
-
+def append_summary(report: AnyReport, comparison: Comparison | None) -> None:
+    """Append the summary to the step summary of the GitHub job, if this runs in one, within the size that is left."""
     target = os.environ.get(_STEP_SUMMARY)
     if not target:
         return
     path = Path(target)
     try:
         used = path.stat().st_size if path.exists() else 0
+        item: Format = find("format", "summary")()
+        text = item.render(report, Context(comparison=comparison, limit=max(0, LIMIT - used)))
         with path.open("a", encoding="utf-8") as file:
-            file.write(render(max(0, LIMIT - used)) + "\n")
+            file.write(f"{text}\n")
     except OSError as error:
         raise InputError(_STEP_SUMMARY, target, f"a file that can be written to ({error.strerror})") from error

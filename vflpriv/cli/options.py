@@ -1,17 +1,21 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, how their values are read, and help texts that list what is registered."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from vflpriv.errors import InputError
 
 __all__ = [
+    "AccountantOption",
     "BaselineOption",
+    "Command",
     "DeviceOption",
     "FormatOption",
     "FormatsOption",
@@ -26,33 +30,38 @@ __all__ = [
     "ToleranceOption",
     "TranscriptOption",
     "assignments",
-    "formats",
     "given",
-    "plain",
+    "is_json",
+    "parsed_value",
 ]
 
-FORMATS = ("json", "html", "md")
+_FORMATS = "{formats}"
+ACCOUNTANT_HELP = "An accountant that `vflpriv accountants` lists."
 
 OutOption = Annotated[Path, typer.Option(help="Folder for the report.")]
 SeedOption = Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
-FormatsOption = Annotated[list[str] | None, typer.Option("--format", help="html, json, md; repeat for more.")]
+AccountantOption = Annotated[str | None, typer.Option(help=ACCOUNTANT_HELP)]
+FormatsOption = Annotated[list[str] | None, typer.Option("--format", help=f"{_FORMATS}; repeat for more.")]
 FormatOption = Annotated[str, typer.Option("--format", help="text or json.")]
 FreshOption = Annotated[
-    bool, typer.Option("--fresh/--resume", help="Forget finished trials of an earlier run here, or go on with them.")
+    bool,
+    typer.Option("--fresh/--resume", help="Discard the finished trials of an earlier run in this folder, or use them."),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]
 SarifOption = Annotated[Path | None, typer.Option("--sarif", help="Also write SARIF 2.1.0 to this file.")]
 SummaryOption = Annotated[
     Path | None,
-    typer.Option("--summary", help="Also write a Markdown summary to this file; always added to GitHub's own."),
+    typer.Option(
+        "--summary", help="Also write a Markdown summary to this file; the step summary of a GitHub job always gets it."
+    ),
 ]
 BaselineOption = Annotated[
     Path | None,
     typer.Option(
         "--baseline",
-        help="Earlier report.json, or attacks.json of attacks: exit code 1 if ε, success or accuracy is worse.",
+        help="Earlier report.json, or attacks.json for attacks: exit code 1 if ε, success or accuracy is worse.",
     ),
 ]
 ToleranceOption = Annotated[
@@ -65,39 +74,55 @@ TranscriptOption = Annotated[
 ]
 LedgerOption = Annotated[
     Path | None,
-    typer.Option("--ledger", help="TOML or YAML file: what a recorded training lets out and claims."),
+    typer.Option("--ledger", help="TOML or YAML file: the releases and claims of a recorded training."),
 ]
 
 
+class Command(TyperCommand):
+    """A command whose help lists the registered output formats, plug-ins included.
+
+    They are looked up when the command's options are needed, not when the program starts.
+    """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, with the names of the formats in place. (typer brings its own click, hence no types.)"""
+        from vflpriv.common.registry import names
+
+        for parameter in self.params:
+            text = getattr(parameter, "help", None) or ""
+            if _FORMATS in text:
+                parameter.help = text.replace(_FORMATS, ", ".join(names("format")))  # type: ignore[attr-defined]
+        return list(super().get_params(ctx))
+
+
 def assignments(texts: Sequence[str] | None) -> dict[str, Any]:
-    """What `--set FIELD=VALUE` asks for, by field."""
-    found = {}
+    """The fields that `--set FIELD=VALUE` sets, with their values."""
+    values = {}
     for text in texts or ():
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
+        field, sign, value = text.partition("=")
+        if not sign or not field.strip():
             raise InputError("--set", text, "FIELD=VALUE")
-        found[key.strip()] = plain(value)
-    return found
+        values[field.strip()] = parsed_value(value)
+    return values
 
 
-def plain(text: str | None) -> Any:
-    """A value as TOML reads it, or the text itself; the configuration says whether it fits."""
-    import tomllib
-
+def parsed_value(text: str | None) -> Any:
+    """A value as TOML reads it, or the text itself; the configuration checks whether it fits."""
+    if text is None:
+        return None
     try:
-        return None if text is None else tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
-        return None if text is None else text.strip()
+        return text.strip()
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were given."""
-    return {key: value for key, value in flags.items() if value is not None}
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def formats(chosen: Sequence[str] | None) -> tuple[str, ...]:
-    """Formats of a report by their names, each once; all of them if none is named."""
-    for name in chosen or ():
-        if name not in FORMATS:
-            raise InputError("--format", name, f"one of {', '.join(FORMATS)}")
-    return tuple(dict.fromkeys(chosen or FORMATS))
+def is_json(name: str) -> bool:
+    """Whether `--format` asks for JSON rather than text."""
+    if name not in ("text", "json"):
+        raise InputError("--format", name, "text or json")
+    return name == "json"

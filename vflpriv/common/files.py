@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, then moved into it."""
+"""Files that are complete or absent: written under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["atomically", "writable", "write_atomically"]
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` when the block ends well, and is gone when it does not.
+    """A temporary file that replaces `path` when the block succeeds, and is deleted when it fails.
 
-    A full disk, or whatever else keeps it from being written, is an `OutputError`.
+    A full disk, or any other reason why it cannot be written, is an `OutputError`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -36,13 +36,13 @@ def atomically(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of it."""
+    """Write a file so that a reader sees the old content or the new one, never a part of it."""
     with atomically(path) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def writable(folder: Path, field: str = "--out") -> None:
-    """Fail before the work, not after it."""
+    """Create the folder, and raise an error if no file can be written to it: before the work, not after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,4 +1,4 @@
-"""How numbers and words look, in one place: every renderer prints the same value the same way."""
+"""Text and numbers for output: the same value looks the same in every format, and no name acts on a terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _HIDDEN = ("Cf", "Cs", "Cn", "Co")
-"""Unicode categories without a glyph of their own: directions, surrogates, unassigned."""
+"""Unicode categories of characters without a glyph: text direction, surrogates, private use, unassigned."""
 
 _ASCII = {"ε": "eps", "μ": "mu", "δ": "delta", "∞": "inf", "≥": ">=", "≤": "<=", "→": "->", "✗": "x", "✓": "ok"}
 _ASCII |= {
@@ -54,7 +54,7 @@ _ASCII |= {
 
 
 def clean(text: object) -> str:
-    """One line without control, format or surrogate characters: none may steer a terminal or break XML.
+    """One line without control, format or surrogate characters, which could act on a terminal or make XML invalid.
 
     >>> clean("a\\x1b[31m\\nb\\u202e")
     'a [31m b'
@@ -64,7 +64,7 @@ def clean(text: object) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """The same for text that may have lines.
+    """The same for text of several lines.
 
     >>> clean_lines("a\\x07\\n  b")
     'a\\n  b'
@@ -83,15 +83,13 @@ def shorten(text: object, limit: int) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """For terminals that cannot show Greek letters.
+    """The text for terminals that cannot show Greek letters.
 
     >>> ascii_only("μ ≥ 0.75, ε = ∞")
     'mu >= 0.75, eps = inf'
     """
     return "".join(_ASCII.get(c, c) for c in text).encode("ascii", "replace").decode()
 
-
-# How numbers and words look, in one place: every renderer prints the same value the same way.
 
 NOTHING = "–"
 """Printed where there is no number."""
@@ -108,7 +106,7 @@ def scientific(number: float) -> str:
 
 
 def _number(number: float | None, decimals: int) -> str:
-    """Fixed decimals in the middle, three significant digits at both ends of the scale."""
+    """Fixed decimals for ordinary magnitudes, three significant digits for very small and very large ones."""
     if number is None or math.isnan(number):
         return NOTHING
     if math.isinf(number):
@@ -173,7 +171,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def ratio(part: float | None, whole: float | None) -> str:
-    """How much of `whole` was found, in whole percent.
+    """`part` of `whole`, in whole percent.
 
     >>> ratio(0.75, 0.9386), ratio(0.75, math.inf), ratio(0.75, None)
     ('80 %', '–', '–')
@@ -207,7 +205,7 @@ def share(part: int, whole: int) -> float | None:
 
 
 def size(number: float) -> str:
-    """Bytes in decimal units, as papers count them.
+    """Bytes in decimal units, as in papers.
 
     >>> [size(b) for b in (0, 999, 1_000, 576_000_000, 1.2e13)]
     ['0 B', '999 B', '1.0 kB', '576.0 MB', '12.0 TB']
@@ -246,7 +244,7 @@ def power(exponent: float) -> str:
 
 
 def value(item: Any) -> str:
-    """A setting, as a person would write it.
+    """The value of a setting, as a person would write it.
 
     >>> value(True), value(None), value(0.0005), value([64, 32]), value(60000), value(())
     ('yes', '–', '5e-4', '64, 32', '60,000', 'none')

@@ -1,23 +1,31 @@
-"""The registry: engines, attacks, audits and accountants, found by looking into their folders and at entry points."""
+"""The registry of what can be added by one file or one plug-in: engines, attacks, audits, accountants, output formats.
+
+An item is found in the folder of its kind (`KINDS`) or through an entry point of the group `vflpriv.engines`,
+`vflpriv.attacks`, `vflpriv.audits`, `vflpriv.accountants` or `vflpriv.formats`. Layers that may not import each other
+meet here: a result in `report/` finds the format that writes it, which lies in `render/`, by name.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar
 
 from vflpriv.errors import InputError
 
-__all__ = ["KINDS", "available", "broken", "find", "register"]
+__all__ = ["KINDS", "available", "broken", "find", "names", "register"]
 
 KINDS = {
     "engine": "vflpriv.training.engines",
     "attack": "vflpriv.attacks",
     "audit": "vflpriv.audits",
     "accountant": "vflpriv.accountants",
+    "format": "vflpriv.render.formats",
+    "display": "vflpriv.render.notebook",
 }
+"""By kind, the package whose modules register the items, or the one module that registers all of them."""
 _FOLDERS = frozenset(package.split(".")[1] for package in KINDS.values())
 
 _registered: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
@@ -49,38 +57,57 @@ def register(kind: str) -> Callable[[T], T]:
 def available(kind: str) -> dict[str, Any]:
     """All registered items of a kind by name, sorted; imports their modules on first use."""
     if kind not in _loaded:
-        package = importlib.import_module(KINDS[kind])
-        for module in pkgutil.iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                importlib.import_module(f"{package.__name__}.{module.name}")
-        for entry in entry_points(group=f"vflpriv.{kind}s"):
+        for module in _modules(kind):
+            importlib.import_module(module)
+        for entry in _plugins(kind):
             _load(kind, entry)
         _loaded.add(kind)
     return dict(sorted(_registered[kind].items()))
 
 
+def names(kind: str) -> list[str]:
+    """The sorted names of a kind whose modules are named after the one item in each.
+
+    Nothing is imported unless there are plug-ins: a help text that lists the output formats waits for no renderer.
+    """
+    return list(available(kind)) if _plugins(kind) else sorted(name.rpartition(".")[2] for name in _modules(kind))
+
+
+def _modules(kind: str) -> list[str]:
+    """The dotted names of the modules in which the items of a kind are registered."""
+    package = importlib.import_module(KINDS[kind])
+    if not hasattr(package, "__path__"):
+        return [package.__name__]
+    names_ = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return [f"{package.__name__}.{name}" for name in names_ if not name.startswith("_")]
+
+
 def broken(kind: str) -> dict[str, str]:
-    """The plug-ins of a kind that cannot be used, by their entry point's name, and why."""
+    """The plug-ins of a kind that cannot be loaded, by the name of their entry point, each with the reason."""
     available(kind)
     return dict(sorted(_broken[kind].items()))
 
 
+def _plugins(kind: str) -> EntryPoints:
+    return entry_points(group=f"vflpriv.{kind}s")
+
+
 def _load(kind: str, entry: EntryPoint) -> None:
-    """Register what an entry point names. A plug-in that fails spoils nothing but itself: `find` says why."""
+    """Register what an entry point names. A plug-in that fails affects no other: `find` reports the reason."""
     package = entry.dist.name if entry.dist else "a package"
     try:
         item = entry.load()
-        missing = [word for word in ("name", "summary") if not isinstance(getattr(item, word, None), str)]
+        missing = [field for field in ("name", "summary") if not isinstance(getattr(item, field, None), str)]
         if missing:
             raise ImportError(f"{entry.value} has no {missing[0]}")
         register(kind)(item)
     except Exception as error:  # noqa: BLE001 (whatever a stranger's module raises when it is imported)
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        _broken[kind][entry.name] = f"{entry.value} of {package} cannot be loaded ({why})"
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        _broken[kind][entry.name] = f"{entry.value} of {package} cannot be loaded ({reason})"
 
 
 def find(kind: str, name: str) -> Any:
-    """The item with this name, or an error that lists what there is."""
+    """The item with this name, or an error that lists the names there are."""
     items = available(kind)
     if name not in items and name in _broken[kind]:
         raise InputError(kind, name, f"a plug-in that works: {_broken[kind][name]}")

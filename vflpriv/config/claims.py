@@ -1,4 +1,4 @@
-"""Guarantees of a user's own, as a configuration or a ledger file holds them."""
+"""The models of claims that users add: in a configuration, or in the ledger file of a recorded training."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from vflpriv.errors import InputError
 __all__ = ["AttackClaimConfig", "ClaimConfig"]
 
 
-class _Named(BaseModel):
+class _Claimed(BaseModel):
+    """What every claim has: its name, its source, the unit and the view."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name")
-    source: str = Field("this configuration", description="who says so")
+    source: str = Field("this configuration", description="who makes the claim")
     where: str = Field("claim", description="the place in the source")
-    statement: str = Field("", description="what it says, in words")
+    statement: str = Field("", description="the claim as a sentence")
     unit: Unit = Field(description="the unit of privacy")
-    view: str = Field(description="who looks")
+    view: str = Field(description="the adversary")
 
     @field_validator("view")
     @classmethod
@@ -35,10 +37,10 @@ class _Named(BaseModel):
         return {"key": self.key, "source": self.source, "where": self.where, "statement": self.statement}
 
 
-class ClaimConfig(_Named):
-    """A guarantee of the user's own: μ, or ε, at δ for a unit under an adversary's eyes.
+class ClaimConfig(_Claimed):
+    """A guarantee that the user states: μ, or ε at δ, for a unit under an adversary's view.
 
-    With `like` the numbers are those of one of the engine's claims, read for another unit or another view.
+    With `like` the numbers are those of one of the engine's claims, for another unit or another view.
     """
 
     epsilon: float | None = Field(None, ge=0, description="ε at δ; give this, mu or like")
@@ -52,12 +54,13 @@ class ClaimConfig(_Named):
             raise ValueError("a claim needs one of epsilon, mu and like")
         return self
 
-    def claim(self, own: Mapping[str, Claim]) -> Claim:
-        """The claim as data, given the engine's by key."""
+    def claim(self, engine_claims: Mapping[str, Claim]) -> Claim:
+        """The claim; `engine_claims` are those of the engine by key, for `like`."""
         if self.like is not None:
-            if self.like not in own:
-                raise InputError("claim.like", self.like, f"one of {', '.join(own)}" if own else "no claim to be like")
-            other, view = own[self.like], Adversary.parse(self.view)
+            if self.like not in engine_claims:
+                known = f"one of {', '.join(engine_claims)}" if engine_claims else "nothing: the engine makes no claim"
+                raise InputError("claim.like", self.like, known)
+            other, view = engine_claims[self.like], Adversary.parse(self.view)
             return Claim(
                 **self.names,
                 unit=self.unit,
@@ -71,14 +74,14 @@ class ClaimConfig(_Named):
         return Claim.of_epsilon(self.epsilon or 0.0, self.delta, unit=self.unit, view=self.view, **self.names)
 
 
-class AttackClaimConfig(_Named):
-    """A guarantee without an ε: an attack is right no more often than at this rate."""
+class AttackClaimConfig(_Claimed):
+    """A guarantee without an ε: the success rate of an attack is at most this."""
 
     attack: str = Field(description="an attack that `vflpriv attacks` lists")
     rate: float = Field(ge=0, le=1, description="the share of its guesses that may be right")
 
     def claim(self, classes: int) -> SuccessClaim:
-        """The claim as data, of the classes at hand."""
+        """The claim, for data with this number of classes."""
         view = Adversary.parse(self.view)
         return SuccessClaim(
             **self.names, unit=self.unit, adversary=view, attack=self.attack, rate=self.rate, classes=classes

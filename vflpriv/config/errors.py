@@ -1,4 +1,4 @@
-"""Settings checked against their model: the first thing that is wrong, as one line that names field and value."""
+"""Settings checked against their model; the first error becomes one line that names the field and the value."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ _LIMITS = {
     "enum": "one of {expected}",
 }
 
-
-# What pydantic puts behind a field that takes one of several types; no field is called so.
+# Parts that pydantic adds to the location of a field with several types; no field has such a name.
 _TAG = re.compile(r"constrained-\w+|function-.*|\w+\[.*\]|int|float|str|bool")
 
 
 def _first_error(error: ValidationError, where: str) -> InputError:
-    # A misspelt field makes another one missing: name the misspelling.
+    # A misspelt field also makes another one missing: report the misspelt one.
     first = min(error.errors(include_url=False), key=lambda e: e["type"] == "missing")
     named = [str(part) for part in first["loc"] if not _TAG.fullmatch(str(part))]
     place = ".".join(part for part in (where, *named) if part) or "config"
@@ -53,7 +52,7 @@ def _first_error(error: ValidationError, where: str) -> InputError:
 
 
 def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
-    """Validate, turning the first error into one line that starts at `where`."""
+    """The settings as their model; an error names the field below `where`."""
     try:
         text = json.dumps(raw, default=str)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,21 +1,71 @@
-"""Settings as files hold them: a tree of plain values, read from TOML or YAML, with a few fields put over it."""
+"""Configurations from files: TOML or YAML as a tree of plain values, overridden by field, checked as a `Config`."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 
-__all__ = ["put", "read_tree"]
+__all__ = ["EMBEDDED", "load_config", "put", "read_tree"]
 
-_MOST = 100_000
-"""Values that a file may spell out. YAML's aliases could otherwise stand for more than fit into memory."""
+EMBEDDED = ("default", "papers")
+"""Configurations that come with the package and are loaded by name."""
+_MOST_VALUES = 100_000
+"""The most values in a file, aliases of YAML counted each time: they could stand for more than fits into memory."""
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | Config | None, overrides: Mapping[str, Any] | None = None
+) -> Config:
+    """A configuration with some fields overridden, by dotted path.
+
+    The source is a file, the name of an embedded configuration, a mapping as TOML gives it, or a configuration itself;
+    without a source it is the embedded default.
+    """
+    if isinstance(source, Config):
+        raw: dict[str, Any] = json.loads(source.model_dump_json())
+    else:
+        raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
+    for dotted, value in (overrides or {}).items():
+        put(raw, dotted, value)
+    return parse_settings(Config, _expand(raw), "")
+
+
+def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the short forms: a single system at the top level, a system named after its engine."""
+    expanded = {k: v for k, v in raw.items() if k not in ("engine", "audit")}
+    listed = raw.get("system", [])
+    if "engine" in raw and isinstance(listed, list):
+        listed = [*listed, {k: raw[k] for k in ("engine", "audit") if k in raw}]
+    elif "audit" in raw:
+        expanded["audit"] = raw["audit"]
+    if isinstance(listed, list) and listed:
+        expanded["system"] = [_named(system) for system in listed]
+    return expanded
+
+
+def _named(system: Any) -> Any:
+    if isinstance(system, dict) and "key" not in system and isinstance(system.get("engine"), dict):
+        return {"key": str(system["engine"].get("name", "system")), **system}
+    return system
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None or (str(path) in EMBEDDED and not path.is_file()):
+        name = "default" if path is None else str(path)
+        return tomllib.loads(files("vflpriv.config").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    return read_tree(path, "config")
 
 
 def read_tree(path: Path, field: str) -> dict[str, Any]:
@@ -36,7 +86,7 @@ def read_tree(path: Path, field: str) -> dict[str, Any]:
 
 
 def _yaml(text: str) -> dict[str, Any]:
-    """A mapping with plain values; a ValueError says what is wrong."""
+    """A mapping with plain values; a ValueError with the reason if it is none."""
     import yaml
 
     try:
@@ -46,15 +96,15 @@ def _yaml(text: str) -> dict[str, Any]:
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping of fields to values, found {type(tree).__name__}")
-    _check(tree, [_MOST])
+    _check(tree, [_MOST_VALUES])
     return tree
 
 
 def _check(tree: Any, left: list[int]) -> None:
-    """Only values that TOML could hold as well, and no more of them than `left`, aliases spelt out."""
+    """Check that every value could be in TOML too, and that there are at most `left` of them, aliases counted."""
     left[0] -= 1
     if left[0] < 0:
-        raise ValueError(f"at most {_MOST} values, aliases counted each time")
+        raise ValueError(f"at most {_MOST_VALUES} values, aliases counted each time")
     if isinstance(tree, dict):
         for key, value in tree.items():
             if not isinstance(key, str):
@@ -77,8 +127,8 @@ def _loader() -> Any:
                 if times > 1:
                     problem = f"field {key!r} is given twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-            found: dict[Any, Any] = super().construct_mapping(node, deep)
-            return found
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+            return mapping
 
     plain = {
         "bool": r"true|True|TRUE|false|False|FALSE",

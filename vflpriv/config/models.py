@@ -1,25 +1,16 @@
-"""The configuration: what to audit, read from TOML or YAML, with errors that name the field and the value."""
+"""The models of a configuration: every section, its fields, their defaults and limits."""
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Mapping
-from copy import deepcopy
-from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflpriv.config.claims import ClaimConfig
-from vflpriv.config.errors import parse_settings
-from vflpriv.config.loading import put, read_tree
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import MIN_TRIALS
 
 __all__ = [
-    "EMBEDDED",
     "AttackConfig",
     "AuditConfig",
     "ClaimConfig",
@@ -28,12 +19,7 @@ __all__ = [
     "FeatureConfig",
     "OneRunConfig",
     "SystemConfig",
-    "load_config",
-    "parse_settings",
 ]
-
-EMBEDDED = ("default", "papers")
-"""Configurations that come with the package and are asked for by name."""
 
 Trials = Annotated[int, Field(ge=0)]
 
@@ -51,7 +37,7 @@ class DataConfig(_Section):
         None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
     )
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
-    keep_shape: bool = Field(False, description="blocks stay images, as convolutions need them")
+    keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
     standardise: bool = Field(False, description="mean 0 and deviation 1 over all features of the training records")
     vocabulary: str | None = Field(
@@ -60,10 +46,12 @@ class DataConfig(_Section):
 
 
 class OneRunConfig(_Section):
-    """Many canaries in one training, each in or out by its own fair coin."""
+    """Many canaries in one training; a fair coin for each decides whether it is in."""
 
     canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
-    guesses: int | None = Field(None, ge=1, description="canaries guessed about; decided on a pilot if not given")
+    guesses: int | None = Field(
+        None, ge=1, description="number of canaries guessed about; chosen on a pilot set if not given"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> OneRunConfig:
@@ -73,13 +61,15 @@ class OneRunConfig(_Section):
 
 
 class AuditConfig(_Section):
-    """What is done with a system."""
+    """What is audited about a system, and with how many trainings."""
 
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
     trials: Trials | dict[CanaryKind, Trials] = Field(
-        400, description="trainings in each world, for every canary or by canary; 0 trains none"
+        400, description="trainings in each world, one number or one for each canary; 0 for none"
     )
-    reach: float = Field(10.0, gt=0, description="how many times the data's range a crafted canary may lie out")
+    reach: float = Field(
+        10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
+    )
     min_trials: int = Field(
         MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
     )
@@ -87,7 +77,7 @@ class AuditConfig(_Section):
     one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
-    noise: bool = Field(True, description="whether to test the noise that leaves")
+    noise: bool = Field(True, description="whether to test the noise of the releases")
     state: bool = Field(True, description="whether to look for state that carries a record into other rounds")
     claims: tuple[str, ...] | None = Field(None, description="keys of the engine's claims to check; all if not given")
 
@@ -99,28 +89,32 @@ class AuditConfig(_Section):
 
 
 class FeatureConfig(_Section):
-    """What `vflpriv attack` and `vflpriv audit` try on one device's features, and on membership."""
+    """Attacks of `vflpriv attack` and `vflpriv audit` on one device's features, and on membership."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
-    views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="who looks")
-    victim: int | None = Field(None, ge=0, description="the device whose features are wanted; the last if not given")
-    known_records: int = Field(100, ge=4, description="records whose features an attack may be told")
-    sensitive_column: int | None = Field(None, ge=0, description="column of the victim's block, an attribute to guess")
-    candidates: int = Field(
-        400, ge=8, description="records whose membership is guessed; half of them are kept out of a training of its own"
+    views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="the adversaries")
+    victim: int | None = Field(None, ge=0, description="the device whose features are attacked; the last if not given")
+    known_records: int = Field(100, ge=4, description="records whose features an attack may know")
+    sensitive_column: int | None = Field(
+        None, ge=0, description="column of the victim's block that is guessed as a sensitive attribute"
     )
-    defences: tuple[str, ...] | None = Field(None, description="of the defences, those to try; all if not given")
+    candidates: int = Field(
+        400, ge=8, description="records whose membership is guessed; half of them are left out of a separate training"
+    )
+    defences: tuple[str, ...] | None = Field(None, description="names of the defences to try; all if not given")
 
 
 class AttackConfig(_Section):
-    """What `vflpriv attack` tries on every system."""
+    """Attacks of `vflpriv attack` on every system."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
-    views: tuple[str, ...] = Field(("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="who looks")
-    seeds: int = Field(5, ge=1, description="trainings of each system, over which intervals are taken")
-    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may be told")
+    views: tuple[str, ...] = Field(
+        ("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="the adversaries"
+    )
+    seeds: int = Field(5, ge=1, description="trainings of each system; intervals are over these")
+    labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may know")
     defences: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by name, the engine settings that a defence changes"
+        default_factory=dict, description="the engine settings that each defence changes, by its name"
     )
     features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
 
@@ -132,15 +126,15 @@ class SystemConfig(_Section):
     title: str = ""
     engine: dict[str, Any]
     audit: AuditConfig = AuditConfig()
-    claim: tuple[ClaimConfig, ...] = Field((), description="guarantees to check beside the engine's own")
+    claim: tuple[ClaimConfig, ...] = Field((), description="claims to check beside those of the engine")
 
 
 class Config(_Section):
-    """A whole audit. `[engine]` and `[audit]` at the top are short for a single system."""
+    """A whole configuration. `[engine]` and `[audit]` at the top level are short for a single system."""
 
-    seed: int = Field(0, ge=0, description="the one seed all random streams derive from")
+    seed: int = Field(0, ge=0, description="the seed from which all random streams are derived")
     device: str = Field("auto", description="auto, cpu, cuda or mps")
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval and lower bound")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="confidence of every interval and lower bound")
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
     attack: AttackConfig = AttackConfig()
@@ -153,45 +147,3 @@ class Config(_Section):
             if keys.count(key) > 1:
                 raise ValueError(f"systems need distinct keys, found {key!r} twice")
         return self
-
-
-def load_config(
-    source: str | Path | Mapping[str, Any] | Config | None, overrides: Mapping[str, Any] | None = None
-) -> Config:
-    """A configuration (the embedded one if there is none) with the overrides, by dotted path, over it.
-
-    The source is a file, the name of an embedded one, a mapping as TOML gives it, or a configuration itself.
-    """
-    if isinstance(source, Config):
-        raw: dict[str, Any] = json.loads(source.model_dump_json())
-    else:
-        raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
-    for dotted, value in (overrides or {}).items():
-        put(raw, dotted, value)
-    return parse_settings(Config, _expand(raw), "")
-
-
-def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Spell out the short forms: a single system at the top, a system named after its engine."""
-    rest = {k: v for k, v in raw.items() if k not in ("engine", "audit")}
-    listed = raw.get("system", [])
-    if "engine" in raw and isinstance(listed, list):
-        listed = [*listed, {k: raw[k] for k in ("engine", "audit") if k in raw}]
-    elif "audit" in raw:
-        rest["audit"] = raw["audit"]
-    if isinstance(listed, list) and listed:
-        rest["system"] = [_named(one) for one in listed]
-    return rest
-
-
-def _named(system: Any) -> Any:
-    if isinstance(system, dict) and "key" not in system and isinstance(system.get("engine"), dict):
-        return {"key": str(system["engine"].get("name", "system")), **system}
-    return system
-
-
-def _read(path: Path | None) -> dict[str, Any]:
-    if path is None or (str(path) in EMBEDDED and not path.is_file()):
-        name = "default" if path is None else str(path)
-        return tomllib.loads(files("vflpriv.config").joinpath(f"{name}.toml").read_text(encoding="utf-8"))
-    return read_tree(path, "config")

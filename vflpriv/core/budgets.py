@@ -18,7 +18,7 @@ class Budget:
     """Epsilon at `delta`: `upper` is certified, `lower` bounds the truth from below, `estimate` lies between.
 
     `mu` is given where the trade-off curve is exactly Gaussian. `approximations` holds named values that are not
-    bounds (the central-limit value), `checks` other methods' upper bounds; neither decides anything.
+    bounds (the central-limit value) and decide nothing.
     """
 
     accountant: str
@@ -30,7 +30,6 @@ class Budget:
     mu: float | None = None
     assumptions: tuple[str, ...] = ()
     approximations: Mapping[str, float] = field(default_factory=dict)
-    checks: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if math.isnan(self.lower + self.estimate + self.upper) and not math.isinf(self.upper):

@@ -1,1 +1,1 @@
-"""Results in every output format, one module each."""
+"""Results for people and for programs: `formats/` has one module per output format, the others are what they share."""

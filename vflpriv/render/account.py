@@ -1,4 +1,4 @@
-"""What `vflpriv account` and `vflpriv calibrate` print in a terminal."""
+"""Budgets in a terminal: what `vflpriv account` and `vflpriv calibrate` print."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from rich.console import Console
+from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
-from vflpriv.render.console import Writer
-from vflpriv.render.shared import why_infinite
-from vflpriv.report.account import AccountedClaim, AccountRow, Accounts
+from vflpriv.render.console import Cell, Writer
+from vflpriv.render.shared import upper_bound, why_infinite
+from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Calibration, CrossCheckRow
 from vflpriv.report.audit import BudgetRow
 
-__all__ = ["bound", "print_accounts"]
+__all__ = ["print_accounts", "print_calibration"]
 
 _CLAIMS = "claim;seen by;unit;>δ;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>claimed/μ;>rigorous/μ"
+_CROSS_CHECKS = "claim;reading;library;>its/ε ≤;>our/ε ≥;>our/ε ≤;note"
 _BUDGETS = ";".join(["seen by;batches;reading", *(f">{unit.value}" for unit in Unit)])
 
 
 def print_accounts(accounts: Accounts, console: Console) -> None:
-    """Claims beside what can be accounted for, a table of all views and units, and what the numbers rest on."""
+    """For each system its claims beside their budgets, all views and units, and what the numbers rest on."""
     writer = Writer(console)
     for system in accounts.systems:
         _system(writer, system)
@@ -35,9 +37,10 @@ def _system(writer: Writer, system: AccountRow) -> None:
     writer.line(f"{f.shorten(system.key, 40)}: {system.engine}, {size} ({system.schedule}){noise}")
     if system.claims:
         writer.table("Claimed beside accounted", _CLAIMS, (_claim(c) for c in system.claims))
+    _cross_checks(writer, system.claims)
     writer.table(f"Accounted ε at δ = {f.delta(system.delta)}", _BUDGETS, _budgets(system.budgets))
     rows = [*(b for c in system.claims for b in (c.accounted, c.paper_reading) if b is not None), *system.budgets]
-    # Of a message that is unbounded for several units one line is enough.
+    # A message that is unbounded for several units gets one line.
     leaks = {text.split(" for the ")[0]: None for row in rows for text in why_infinite(row).split("; ") if text}
     writer.list([("∞", text) for text in leaks])
     methods = (re.sub(r", grid step [^ ;]*", "", row.method) for row in rows if row.not_applicable is None)
@@ -58,33 +61,70 @@ def _claim(claim: AccountedClaim) -> tuple[str, ...]:
         claim.unit,
         f.delta(claim.delta),
         f.epsilon(claim.epsilon),
-        f.NOTHING if paper is None else bound(paper),
-        bound(claim.accounted),
+        f.NOTHING if paper is None else upper_bound(paper),
+        upper_bound(claim.accounted),
         f.mu(claim.mu),
         f.mu(claim.accounted.mu),
     )
 
 
+def _cross_checks(writer: Writer, claims: Iterable[AccountedClaim]) -> None:
+    """Other libraries beside our bounds; one that lies below our lower bound by more than its error is marked."""
+    rows: list[tuple[Cell, ...]] = []
+    for claim in claims:
+        ours = {b.reading: b for b in (claim.accounted, claim.paper_reading) if b is not None}
+        for check in claim.cross_checks:
+            budget = ours[check.reading]
+            bounds = (f.exact(budget.epsilon_lower), f.exact(budget.epsilon_upper))
+            names = (f.shorten(claim.key, 40), check.reading, check.library)
+            rows.append((*names, f.exact(check.epsilon), *bounds, _cross_check_note(check)))
+    if rows:
+        writer.table("Other libraries beside ours", _CROSS_CHECKS, rows)
+
+
+def _cross_check_note(check: CrossCheckRow) -> Cell:
+    if check.refusal is not None:
+        return f"not asked: {check.refusal}"
+    if check.too_low:
+        return Text(f"TOO LOW: below our lower bound; {check.note}".removesuffix("; "), style="bold red")
+    return check.note
+
+
 def _budgets(rows: Iterable[BudgetRow]) -> Iterable[tuple[str, ...]]:
-    """A line for each view and reading; where a unit has one reading only, it stands in the first."""
+    """One line for each view and reading; a unit whose readings agree has its budget in the first of them."""
     for _, group in groupby(rows, key=lambda row: row.adversary.split("(")[0]):
-        found = list(group)
-        for reading in dict.fromkeys(row.reading for row in found):
-            here = {row.unit: row for row in found if row.reading == reading}
-            shown = [here.get(unit.value) for unit in Unit]
-            names = dict.fromkeys(row.adversary for row in here.values())
+        of_view = list(group)
+        for reading in dict.fromkeys(row.reading for row in of_view):
+            by_unit = {row.unit: row for row in of_view if row.reading == reading}
+            budgets = [by_unit.get(unit.value) for unit in Unit]
+            names = dict.fromkeys(row.adversary for row in by_unit.values())
             yield (
-                # The worst device may be another one for another unit.
+                # The worst device may differ between units.
                 next(iter(names)) if len(names) == 1 else "device",
-                found[0].batches,
+                of_view[0].batches,
                 reading,
-                *(f.NOTHING if row is None else bound(row) for row in shown),
+                *(f.NOTHING if row is None else upper_bound(row) for row in budgets),
             )
 
 
-def bound(row: BudgetRow) -> str:
-    """The upper bound of a budget, or why there is none to print."""
-    return "n/a" if row.not_applicable is not None else f.epsilon(row.epsilon_upper)
+def print_calibration(result: Calibration, console: Console) -> None:
+    """The noise, the budget that it has, and what this rests on."""
+    row = result.budget
+    lower = "" if row.epsilon_lower == row.epsilon_upper else f" (at least {row.epsilon_lower:.6g})"
+    target = f"target {result.epsilon:g}, at δ = {f.delta(result.delta)}"
+    lines = [
+        (result.field, f"{result.noise:.7g}"),
+        ("accounted ε", f"{row.epsilon_upper:.6g}{lower}, {target}"),
+        ("seen by", f"{row.adversary}, batches {row.batches}"),
+        ("unit", row.unit),
+        ("reading", row.reading),
+        ("method", f.clean(row.method)),
+    ]
+    if row.mu is not None:
+        lines.insert(2, ("accounted μ", f"{row.mu:.6g}"))
+    if row.participations is not None and row.batches == "known":
+        lines.append(("worst record", f"takes part {row.participations} times"))
+    Writer(console).list([*lines, *(("if", f.clean(note)) for note in row.assumptions)])
 
 
 def _place(row: BudgetRow) -> str:

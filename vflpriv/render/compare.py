@@ -1,4 +1,4 @@
-"""Two reports side by side, in a terminal and as Markdown."""
+"""A comparison of two reports, in a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["compare_markdown", "print_comparison"]
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """A line for each change, then what could not be compared, then the outcome."""
+    """One line per change, then what only one report has, then the outcome."""
     writer = Writer(console)
     rows = []
     for change in comparison.changes:
@@ -28,7 +28,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def compare_markdown(comparison: Comparison) -> str:
-    """For a pull request or a step summary."""
+    """The same for a pull request or a step summary."""
     blocks = ["# Compared with the baseline", f"**{escape(comparison.headline)}**"]
     if comparison.changes:
         rows = []

@@ -1,4 +1,4 @@
-"""Lines, lists and tables in a terminal: whatever names are in them, they are text and steer nothing."""
+"""Lines, lists and tables in a terminal. Names in them are printed as text: no markup, no control sequences."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 
-__all__ = ["Cell", "Writer", "say"]
+__all__ = ["LEAK_STYLES", "Cell", "Writer", "print_line"]
 
 Cell = str | Text
+LEAK_STYLES = ("dim", "green", "yellow", "red", "bold red")
+"""Styles of the levels of leakage, from none to the highest."""
 _WIDE = 100
-"""From this width on, columns that explain are shown too."""
+"""The width from which optional columns are shown too."""
 
 
 class Writer:
-    """Prints to a console; on one that has no Greek letters, in ASCII."""
+    """Prints to a console; in ASCII where its encoding has no Greek letters."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -27,31 +29,36 @@ class Writer:
         self.wide = console.width >= _WIDE
 
     def text(self, cell: Cell) -> Text:
-        """Never markup, nor what steers a terminal: names come from elsewhere."""
+        """The cell without markup and control characters: names come from configurations and files."""
         text = cell if isinstance(cell, Text) else Text(cell)
-        words = f.clean_lines(text.plain)
-        return Text(f.ascii_only(words) if self.plain else words, style=text.style)
+        content = f.clean_lines(text.plain)
+        return Text(f.ascii_only(content) if self.plain else content, style=text.style)
 
     def line(self, cell: Cell) -> None:
+        """An empty line, then this one."""
         self.console.print()
         self.console.print(self.text(cell), highlight=False)
 
     def list(self, rows: Sequence[tuple[Cell, Cell]]) -> None:
-        """A word, and the sentence that goes with it."""
+        """Two columns without a header: a term, and the sentence about it."""
         if not rows:
             return
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        for word, sentence in rows:
-            grid.add_row(self.text(word), self.text(sentence))
+        for term, sentence in rows:
+            grid.add_row(self.text(term), self.text(sentence))
         self.console.print()
         self.console.print(grid, highlight=False)
 
     def table(
         self, title: str, columns: str | Sequence[str], rows: Iterable[tuple[Cell, ...]], *, leading: int = 0
     ) -> None:
-        """`columns` are names, or a text split by `;`: with `>` right-aligned, with `?` only where there is room."""
+        """Print a table under a title.
+
+        `columns` are names, or one text with `;` between them. A name that begins with `>` is aligned right, one with
+        `?` is left out in a narrow terminal, and `/` breaks the line.
+        """
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, leading=leading)
         names = columns.split(";") if isinstance(columns, str) else columns
         shown = [i for i, name in enumerate(names) if self.wide or not name.startswith("?")]
@@ -65,7 +72,7 @@ class Writer:
         self.console.print(table, highlight=False)
 
 
-def say(console: Console, words: str) -> None:
-    """A line as it is, whatever names are in it, and not wrapped: paths can be copied from it."""
-    line = f.clean_lines(words).replace("\n", " ")
+def print_line(console: Console, text: str) -> None:
+    """Print one line that is not wrapped, so that paths can be copied from it; names in it are not read as markup."""
+    line = f.clean_lines(text).replace("\n", " ")
     console.print(Text(f.ascii_only(line) if console.options.ascii_only else line), soft_wrap=True, highlight=False)

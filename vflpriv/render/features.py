@@ -1,4 +1,4 @@
-"""Attacks on features and membership in every format: what comes back, beside the ε accounted for its unit."""
+"""Attacks on features and membership, for every format: how well they do, beside the ε accounted for the unit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
+from vflpriv.render.console import LEAK_STYLES
 from vflpriv.render.markdown import escape, table
-from vflpriv.render.shared import leak_level, names_of_rows
+from vflpriv.render.shared import cell_level, names_of_rows
 from vflpriv.report.attacks import Cell, FeatureCell, applicable, reasons_of, worst_of
 
-__all__ = ["FeatureSection", "by_feature", "features_blocks", "features_table", "number", "shown"]
+__all__ = ["FeatureSection", "by_feature", "features_blocks", "features_table", "number"]
 
-_STYLES = ("dim", "green", "yellow", "red", "bold red")
 _NONE = "none"
 
 
@@ -29,12 +29,12 @@ class FeatureRow(NamedTuple):
 
 
 class FeatureSection:
-    """What a report shows of attacks on features: `vflpriv attack` and `vflpriv audit` alike."""
+    """What a report shows of attacks on features, the same for `vflpriv attack` and `vflpriv audit`."""
 
     membership_note = (
-        "Of each pair of candidates a coin decided which was trained on. ε is that of one record replaced, for whoever "
-        "holds the model: predictions are made of it. Advantage is the share of members called members, less that of "
-        "the others."
+        "Of each pair of candidates, a fair coin decided which one was trained on. ε is that of one replaced record "
+        "under the view of the trained model, from which predictions are computed. Advantage is the share of members "
+        "called members, minus the share of non-members called members."
     )
 
     def __init__(self, cells: Sequence[FeatureCell]) -> None:
@@ -50,7 +50,7 @@ class FeatureSection:
 
     @property
     def rows(self) -> list[FeatureRow]:
-        """A row for each system and defence; ε is that of the view that sees most."""
+        """A row for each system and defence; ε is the largest over the views."""
         epsilons: dict[tuple[str, str], dict[Unit, float]] = {}
         for c in self.cells:
             mine = epsilons.setdefault((c.system, c.defence), {})
@@ -61,14 +61,14 @@ class FeatureSection:
         ]
 
     def why(self, cell: FeatureCell) -> int:
-        """The number of the reason why a cell is empty, from 1."""
+        """The number, from 1, of the reason why an attack does not apply."""
         return 1 + list(self.reasons).index((cell.attack, cell.not_applicable or ""))
 
     @property
     def headline(self) -> str:
         """The worst leak in one line."""
-        open_ = (c for c in self.cells if c.leakage is not None)
-        worst = max(open_, key=lambda c: c.leakage or 0.0, default=None)
+        measured = (c for c in self.cells if c.leakage is not None)
+        worst = max(measured, key=lambda c: c.leakage or 0.0, default=None)
         if worst is None:
             return "no attack on features applies"
         where = f"{worst.attack} on {worst.system}" + ("" if worst.defence == _NONE else f" with {worst.defence}")
@@ -78,11 +78,11 @@ class FeatureSection:
 
     @property
     def caption(self) -> str:
-        """What the numbers are."""
-        of = "the features" if self.victim is None else f"device {self.victim}'s features"
+        """What the numbers of the matrix are."""
+        target = "the features" if self.victim is None else f"device {self.victim}'s features"
         return (
-            f"R² of {of} (AUC of an attribute, and of membership) through the view that gains most; predicting the "
-            "mean has 0 (a coin ½). ε is accounted for the unit, for the view that sees most."
+            f"R² of {target} (AUC of an attribute, and of membership) through the view that gains most; predicting the "
+            "mean has R² = 0 (a coin has AUC ½). ε is accounted for the unit, the largest over the views."
         )
 
 
@@ -96,27 +96,22 @@ def number(value: float | None) -> str:
     return f"{value:.0e}" if 0 < abs(value) < 5e-4 else f"{value:.3f}"
 
 
-def shown(cell: Cell | None) -> int:
-    """How a cell is coloured."""
-    return 0 if cell is None else leak_level(cell.leakage, cell.low)
-
-
 def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[str | Text, ...]]]:
-    """Title, columns and rows for a terminal."""
+    """Title, columns and rows of the matrix in a terminal."""
     units = (f">ε,/{unit}" for unit in section.units)
     defended = any(c.defence != _NONE for c in section.cells)
     columns = ["system/  defence" if defended else "system", *units, *(f">{_short(a)}" for a in section.attacks)]
-    title = "Features: R² (AUC for an attribute and membership) through the view that gains most; the mean has 0 (½)"
+    title = "Features: R² (AUC for an attribute and membership) through the view that gains most; chance is 0 (½)"
     body: list[tuple[str | Text, ...]] = []
     names = names_of_rows((row.system, row.defence) for row in section.rows)
     for name, row in zip(names, section.rows, strict=True):
-        cells = [Text(number(c.success if c else None), style=_STYLES[shown(c)]) for c in row.cells]
+        cells = [Text(number(c.success if c else None), style=LEAK_STYLES[cell_level(c)]) for c in row.cells]
         body.append((name, *map(f.epsilon, row.epsilons), *cells))
     return title, columns, body
 
 
 def _short(attack: str) -> str:
-    """For the head of a narrow column: / begins a new line."""
+    """A name for the head of a narrow column, in which / begins a new line."""
     return attack.removeprefix("feature_").replace("membership", "member/ship").replace("_", "/")
 
 
@@ -151,7 +146,7 @@ def features_blocks(section: FeatureSection) -> Iterator[str]:
 
 def _marked(cell: Cell) -> str:
     text = number(cell.success)
-    return f"**{text}**" if shown(cell) else text
+    return f"**{text}**" if cell_level(cell) else text
 
 
 def _between(low: float | None, high: float | None) -> str:
@@ -175,7 +170,7 @@ def _numbers(c: FeatureCell) -> tuple[str, ...]:
 
 
 def by_feature(c: FeatureCell) -> tuple[str, str]:
-    """How many features are told better than by their mean, and the best one's R²."""
+    """How many features are reconstructed better than by their mean, and the R² of the best one."""
     k = c.best_feature
     if k is None:
         return f.NOTHING, f.NOTHING
@@ -186,5 +181,5 @@ def by_feature(c: FeatureCell) -> tuple[str, str]:
 def _membership(c: FeatureCell) -> tuple[str, ...]:
     success = (number(c.success), _between(c.success_low, c.success_high), number(c.chance))
     advantage = (number(c.advantage), _between(c.advantage_low, c.advantage_high))
-    found = (number(c.found), _between(c.found_low, c.found_high))
-    return (*_names(c), *success, *advantage, *found, f.count(c.guesses))
+    members_found = (number(c.found), _between(c.found_low, c.found_high))
+    return (*_names(c), *success, *advantage, *members_found, f.count(c.guesses))

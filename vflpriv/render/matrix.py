@@ -1,4 +1,4 @@
-"""The attack matrix of a report: systems against attacks, cells by what they leak, reasons where none applies."""
+"""The attack matrix of an audit: one row per system, one column per attack, and why some attacks do not apply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Matrix", "MatrixCell", "MatrixRow", "attack_matrix", "refused"]
 
 
 class MatrixCell(NamedTuple):
-    """One attack on one system, through the view that gains most; `why` is the number of the reason if none applies."""
+    """One attack on one system, through the view that gains most; `why` numbers the reason if it does not apply."""
 
     attack: AttackRow | None
     level: int
@@ -20,19 +20,23 @@ class MatrixCell(NamedTuple):
 
 
 class MatrixRow(NamedTuple):
+    """One system, with its number in the report."""
+
     place: int
     system: SystemRow
     cells: tuple[MatrixCell, ...]
 
 
 class Matrix(NamedTuple):
+    """The attacks are the columns; cells refer to reasons by their number, from 1."""
+
     attacks: tuple[str, ...]
     rows: tuple[MatrixRow, ...]
     reasons: tuple[str, ...]
 
 
 def attack_matrix(report: Report) -> Matrix | None:
-    """Those attacks that apply to some system, in order; None where none was tried."""
+    """The matrix of the attacks that apply to some system; None if no attack was tried."""
     tried = [a for s in report.systems for a in s.attacks]
     names = tuple(dict.fromkeys(a.attack for a in tried if a.success is not None))
     if not tried:
@@ -47,19 +51,19 @@ def attack_matrix(report: Report) -> Matrix | None:
 
 
 def refused(system: SystemRow) -> dict[tuple[str, str, str], list[str]]:
-    """For each attack and reason why it does not apply, the views."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    """The views by attack, target and the reason why the attack does not apply."""
+    views: dict[tuple[str, str, str], list[str]] = {}
     for a in system.attacks:
         if a.not_applicable is not None:
-            found.setdefault((a.attack, a.target, a.not_applicable), []).append(a.adversary)
-    return found
+            views.setdefault((a.attack, a.target, a.not_applicable), []).append(a.adversary)
+    return views
 
 
 def _cell(attacks: Sequence[AttackRow], name: str, reasons: dict[str, int]) -> MatrixCell:
-    mine = [a for a in attacks if a.attack == name]
-    best = max((a for a in mine if a.success is not None), key=lambda a: a.leakage, default=None)
+    by_view = [a for a in attacks if a.attack == name]
+    best = max((a for a in by_view if a.success is not None), key=lambda a: a.leakage, default=None)
     if best is not None:
         low = best.leakage - ((best.success or 0.0) - (best.low or 0.0))
         return MatrixCell(best, leak_level(best.leakage, low), 0)
-    why = next((a.not_applicable for a in mine if a.not_applicable), None) or "not tried on this system"
+    why = next((a.not_applicable for a in by_view if a.not_applicable), None) or "not tried on this system"
     return MatrixCell(None, 0, reasons.setdefault(why, len(reasons) + 1))

@@ -1,4 +1,4 @@
-"""Results in a notebook: a headline and small tables, as a fragment of HTML that needs nothing else, or as Markdown."""
+"""Results in a shell and in a notebook: one line, or a headline and small tables as HTML or as Markdown."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from vflpriv.common import formatting as f
+from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
-from vflpriv.render.account import bound
-from vflpriv.render.html.report import environment
+from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import escape, table
-from vflpriv.render.shared import banner, measured_mu
+from vflpriv.render.shared import banner, measured_mu, upper_bound
 from vflpriv.report.account import Accounts
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow
 from vflpriv.report.train import TrainReport
 
-__all__ = ["Grid", "Picture", "as_html", "as_markdown", "picture"]
+__all__ = ["Grid", "HtmlDisplay", "LineDisplay", "MarkdownDisplay", "Overview", "overview"]
 
 
 @dataclass(frozen=True)
@@ -33,46 +33,73 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Overview:
     """What is shown of a result."""
 
     headline: str
     line: str
-    """For a shell."""
-    word: Verdict | None = None
+    """The result in one line, for a shell."""
+    verdict: Verdict | None = None
     grids: tuple[Grid, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def as_html(shown: Picture) -> str:
-    """A fragment with its own style; every text in it is escaped."""
-    return environment().get_template("notebook.html.j2").render(shown=shown)
+@register("display")
+class LineDisplay:
+    """The `repr` of a result."""
+
+    name = "line"
+    summary = "one line, for a shell"
+
+    def render(self, result: object) -> str:
+        """The type and the one line of the overview."""
+        return f"<{type(result).__name__}: {overview(result).line}>"
 
 
-def as_markdown(shown: Picture) -> str:
-    """The same for places that show Markdown."""
-    blocks = [f"**{escape(shown.headline)}**"]
-    for grid in shown.grids:
-        marks = "".join("-" if number else ":" for _, number in grid.header)
-        header = [escape(name) for name, _ in grid.header]
-        blocks.append(table(header, marks, [[escape(cell) for cell in row] for row in grid.rows]))
-    return "\n\n".join([*blocks, *(escape(note) for note in shown.notes)]) + "\n"
+@register("display")
+class HtmlDisplay:
+    """What a notebook shows of a result."""
+
+    name = "html"
+    summary = "a fragment of HTML with its own style"
+
+    def render(self, result: object) -> str:
+        """Every text in it is escaped."""
+        return environment().get_template("notebook.html.j2").render(shown=overview(result))
+
+
+@register("display")
+class MarkdownDisplay:
+    """What is shown of a result where only Markdown can be shown."""
+
+    name = "markdown"
+    summary = "a headline and tables in Markdown"
+
+    def render(self, result: object) -> str:
+        """Every text in it is escaped."""
+        shown = overview(result)
+        blocks = [f"**{escape(shown.headline)}**"]
+        for grid in shown.grids:
+            marks = "".join("-" if number else ":" for _, number in grid.header)
+            header = [escape(name) for name, _ in grid.header]
+            blocks.append(table(header, marks, [[escape(cell) for cell in row] for row in grid.rows]))
+        return "\n\n".join([*blocks, *(escape(note) for note in shown.notes)]) + "\n"
 
 
 @singledispatch
-def picture(result: object) -> Picture:
+def overview(result: object) -> Overview:
     """What is shown of a result, by its type."""
-    raise TypeError(f"no picture of {type(result).__name__}")
+    raise TypeError(f"no overview of {type(result).__name__}")
 
 
 _CLAIMS = "verdict;system;claim;seen by;unit;>δ;>claimed ε;>accounted ε ≤;>claimed μ;>measured μ ≥"
-_ABOUT = "verdict;system;claim;seen by;attack;>claimed ≤;>measured;>interval"
+_SUCCESS_CLAIMS = "verdict;system;claim;seen by;attack;>claimed ≤;>measured;>interval"
 
 
-@picture.register
-def _(report: Report) -> Picture:
+@overview.register
+def _(report: Report) -> Overview:
     rows = [_claim(s.key, c) for s in report.systems for c in s.claims]
-    about = [_about(s.key, c) for s in report.systems for c in s.success_claims]
+    about_attacks = [_success_claim(s.key, c) for s in report.systems for c in s.success_claims]
     attacks = [
         (s.key, a.attack, a.adversary, f.percent(a.success), f.interval(a.low, a.high), f.percent(a.chance))
         for s in report.systems
@@ -80,9 +107,9 @@ def _(report: Report) -> Picture:
         for a in s.attacks
         if a.success is not None
     ]
-    grids = [Grid(_CLAIMS, rows), Grid(_ABOUT, about)]
+    grids = [Grid(_CLAIMS, rows), Grid(_SUCCESS_CLAIMS, about_attacks)]
     grids.append(Grid("system without a claim;attack;seen by;>success;>interval;>chance", attacks))
-    return Picture(
+    return Overview(
         banner(report),
         f"{report.headline}; exit code {report.exit_code}",
         report.verdict,
@@ -91,70 +118,72 @@ def _(report: Report) -> Picture:
     )
 
 
-@picture.register
-def _(claim: ClaimRow) -> Picture:
+@overview.register
+def _(claim: ClaimRow) -> Overview:
     row = _claim("", claim)
     grid = Grid(_CLAIMS.replace("system;", ""), [(row[0], *row[2:])])
-    return _one(claim, grid)
+    return _claim_overview(claim, grid)
 
 
-@picture.register
-def _(claim: SuccessClaimRow) -> Picture:
-    row = _about("", claim)
-    grid = Grid(_ABOUT.replace("system;", ""), [(row[0], *row[2:])])
-    return _one(claim, grid)
+@overview.register
+def _(claim: SuccessClaimRow) -> Overview:
+    row = _success_claim("", claim)
+    grid = Grid(_SUCCESS_CLAIMS.replace("system;", ""), [(row[0], *row[2:])])
+    return _claim_overview(claim, grid)
 
 
-def _one(claim: ClaimRow | SuccessClaimRow, grid: Grid) -> Picture:
+def _claim_overview(claim: ClaimRow | SuccessClaimRow, grid: Grid) -> Overview:
     name = f"{claim.source}, {claim.where}"
-    words = f"{claim.key}, seen by {claim.adversary}: {claim.verdict}"
-    return Picture(name, f.clean(words), claim.verdict, (grid,), (claim.reason, claim.reproduce))
+    line = f"{claim.key}, seen by {claim.adversary}: {claim.verdict}"
+    return Overview(name, f.clean(line), claim.verdict, (grid,), (claim.reason, claim.reproduce))
 
 
 def _claim(system: str, claim: ClaimRow) -> tuple[str, ...]:
     measured = measured_mu(claim)
     names = (f"{claim.verdict.icon} {claim.verdict}", system, claim.key, claim.adversary, claim.unit)
-    accounted = (f.delta(claim.delta), f.epsilon(claim.epsilon), bound(claim.accounted))
+    accounted = (f.delta(claim.delta), f.epsilon(claim.epsilon), upper_bound(claim.accounted))
     return (*names, *accounted, f.mu(claim.mu), "not measured" if measured is None else f.mu(measured))
 
 
-def _about(system: str, claim: SuccessClaimRow) -> tuple[str, ...]:
+def _success_claim(system: str, claim: SuccessClaimRow) -> tuple[str, ...]:
     names = (f"{claim.verdict.icon} {claim.verdict}", system, claim.key, claim.adversary, claim.attack)
     success = "not measured" if claim.success is None else f.percent(claim.success)
     return (*names, f.percent(claim.rate), success, f.interval(claim.low, claim.high))
 
 
-@picture.register
-def _(report: AttackReport) -> Picture:
+@overview.register
+def _(report: AttackReport) -> Overview:
     rows = []
     for cell in report.cells:
         if cell.leakage is not None:
             names = (cell.system, cell.defence, cell.attack, cell.adversary)
             rows.append((*names, f.percent(cell.success), f.percent(cell.leakage), f.interval(cell.low, cell.high)))
     grid = Grid("system;defence;attack;seen by;>success;>leakage;>interval", rows)
-    word = Verdict.VIOLATED if report.broken else None
+    verdict = Verdict.VIOLATED if report.broken else None
     line = f"{report.headline}; exit code {report.exit_code}"
-    return Picture(report.headline.capitalize(), line, word, (grid,) if rows else (), report.broken)
+    return Overview(report.headline.capitalize(), line, verdict, (grid,) if rows else (), report.broken)
 
 
-@picture.register
-def _(accounts: Accounts) -> Picture:
+@overview.register
+def _(accounts: Accounts) -> Overview:
     claims, budgets = [], []
     for s in accounts.systems:
         for c in s.claims:
             names = (s.key, c.key, c.adversary, c.unit, f.delta(c.delta), f.epsilon(c.epsilon))
-            claims.append((*names, bound(c.accounted)))
-        open_ = [b for b in s.budgets if b.not_applicable is None]
-        budgets += [(s.key, b.adversary, b.unit, b.batches, b.reading, f.delta(b.delta), bound(b)) for b in open_]
+            claims.append((*names, upper_bound(c.accounted)))
+        applicable = [b for b in s.budgets if b.not_applicable is None]
+        budgets += [
+            (s.key, b.adversary, b.unit, b.batches, b.reading, f.delta(b.delta), upper_bound(b)) for b in applicable
+        ]
     grids = [Grid("system;claim;seen by;unit;>δ;>claimed ε;>accounted ε ≤", claims)]
     grids.append(Grid("system;seen by;unit;batches;reading;>δ;>accounted ε ≤", budgets))
-    line = f"{len(accounts.systems)} accounted for by {accounts.accountant}"
-    headline = f"What can be accounted for, by the accountant {accounts.accountant}"
-    return Picture(headline, line, None, tuple(grid for grid in grids if grid.rows))
+    line = f"budgets of {len(accounts.systems)} systems by {accounts.accountant}"
+    headline = f"Accounted budgets, by the accountant {accounts.accountant}"
+    return Overview(headline, line, None, tuple(grid for grid in grids if grid.rows))
 
 
-@picture.register
-def _(report: TrainReport) -> Picture:
+@overview.register
+def _(report: TrainReport) -> Overview:
     rows = []
     for r in report.systems:
         u, t = r.utility, r.traffic
@@ -163,4 +192,4 @@ def _(report: TrainReport) -> Picture:
         rows.append((r.key, r.engine, f.count(r.rounds), *useful, *sent))
     grid = Grid("system;engine;>rounds;>test accuracy;>interval;>up;>down", rows)
     line = "; ".join(f"{row[0]}: accuracy {row[3]}" for row in rows)
-    return Picture("One training of each system", f.clean(line), None, (grid,))
+    return Overview("One training of each system", f.clean(line), None, (grid,))

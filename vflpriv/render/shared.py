@@ -1,42 +1,46 @@
-"""What every renderer says in the same words: the verdict, a claim's measurement, why an epsilon is infinite."""
+"""Text and figures that every format shows alike: the verdict, a claim's measurement, how much a cell leaks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from vflpriv.common.formatting import clean, confidence, epsilon, mu, p_value, shorten
+from vflpriv.common.formatting import NOTHING, clean, confidence, epsilon, mu, p_value, shorten
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import SEVERITY, Verdict
+from vflpriv.report.attacks import Cell
 from vflpriv.report.audit import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 
 __all__ = [
     "banner",
     "best_attack",
+    "cell_level",
     "gravest",
     "headline",
     "leak_level",
+    "leak_points",
     "measured_mu",
     "names_of_rows",
     "one_run_sentence",
+    "upper_bound",
     "why_infinite",
-    "worst_word",
 ]
 
-_HARSHNESS = {kind.value: place for place, kind in enumerate(CanaryKind)}
-_STEPS = (0.05, 0.25, 0.5)
+_STRENGTH = {kind.value: place for place, kind in enumerate(CanaryKind)}
+_LEAK_STEPS = (0.05, 0.25, 0.5)
+"""Where one level of leakage ends and the next begins."""
 
 
 def headline(claim: ClaimRow) -> MeasurementRow | None:
-    """The measurement that stands for a claim: of its harshest canary. Chosen by kind, never by outcome.
+    """The measurement that is shown for a claim: that of its strongest canary, chosen by kind and never by outcome.
 
-    The largest of several 95 % bounds would be one of less than 95 %.
+    The largest of several 95 % bounds would hold with less than 95 % confidence.
     """
-    return max(claim.measurements, key=lambda m: _HARSHNESS.get(m.canary, -1), default=None)
+    return max(claim.measurements, key=lambda m: _STRENGTH.get(m.canary, -1), default=None)
 
 
 def measured_mu(claim: ClaimRow) -> float | None:
-    """The bound on μ that stands for a claim: of two worlds or, where there were no such trials, of one run."""
+    """The lower bound on μ that is shown for a claim: of the two-world audit, or of the one run if there was none."""
     best = headline(claim)
     if best is not None:
         return best.mu_lower
@@ -44,53 +48,67 @@ def measured_mu(claim: ClaimRow) -> float | None:
 
 
 def one_run_sentence(row: OneRunRow) -> str:
-    """What a training with many canaries showed."""
+    """What one training with many canaries showed."""
     gaussian = "" if row.epsilon_from_mu is None else f" ({epsilon(row.epsilon_from_mu)} for the Gaussian curve)"
-    found = f"μ ≥ {mu(row.mu_lower)}, ε ≥ {epsilon(row.epsilon_lower)}{gaussian} at {confidence(row.confidence)}"
+    bounds = f"μ ≥ {mu(row.mu_lower)}, ε ≥ {epsilon(row.epsilon_lower)}{gaussian} at {confidence(row.confidence)}"
     verdict = "refutes the claim" if row.refutes else "does not refute the claim"
-    return f"One run: {row.sentence}, {found}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
+    return f"One run: {row.sentence}, {bounds}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
 
 
 def why_infinite(budget: BudgetRow) -> str:
-    """The messages that make epsilon infinite; empty where it is finite or no message is to blame."""
+    """The messages that make epsilon infinite; empty where it is finite or no single message is the cause."""
     if math.isfinite(budget.epsilon_upper):
         return ""
     return "; ".join(clean(message) for message in budget.unprotected)
 
 
-def gravest(words: Iterable[Verdict]) -> Verdict | None:
-    """The gravest of some verdicts; None of none."""
-    found = set(words)
-    return next((word for word in SEVERITY if word in found), None)
+def upper_bound(budget: BudgetRow) -> str:
+    """The upper bound on epsilon of a budget; n/a where the unit cannot be exposed to this adversary."""
+    return "n/a" if budget.not_applicable is not None else epsilon(budget.epsilon_upper)
 
 
-def worst_word(report: Report) -> Verdict | None:
-    """The gravest verdict of the report; None without claims."""
-    return report.verdict
+def gravest(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The gravest of these verdicts; None if there are none."""
+    present = set(verdicts)
+    return next((verdict for verdict in SEVERITY if verdict in present), None)
 
 
 def banner(report: Report) -> str:
-    """The verdict as a sentence. What was not refuted is never called verified."""
+    """The verdict of a report as a sentence. A claim that was not refuted is never called verified."""
     total = len(report.verdicts)
-    word = worst_word(report)
-    if word is None:
+    verdict = report.verdict
+    if verdict is None:
         return "No claim to check"
-    number = report.count(word)
+    number = report.count(verdict)
     subject = f"{number} of {total} claims {'is' if number == 1 else 'are'}" if total > 1 else "The claim is"
-    if word is Verdict.CONSISTENT:
+    if verdict is Verdict.CONSISTENT:
         return f"{subject} consistent with what was measured"
-    return f"{subject} {word}"
+    return f"{subject} {verdict}"
 
 
 def leak_level(leakage: float | None, low: float | None) -> int:
-    """0 if nothing applies or the interval reaches down to no leak; then 1 to 4 as the leak grows.
+    """0 if no attack applies or the interval includes no leakage; then 1 to 4 as the leakage grows.
 
     >>> [leak_level(x, low) for x, low in ((None, None), (0.3, -0.1), (0.03, 0.01), (0.3, 0.2), (0.9, 0.8))]
     [0, 0, 1, 3, 4]
     """
     if leakage is None or low is None or low <= 0:
         return 0
-    return 1 + sum(leakage > step for step in _STEPS)
+    return 1 + sum(leakage > step for step in _LEAK_STEPS)
+
+
+def cell_level(cell: Cell | None) -> int:
+    """The level of a cell of the attack matrix, by which it is coloured."""
+    return 0 if cell is None else leak_level(cell.leakage, cell.low)
+
+
+def leak_points(rate: float | None) -> str:
+    """Leakage in percentage points.
+
+    >>> leak_points(0.894), leak_points(-0.02), leak_points(None)
+    ('+89.4', '-2.0', '–')
+    """
+    return NOTHING if rate is None else f"{100 * rate:+.1f}"
 
 
 def best_attack(system: SystemRow) -> AttackRow | None:
@@ -99,15 +117,15 @@ def best_attack(system: SystemRow) -> AttackRow | None:
 
 
 def names_of_rows(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Systems with their defences below them, for a terminal that has no room for two columns.
+    """First column of a matrix in a terminal: each system, with its defences indented below it.
 
     >>> names_of_rows([("split", "none"), ("split", "alibi"), ("fdml", "alibi"), ("fdml", "rr")])
     ['split', '  alibi', 'fdml, alibi', '  rr']
     """
-    names, last = [], None
+    names, previous = [], None
     for system, defence in rows:
-        own = shorten(system, 20)
-        first = own if defence == "none" else f"{own}, {shorten(defence, 20)}"
-        names.append(first if system != last else f"  {shorten(defence, 20)}")
-        last = system
+        short = shorten(system, 20)
+        first = short if defence == "none" else f"{short}, {shorten(defence, 20)}"
+        names.append(first if system != previous else f"  {shorten(defence, 20)}")
+        previous = system
     return names

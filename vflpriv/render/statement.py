@@ -1,4 +1,4 @@
-"""The differential-privacy statement of a claim: every question a reader of an ε must be able to answer, in words."""
+"""The differential-privacy statement of a claim: what a reader must know to judge an ε, field by field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = "not recorded in this report"
 
 
 def statement(report: Report, system: SystemRow, claim: ClaimRow) -> list[tuple[str, list[str]]]:
-    """Each field with its sentences, from the report alone."""
+    """Each field with its sentences, all from the report."""
     b = claim.accounted
     return [
         ("Unit and adjacency", [f"{claim.unit}: {claim.unit_description}", _adjacency(system, claim)]),
@@ -53,7 +53,7 @@ def _delta(system: SystemRow, claim: ClaimRow) -> str:
 
 
 def _accounted(claim: ClaimRow) -> list[str]:
-    """The number, who computed it, and how far it may be off."""
+    """The bound, the accountant and its method, and the error."""
     lines = []
     for name, b in (("rigorous", claim.accounted), ("paper’s reading", claim.paper_reading)):
         if b is None:
@@ -68,10 +68,10 @@ def _accounted(claim: ClaimRow) -> list[str]:
 
 
 def _about_batches(budget: BudgetRow) -> Iterable[str]:
-    """What the accountant took for granted of who was in which batch."""
-    words = ("batch", "sampled", "Poisson", "amplification")
-    found = [line for line in budget.assumptions if any(word in line for word in words)]
-    return found or [f"batches {budget.batches}"]
+    """The accountant's assumptions about batches."""
+    terms = ("batch", "sampled", "Poisson", "amplification")
+    about = [line for line in budget.assumptions if any(term in line for term in terms)]
+    return about or [f"batches {budget.batches}"]
 
 
 def _sampling(system: SystemRow) -> str:
@@ -80,16 +80,16 @@ def _sampling(system: SystemRow) -> str:
         return _UNKNOWN
     sizes = count(s.most) if s.fewest == s.most else f"{count(s.fewest)} to {count(s.most)}"
     return (
-        f"{s.batching}: {s.description}; {sizes} of {count(s.records)} records a batch, {count(system.rounds)} rounds"
+        f"{s.batching}: {s.description}; {sizes} of {count(s.records)} records per batch, {count(system.rounds)} rounds"
     )
 
 
 def _releases(system: SystemRow, claim: ClaimRow) -> list[str]:
-    """Each kind of message that the unit moves: covered, not covered, or not before these eyes."""
+    """Each kind of message that depends on the unit: covered, not covered, or not seen by the adversary."""
     kind = claim.adversary.partition("(")[0]
     moved = [r for r in system.releases if r.sensitivity.get(claim.unit, 0.0) > 0]
     if not moved:
-        return [_UNKNOWN if not system.releases else "nothing that leaves depends on this unit"]
+        return [_UNKNOWN if not system.releases else "no release depends on this unit"]
     return [_release(r, claim.unit, seen=kind in r.seen_by) for r in moved]
 
 
@@ -103,13 +103,13 @@ def _release(release: ReleaseRow, unit: str, *, seen: bool) -> str:
 
 
 def _trust(claim: ClaimRow) -> list[str]:
-    lines = ["every party follows the protocol and looks (honest but curious)"]
+    lines = ["every party follows the protocol, and learns what it can from what it sees (honest but curious)"]
     return lines + [f"{view.adversary}: {_trusted(view)}" for view in claim.views]
 
 
 def _trusted(view: ViewBudget) -> str:
     if view.not_applicable is not None:
-        return f"trusted with it, {view.not_applicable}"
+        return f"not applicable, {view.not_applicable}"
     if view.unprotected:
         return f"must be trusted with it: {'; '.join(map(clean, view.unprotected))}"
     paper = "" if view.paper_reading is None else f" ({epsilon(view.paper_reading)} in the paper’s reading)"
@@ -117,15 +117,15 @@ def _trusted(view: ViewBudget) -> str:
 
 
 def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
-    """How often one unit is used, and how far it may move what leaves each time."""
+    """How often one unit takes part, and by how much it can change a release each time."""
     times = [
         f"{name}: the worst record takes part in {count(b.participations)} of the rounds seen; "
-        "the schedule drew it so, nothing is cut off"
+        "this is the schedule that was drawn, no cap is enforced"
         for name, b in (("rigorous", claim.accounted), ("paper’s reading", claim.paper_reading))
         if b is not None and b.participations is not None
     ]
     bounds = [
-        f"{r.kind}: one unit moves a release by at most {exact(r.sensitivity[claim.unit])} before noise"
+        f"{r.kind}: one unit changes a release by at most {exact(r.sensitivity[claim.unit])} before noise"
         for r in system.releases
         if claim.unit in r.protects
     ]
@@ -151,16 +151,16 @@ def _trials(system: SystemRow, claim: ClaimRow) -> list[str]:
         for m in claim.measurements
     ]
     if claim.one_run is not None:
-        once = claim.one_run
-        lines.append(f"one training with {count(once.canaries)} canaries, {count(once.guesses)} guesses")
+        run = claim.one_run
+        lines.append(f"one training with {count(run.canaries)} canaries, {count(run.guesses)} guesses")
     applied = [a for a in system.attacks if a.success is not None]
     if system.attacks:
         names = ", ".join(dict.fromkeys(clean(a.attack) for a in applied)) or "none"
-        lines.append(f"{len(applied)} of {len(system.attacks)} attempts of attacks apply: {names}")
+        lines.append(f"{len(applied)} of {len(system.attacks)} attacks (through each view) apply: {names}")
     return lines or ["none"]
 
 
 def _untested(report: Report, system: SystemRow) -> list[str]:
-    """What the report says of this system or of all."""
+    """The lines about this system, and those about all systems."""
     others = tuple(f"{s.key}: " for s in report.systems if s.key != system.key)
     return [line for line in report.not_tested if not line.startswith(others)] or ["nothing was left out on purpose"]

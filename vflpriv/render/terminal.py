@@ -1,4 +1,4 @@
-"""The report in a terminal: aligned tables, the verdict in the last line, readable without colour."""
+"""The report of an audit in a terminal: aligned tables, the verdict in the last line, readable without colour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
-from vflpriv.render.shared import banner, measured_mu, one_run_sentence, why_infinite, worst_word
+from vflpriv.render.shared import banner, measured_mu, one_run_sentence, upper_bound, why_infinite
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 
@@ -26,7 +26,7 @@ _STYLES = {
 }
 
 _UNITS_SHOWN = (Unit.LABEL, Unit.FEATURES)
-"""Of a system without claims; the page has them all."""
+"""Units whose budgets are printed for a system without claims; the HTML page has all units."""
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -53,13 +53,13 @@ def print_report(report: Report, console: Console) -> None:
         for c in s.all_claims
     ]
     writer.list(reasons)
-    word = worst_word(report)
-    icon, style = (f"{word.icon} ", _STYLES[word]) if word else ("", "bold")
+    verdict = report.verdict
+    icon, style = (f"{verdict.icon} ", _STYLES[verdict]) if verdict else ("", "bold")
     writer.line(Text(f"{icon}{banner(report)}", style))
 
 
 def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
-    """What attacks on features reach, why others do not apply, and the worst leak in one line."""
+    """The results of attacks on features, the reasons why others do not apply, and the worst leak in one line."""
     if not cells:
         return
     section = FeatureSection(cells)
@@ -70,8 +70,8 @@ def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
     writer.line(Text(section.headline, style="bold"))
 
 
-def _verdict(word: Verdict) -> Text:
-    return Text(f"{word.icon} {word}", style=_STYLES[word])
+def _verdict(verdict: Verdict) -> Text:
+    return Text(f"{verdict.icon} {verdict}", style=_STYLES[verdict])
 
 
 _CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
@@ -85,8 +85,8 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
         f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
         f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
         f.epsilon(claim.epsilon),
-        _bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
-        _bound(claim.accounted),
+        upper_bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
+        upper_bound(claim.accounted),
         f.mu(measured_mu(claim)),
         f.mu(claim.mu),
         _verdict(claim.verdict),
@@ -94,7 +94,7 @@ def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
 
 
 def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
-    """Two lines a claim; the measured mu stands beside the claimed one."""
+    """Two lines for each claim: the measured μ on the line of the claimed one."""
     names, seen, claimed, paper, rigorous, measured, mu, verdict = _claim(system, claim)
     if claim.verdict is Verdict.NOT_APPLICABLE:
         verdict = Text(f"{claim.verdict.icon} not\n  applicable", style=_STYLES[claim.verdict])
@@ -112,10 +112,6 @@ def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...
     )
 
 
-def _bound(budget: BudgetRow) -> str:
-    return "n/a" if budget.not_applicable is not None else f.epsilon(budget.epsilon_upper)
-
-
 def _system(writer: Writer, system: SystemRow) -> None:
     title = f.shorten(system.title, 60)
     for claim in system.claims:
@@ -124,7 +120,7 @@ def _system(writer: Writer, system: SystemRow) -> None:
             writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
         if claim.one_run is not None:
             writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")
-    # With claims, their budgets are in the first table; all the others would bury it.
+    # The budgets of claims are in the first table; the other budgets would only distract from it.
     if system.budgets and not system.claims:
         rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]
         writer.table(f"{title} – accounted", "seen by;unit;reading;>ε ≤;>μ;?batches;?>participations;note", rows)
@@ -157,12 +153,12 @@ def _budget(row: BudgetRow) -> tuple[Cell, ...]:
     names = (f.shorten(row.adversary, 24), f.clean(row.unit), f.shorten(row.reading, 12))
     if row.not_applicable is not None:
         return (*names, "n/a", f.NOTHING, f.clean(row.batches), f.NOTHING, f.shorten(row.not_applicable, 120))
-    numbers = (_bound(row), f.mu(row.mu), f.clean(row.batches), f.count(row.participations))
+    numbers = (upper_bound(row), f.mu(row.mu), f.clean(row.batches), f.count(row.participations))
     return (*names, *numbers, f.shorten(why_infinite(row), 120))
 
 
 def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
-    """Units that one search served share a line."""
+    """Units with the same search result share a line."""
     units: dict[tuple[str, ...], list[str]] = {}
     for row in system.sensitivity:
         numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
@@ -174,8 +170,8 @@ def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
         )
         units.setdefault(key, []).append(f.clean(row.unit))
     rows = [
-        (name, ", ".join(names), *numbers, Text(word, style="bold red") if word == "broken" else word)
-        for (name, *numbers, word), names in units.items()
+        (name, ", ".join(names), *numbers, Text(outcome, style="bold red") if outcome == "broken" else outcome)
+        for (name, *numbers, outcome), names in units.items()
     ]
     writer.table(title, "mechanism;unit;>declared;>observed;?>searched;witness;holds?", rows)
 

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from vflpriv.report.audit import BudgetRow
-from vflpriv.report.rows import Row, Shown
+import json
 
-__all__ = ["AccountRow", "AccountedClaim", "Accounts", "Curves"]
+from vflpriv.report.audit import BudgetRow
+from vflpriv.report.rows import Displayed, Row
+
+__all__ = ["AccountRow", "AccountedClaim", "Accounts", "Calibration", "CrossCheckRow", "Curves"]
+
+
+class CrossCheckRow(Row):
+    """Another library's upper bound on the budget of a claim, or the reason why it was not asked."""
+
+    reading: str
+    library: str
+    epsilon: float | None
+    error: float
+    """By how much the library says that its figure may be off."""
+    note: str
+    """A known fault of the library that concerns this figure."""
+    refusal: str | None
+    too_low: bool
+    """Whether the figure lies below our certified lower bound by more than its stated error."""
 
 
 class AccountedClaim(Row):
@@ -22,6 +39,8 @@ class AccountedClaim(Row):
     mu: float
     accounted: BudgetRow
     paper_reading: BudgetRow | None
+    cross_checks: tuple[CrossCheckRow, ...] = ()
+    """Other libraries beside these two budgets, if they were asked."""
 
 
 class AccountRow(Row):
@@ -40,7 +59,7 @@ class AccountRow(Row):
     budgets: tuple[BudgetRow, ...]
 
 
-class Accounts(Shown, Row):
+class Accounts(Displayed, Row):
     """All budgets of one run of `vflpriv account`."""
 
     schema_version: str = "vflpriv-account/1"
@@ -51,6 +70,25 @@ class Accounts(Shown, Row):
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, no final newline."""
         return super().to_json().removesuffix("\n")
+
+
+class Calibration(Row):
+    """What `vflpriv calibrate` finds: the least noise for a target budget, and the budget that it has."""
+
+    field: str
+    """The setting of the engine that was calibrated."""
+    noise: float
+    epsilon: float
+    """The target, at `delta`."""
+    delta: float
+    budget: BudgetRow
+
+    def to_json(self) -> str:
+        """What `vflpriv calibrate --format json` prints."""
+        target = {"epsilon": self.epsilon, "delta": self.delta}
+        budget = json.loads(self.budget.model_dump_json(exclude={"participation_histogram"}))
+        document = {"schema_version": "vflpriv-calibrate/1", "field": self.field, "noise": self.noise}
+        return json.dumps(document | {"target": target, "budget": budget}, indent=2)
 
 
 class Curves(Row):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
-from vflpriv.report.rows import Row, Shown, read_row
+from vflpriv.report.formats import DEFAULT_FORMATS, save_result
+from vflpriv.report.rows import Displayed, Row, read_row
 
 __all__ = [
     "CORRECTIONS",
@@ -199,9 +200,10 @@ class TrainedRow(Row):
     not_applicable: str | None = None
 
 
-class AttackReport(Shown, Row):
+class AttackReport(Displayed, Row):
     """The results of one run of `vflpriv attack`. The same configuration and seed give the same bytes."""
 
+    stem: ClassVar[str] = "attacks"
     schema_version: str = "attacks/1"
     tool_version: str
     seed: int
@@ -259,11 +261,9 @@ class AttackReport(Shown, Row):
         """The systems to which an attack on labels does not apply, by attack and reason."""
         return reasons_of(self.cells)
 
-    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md")) -> list[Path]:
-        """Write the matrix in these formats, and say where."""
-        from vflpriv.render.files import write_attacks
-
-        return write_attacks(self, Path(folder), formats)
+    def save(self, folder: str | Path, formats: Sequence[str] = DEFAULT_FORMATS) -> list[Path]:
+        """Write the matrix in these formats, and return the paths."""
+        return save_result(self, Path(folder), formats)
 
 
 def read_attacks(path: Path) -> AttackReport:

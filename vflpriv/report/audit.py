@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vflpriv.common.files import write_atomically
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import FeatureCell
+from vflpriv.report.formats import DEFAULT_FORMATS, save_result
 from vflpriv.report.rows import (
     BudgetRow,
     ClaimRow,
+    Displayed,
     MeasurementRow,
     OneRunRow,
     ReleaseRow,
     Row,
     SamplingRow,
-    Shown,
     Spending,
     SuccessClaimRow,
     ViewBudget,
@@ -162,9 +163,10 @@ class SystemRow(Row):
         return [*self.claims, *self.success_claims]
 
 
-class Report(Shown, Row):
+class Report(Displayed, Row):
     """All results of one audit. The same configuration and seed give the same bytes."""
 
+    stem: ClassVar[str] = "report"
     schema_version: str = SCHEMA
     tool_version: str
     seed: int
@@ -211,11 +213,9 @@ class Report(Shown, Row):
         """Canonical JSON: stable key order, two spaces, a final newline."""
         return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
 
-    def save(self, folder: str | Path, formats: Sequence[str] = ("json", "html", "md", "toml")) -> list[Path]:
-        """Write the report in these formats (toml is the configuration), and return the files."""
-        from vflpriv.render.files import write_report
-
-        return write_report(self, Path(folder), formats)
+    def save(self, folder: str | Path, formats: Sequence[str] = (*DEFAULT_FORMATS, "toml")) -> list[Path]:
+        """Write the report in these formats (toml is what was audited), and return the paths."""
+        return save_result(self, Path(folder), formats)
 
 
 def read_report(path: Path) -> Report:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vflpriv.common.registry import find
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError, wanted
-
-if TYPE_CHECKING:
-    from vflpriv.render.notebook import Picture
 
 __all__ = [
     "BudgetRow",
     "ClaimRow",
+    "Displayed",
     "MeasurementRow",
     "OneRunRow",
     "ReleaseRow",
     "Row",
     "SamplingRow",
-    "Shown",
     "Spending",
     "SuccessClaimRow",
     "ViewBudget",
@@ -30,36 +28,29 @@ __all__ = [
 ]
 
 
-class Shown:
-    """A result that notebooks can display; they call the methods with underscores by themselves."""
+class Displayed:
+    """A result that prints as one line and shows itself in notebooks, which call the methods with underscores."""
 
     def to_dict(self) -> dict[str, Any]:
         """The canonical JSON as Python values; infinities are strings, as there."""
-        from pydantic import BaseModel
-
         assert isinstance(self, BaseModel)
         values: dict[str, Any] = json.loads(self.model_dump_json())
         return values
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._picture().line}>"
+        return self._display("line")
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        from vflpriv.render.notebook import as_html
-
-        return as_html(self._picture())
+        return self._display("html")
 
     def _repr_markdown_(self) -> str:
-        from vflpriv.render.notebook import as_markdown
+        return self._display("markdown")
 
-        return as_markdown(self._picture())
-
-    def _picture(self) -> Picture:
-        from vflpriv.render.notebook import picture
-
-        return picture(self)
+    def _display(self, name: str) -> str:
+        text: str = find("display", name)().render(self)
+        return text
 
 
 R = TypeVar("R", bound=BaseModel)
@@ -207,7 +198,7 @@ class Spending(Row):
     """(lowest, highest, how many records) of bins of records' own epsilons; empty where they have none."""
 
 
-class ClaimRow(Shown, Row):
+class ClaimRow(Displayed, Row):
     """A published guarantee with its three numbers and the verdict."""
 
     key: str
@@ -235,7 +226,7 @@ class ClaimRow(Shown, Row):
     """For each reading that has a finite budget."""
 
 
-class SuccessClaimRow(Shown, Row):
+class SuccessClaimRow(Displayed, Row):
     """A published guarantee about an attack's success, the measured success, and the verdict."""
 
     key: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vflpriv.report.audit import Staleness, Traffic, Utility
-from vflpriv.report.rows import Row, Shown
+from vflpriv.report.rows import Displayed, Row
 
 __all__ = ["TrainReport", "TrainRow"]
 
@@ -27,7 +27,7 @@ class TrainRow(Row):
     """The file to which the models were saved; None if they were not."""
 
 
-class TrainReport(Shown, Row):
+class TrainReport(Displayed, Row):
     """The results of one run of `vflpriv train`. The same configuration and seed give the same bytes."""
 
     schema_version: str = "vflpriv-train/1"

@@ -7,7 +7,8 @@ from typing import Any
 
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.common.registry import available, find
-from vflpriv.config.models import Config, SystemConfig, parse_settings
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import VerticalData

@@ -1,4 +1,4 @@
-"""For the tests of your own mechanisms and trainings: sensitivities, ε, and neighbouring inputs to try them on.
+"""Assertions for the tests of your own mechanisms and trainings, and strategies that generate neighbouring inputs.
 
     from vflpriv.testing import assert_epsilon, assert_sensitivity, neighbouring_rows
 

@@ -1,4 +1,4 @@
-"""Assertions about a mechanism: its sensitivity and its ε, from pairs of neighbouring inputs."""
+"""Assertions about the sensitivity and the ε of a mechanism or a training, from pairs of neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ Score = Callable[[Floats], Floats]
 
 _SLACK = 1e-9
 _FEW = 32
+"""The most distinct outputs whose frequencies are counted."""
 
 
 def assert_sensitivity(
@@ -37,9 +38,9 @@ def assert_sensitivity(
 ) -> None:
     """Search pairs of neighbours for one whose noiseless values lie further apart than `bound`, in this norm.
 
-    Hypothesis looks for the largest distance and stops at the first that exceeds the bound; with `simplest` it goes on
-    to the simplest such pair, which takes a while. `start` is the search's seed. A search that finds nothing proves
-    nothing.
+    Hypothesis searches for the largest distance and stops at the first that exceeds the bound; with `simplest` it then
+    searches for the simplest such pair, which takes longer. `start` is the seed of the search. A search that finds
+    nothing is no proof.
 
     >>> import numpy as np
     >>> from vflpriv.testing import neighbouring_rows
@@ -48,7 +49,7 @@ def assert_sensitivity(
     >>> assert_sensitivity(clipped_sum, 2.0, neighbouring_rows("record"))
     >>> assert_sensitivity(clipped_sum, 1.0, neighbouring_rows("add-remove"))
 
-    One-sided clips bound nothing:
+    A one-sided clip does not bound the sensitivity:
 
     >>> try:
     ...     assert_sensitivity(lambda rows: np.minimum(rows, 1.0).sum(), 2.0, neighbouring_rows("record", width=1))
@@ -65,14 +66,14 @@ def assert_sensitivity(
     )
     @given(neighbours)
     def search(pair: tuple[T, T]) -> None:
-        one, other = (np.asarray(function(side), dtype=np.float64).reshape(-1) for side in pair)
-        distance = float(np.linalg.norm(one - other, ord=norm))
+        left, right = (np.asarray(function(side), dtype=np.float64).reshape(-1) for side in pair)
+        distance = float(np.linalg.norm(left - right, ord=norm))
         if np.isfinite(distance):
             target(distance)
         if not distance <= bound * (1 + _SLACK):
             raise AssertionError(
                 f"Expected a sensitivity of at most {bound:g} (L{norm:g}): found {distance:.6g} between "
-                f"{_words(pair[0])} and {_words(pair[1])}"
+                f"{_shortened(pair[0])} and {_shortened(pair[1])}"
             )
 
     search()
@@ -92,9 +93,10 @@ def assert_epsilon(
 ) -> float:
     """Run a mechanism on two neighbouring inputs and fail if its outputs show more than (epsilon, delta).
 
-    A sound mechanism fails with probability at most 1 - confidence, whatever its outputs look like. `score` maps
-    outputs, (trials, size), to numbers that are larger for `x`; without it one is learnt from a third of the trials,
-    which are not tested. Returns the measured lower bound on epsilon. Passing is no proof: the pair may be mild.
+    A mechanism that is (epsilon, delta)-DP fails with probability at most 1 - confidence, whatever its outputs are.
+    `score` maps outputs, (trials, size), to numbers that are larger for `x`; without it a score is learnt from a third
+    of the trials, which are not tested. Returns the measured lower bound on epsilon. Passing is no proof: another pair
+    of inputs may show more.
 
     >>> def noisy(x, rng):
     ...     return x + rng.laplace(0, 1.0)
@@ -118,8 +120,8 @@ def assert_epsilon(
     if lower > epsilon:
         raise AssertionError(
             f"Expected ({epsilon:g}, {delta:g})-DP: measured epsilon >= {lower:.4g} at "
-            f"{formatting.confidence(confidence)} confidence with 2 x {trials} trials, x = {_words(x)} against "
-            f"{_words(x_neighbour)}"
+            f"{formatting.confidence(confidence)} confidence with 2 x {trials} trials, x = {_shortened(x)} against "
+            f"{_shortened(x_neighbour)}"
         )
     return lower
 
@@ -140,20 +142,21 @@ def assert_training_epsilon(
 ) -> float:
     """Train a system of your own in two neighbouring worlds, and fail if what `view` sees shows more than epsilon.
 
-    `train(wire, world, seed)` says what it sends by `wire.up` and `wire.down`, as for `vflpriv.record`; world 1 differs
-    from world 0 in one unit. Every training must send as many numbers. As `assert_epsilon` otherwise.
+    `train(wire, world, seed)` passes what it sends to `wire.up` and `wire.down`, as with `vflpriv.record`; world 1
+    differs from world 0 in one unit. Every training must send the same number of values. The other arguments and the
+    result are those of `assert_epsilon`.
     """
     mechanism = training_as_mechanism(train, devices=devices, classes=classes, records=records, view=view)
     return assert_epsilon(mechanism, 0, 1, epsilon, delta, trials=trials, seed=seed, confidence=confidence, score=score)
 
 
 def _outputs(mechanism: Callable[..., ArrayLike], x: Any, rng: np.random.Generator, trials: int) -> Floats:
-    """(trials, size); each trial is a run of its own."""
+    """The outputs of independent runs, (trials, size)."""
     return np.stack([np.asarray(mechanism(x, rng), dtype=np.float64).reshape(-1) for _ in range(trials)])
 
 
 def _learn(inside: Floats, outside: Floats) -> Score:
-    """A score: of few distinct outputs how often each was seen, of others the line through the two means."""
+    """A score that is larger for `inside`: log odds of the counts if few outputs are distinct, else a linear one."""
     values, place = np.unique(np.concatenate([inside, outside]), axis=0, return_inverse=True)
     if len(values) <= _FEW:
         place = place.reshape(-1)
@@ -165,6 +168,6 @@ def _learn(inside: Floats, outside: Floats) -> Score:
     return lambda outputs: outputs @ line
 
 
-def _words(value: object) -> str:
-    """A value on one line, not too long."""
+def _shortened(value: object) -> str:
+    """A value on one line of at most 200 characters."""
     return formatting.shorten(" ".join(repr(value).split()), 200)

@@ -17,7 +17,7 @@ __all__ = ["Records", "neighbouring_data", "neighbouring_rows"]
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """A small vertical data set: one block of features a device, (n, width) each, and the labels (n,)."""
+    """A small vertical data set: one block of features per device, (n, width) each, and the labels (n,)."""
 
     blocks: tuple[Floats, ...]
     labels: NDArray[np.int64]
@@ -31,10 +31,10 @@ def _numbers(limit: float) -> st.SearchStrategy[float]:
 def neighbouring_rows(
     draw: st.DrawFn, unit: Unit | str, *, rows: int = 6, width: int = 3, limit: float = 1e3
 ) -> tuple[Floats, Floats]:
-    """Two matrices, one row a record: what one device holds, or what each record contributes to a release.
+    """Two matrices with one row per record: one device's features, or each record's contribution to a release.
 
-    A unit of one record replaces one row (`add-remove` takes it out); `client-zero` makes the second matrix zero, and
-    `client` makes it anything. There are 1 to `rows` rows of `width` numbers within ±`limit`.
+    For units of one record one row is replaced (`add-remove` removes it); for `client-zero` the second matrix is zero,
+    for `client` it is arbitrary. There are 1 to `rows` rows of `width` numbers within ±`limit`.
 
     >>> from hypothesis import find
     >>> one, other = find(neighbouring_rows("record", rows=2, width=1), lambda pair: pair[0].sum() > pair[1].sum() + 5)
@@ -67,7 +67,7 @@ def neighbouring_data(
     classes: int = 3,
     limit: float = 1e3,
 ) -> tuple[Records, Records]:
-    """Two small vertical data sets that differ by one unit, and in nothing else.
+    """Two small vertical data sets that differ in one unit, and in nothing else.
 
     >>> from hypothesis import find
     >>> one, other = find(neighbouring_data("label"), lambda pair: (pair[0].labels != pair[1].labels).any())

@@ -1,4 +1,4 @@
-"""For the tests of your own training: does what an adversary sees of it show more than epsilon?"""
+"""A training as a mechanism that `assert_epsilon` can test: from a world to all values that one adversary sees."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vflpriv.recording.checked_wire import CheckedWire, MemoryWire
 __all__ = ["Train", "training_as_mechanism"]
 
 Train = Callable[[CheckedWire, int, int], object]
-"""Trains once on a wire, in world 0 or 1, with a seed: the worlds differ in one unit, such as one record's label."""
+"""A function of (wire, world, seed) that trains once. Worlds 0 and 1 differ in one unit, such as a record's label."""
 
 
 def training_as_mechanism(
     train: Train, *, devices: int, classes: int, records: int, view: str
 ) -> Callable[[int, np.random.Generator], NDArray[np.float64]]:
-    """A training as `assert_epsilon` takes mechanisms: from a world and coins to all that the view sees, flat."""
+    """A function from a world and a random generator to all values that the view sees, as one vector."""
     adversary = Adversary.parse(view)
     if len(adversary.each(devices)) > 1:
         raise InputError("view", view, "one adversary, such as device(0)")
@@ -31,7 +31,7 @@ def training_as_mechanism(
         train(wire, world, int(rng.integers(2**63 - 1)))
         seen = View.of(wire.transcript, adversary, devices=devices, classes=classes).messages
         flat = [t.double().reshape(-1) for m in seen for t in m.tensors.values()]
-        found: NDArray[np.float64] = (torch.cat(flat) if flat else torch.zeros(1)).double().numpy()
-        return found
+        values: NDArray[np.float64] = (torch.cat(flat) if flat else torch.zeros(1)).double().numpy()
+        return values
 
     return run

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.support import make_system
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import find
-from vflpriv.config.models import parse_settings
+from vflpriv.config.errors import parse_settings
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.data import loading as datasets

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import make_system, toy_data
 from tests.training.models.encoders import WIDTH, WORDS, checkpoint
-from vflpriv.config.models import load_config
+from vflpriv.config.loading import load_config
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Transcript, Wire

@@ -1,4 +1,4 @@
-"""The templates of every page: their filters, their plots, and the one small script they share."""
+"""The environment of the HTML templates: filters, plots, and the one small script that all pages share."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from vflpriv.common import formatting
 from vflpriv.core.claims import Verdict
-from vflpriv.render.features import by_feature, number, shown
+from vflpriv.render.features import by_feature, number
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
-from vflpriv.render.shared import best_attack, headline, measured_mu, one_run_sentence, why_infinite
+from vflpriv.render.shared import best_attack, cell_level, headline, measured_mu, one_run_sentence, why_infinite
 from vflpriv.render.statement import statement
 from vflpriv.report.audit import ClaimRow, SystemRow
 
@@ -31,7 +31,7 @@ _SHOWN_SETTINGS = 8
 
 @cache
 def environment() -> Environment:
-    """Autoescape for every value; a name that is missing in the template is an error."""
+    """Every value is escaped; a name that a template does not get is an error."""
     environment = Environment(
         loader=PackageLoader("vflpriv.render.html", "templates"),
         autoescape=True,
@@ -55,7 +55,7 @@ def environment() -> Environment:
         "share": formatting.share,
         "headline": headline,
         "leak_number": number,
-        "leak_shown": shown,
+        "cell_level": cell_level,
         "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
         "records": _records,
@@ -73,38 +73,38 @@ def environment() -> Environment:
 
 
 def _hash(script: str) -> str:
-    """As a content security policy names the one script that may run."""
+    """The script's hash, as the page's content security policy names the only script that may run."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _finalize(item: Any) -> Any:
-    """Names come from elsewhere: control characters would make the page invalid. Markup of our own stays as it is."""
+    """Text without control characters, which would make the page invalid; our own markup stays as it is."""
     return formatting.clean_lines(item) if type(item) is str else item
 
 
-def _slug(word: Verdict | None) -> str:
+def _slug(verdict: Verdict | None) -> str:
     """The CSS class of a verdict."""
-    return "none" if word is None else word.value.replace(" ", "-")
+    return "none" if verdict is None else verdict.value.replace(" ", "-")
 
 
-def _icon(word: Verdict | None) -> str:
-    return formatting.NOTHING if word is None else word.icon
+def _icon(verdict: Verdict | None) -> str:
+    return formatting.NOTHING if verdict is None else verdict.icon
 
 
 def _facts(system: SystemRow) -> dict[str, list[tuple[str, str]]]:
-    """Settings and data of a system: the first few at once, the rest one click below."""
+    """Settings and data of a system: the first few settings are shown, the others in a section that opens."""
     settings = list(formatting.flat(system.settings))
-    first, rest = settings[:_SHOWN_SETTINGS], settings[_SHOWN_SETTINGS:]
-    return {"first": first, "rest": rest, "data": list(formatting.flat(system.data))}
+    first, more = settings[:_SHOWN_SETTINGS], settings[_SHOWN_SETTINGS:]
+    return {"first": first, "more": more, "data": list(formatting.flat(system.data))}
 
 
 def _records(claim: ClaimRow, prefix: str) -> list[Plot | None]:
-    """A plot for each budget."""
+    """A plot for each budget of the claim."""
     return [records_plot(claim, spent, prefix=f"{prefix}-r{i}") for i, spent in enumerate(claim.spending)]
 
 
 def _histograms(system: SystemRow, prefix: str) -> list[Plot]:
-    """One histogram for each distinct one: budgets of several units share the counts of a view."""
+    """Each distinct histogram once: budgets of several units share the counts of a view."""
     distinct = {(b.adversary, tuple(sorted(b.participation_histogram.items()))): b for b in reversed(system.budgets)}
     plots = (participation_plot(b, prefix=f"{prefix}-h{i}") for i, b in enumerate(reversed(distinct.values())))
     return [p for p in plots if p is not None]

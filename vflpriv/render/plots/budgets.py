@@ -1,4 +1,4 @@
-"""Small plots of one system: where its budgets go over rounds and records, who takes part, which device weighs most."""
+"""Small plots of one system: ε over rounds and over records, participations of records, importance of devices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot
 _WIDTH, _HEIGHT = 3.9, 2.5
 _READINGS = {"rigorous": ("rigorous", "rigorous", "-"), "paper": ("paper", "paper’s reading", (0, (6, 2)))}
 _LOG_FROM = 40.0
-"""How many times the smallest the largest value is before an axis counts by powers of ten."""
+"""The ratio of the largest to the smallest value above which an axis is logarithmic."""
 
 
 def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
-    """What each further round costs, beside what was claimed; None where no budget is finite."""
+    """ε after so many rounds, beside the claimed ε; None where no budget is finite."""
     if not claim.spending:
         return None
-    spoken = []
+    descriptions = []
     with drawing(_WIDTH, _HEIGHT + 0.2 * (1 + len(claim.spending))) as (figure, axes):
         from matplotlib.ticker import MaxNLocator
 
@@ -40,12 +40,12 @@ def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
                 spent.rounds, _shown(spent.epsilon_upper), color=COLOURS[colour], lw=2, ls=dashes, label=label,
                 marker="o", ms=2.5,
             )  # fmt: skip
-            spoken.append(f"{name}: ε {epsilon(spent.epsilon_upper[0])} after round {spent.rounds[0]}, {epsilon(last)} "
-                          f"after round {spent.rounds[-1]}")  # fmt: skip
+            ends = f"{epsilon(spent.epsilon_upper[0])} after round {spent.rounds[0]}, {epsilon(last)}"
+            descriptions.append(f"{name}: ε {ends} after round {spent.rounds[-1]}")
         claimed = f"claimed: ε = {epsilon(claim.epsilon)}"
         axes.axhline(claim.epsilon, color=COLOURS["claimed"], lw=1.6, ls=(0, (2, 1.5)), label=claimed)
-        ends = [e for s in claim.spending for e in (s.epsilon_upper[-1], claim.epsilon) if 0 < e < math.inf]
-        wide = bool(ends) and max(ends) > _LOG_FROM * min(ends)
+        finite = [e for s in claim.spending for e in (s.epsilon_upper[-1], claim.epsilon) if 0 < e < math.inf]
+        wide = bool(finite) and max(finite) > _LOG_FROM * min(finite)
         axes.set(xlabel="rounds", ylabel=f"ε at δ = {delta(claim.delta)}", yscale="log" if wide else "linear")
         axes.set_xlim(left=0)
         if wide:
@@ -56,8 +56,8 @@ def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         figure.legend(loc="lower left", frameon=False, labelspacing=0.3, handlelength=2.4)
-        words = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(spoken)}."
-        picture = svg(figure, f"ε over rounds of claim {claim.key}", words, prefix)
+        description = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(descriptions)}."
+        picture = svg(figure, f"ε over rounds of claim {claim.key}", description, prefix)
     rows = [
         (count(t), _READINGS.get(s.reading, ("", s.reading))[1], exact(low), exact(high))
         for s in claim.spending
@@ -68,12 +68,12 @@ def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
 
 
 def _shown(values: Sequence[float]) -> list[float]:
-    """Infinities and zeros of a logarithmic axis are gaps."""
+    """The values with gaps for infinities and zeros, which a logarithmic axis cannot show."""
     return [v if 0 < v < math.inf else math.nan for v in values]
 
 
 def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot | None:
-    """How many records spend how much; None where no record has an epsilon of its own."""
+    """A histogram of the records' own ε; None where records have none."""
     if not spent.records:
         return None
     bins = np.array(spent.records, dtype=np.float64)
@@ -94,15 +94,15 @@ def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot 
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1e4 else epsilon(value))
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        words = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
-        picture = svg(figure, f"ε over records of claim {claim.key}, {name}", words, prefix)
+        description = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
+        picture = svg(figure, f"ε over records of claim {claim.key}, {name}", description, prefix)
     rows = [(exact(low), exact(high), count(int(n))) for low, high, n in spent.records]
     caption = f"What each record spends by itself, {name}. The budget is the worst one’s."
     return Plot(svg=picture, caption=caption, header=("ε from", "ε to", "Records"), rows=rows)
 
 
 def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
-    """Places, heights and width of bars that do not cover each other: those too close to tell apart are added up."""
+    """Places, heights and width of bars that do not overlap; bars too close to tell apart are added up."""
     span = float(places[-1] - places[0]) or 0.5 * float(places[-1]) or 1.0
     width = 0.8 * float(np.diff(places).min(initial=span))
     if width >= 0.015 * span:
@@ -112,7 +112,7 @@ def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
 
 
 def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
-    """How many records pass how often before the adversary's eyes; None where the budget has no counts."""
+    """A histogram of how often the adversary sees each record; None where the budget has no counts."""
     if not budget.participation_histogram:
         return None
     times = np.array(sorted(budget.participation_histogram), dtype=np.float64)
@@ -127,8 +127,8 @@ def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
         axes.set_xlim(bins[0] - 0.05 * span - 0.5, bins[-1] + 0.05 * span + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        spoken = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
-        picture = svg(figure, f"Participations seen by {budget.adversary}", spoken, prefix)
+        description = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
+        picture = svg(figure, f"Participations seen by {budget.adversary}", description, prefix)
     ends = zip(np.ceil(bins[:-1]), np.floor(bins[1:]), np.asarray(shown), strict=True)
     rows = [(count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n]
     caption = f"{budget.adversary}, {budget.reading}"
@@ -136,7 +136,7 @@ def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
 
 
 def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:
-    """A bar for each device's weight in the model."""
+    """One bar per device: the norm of its head."""
     weights = np.array(system.importance)
     with drawing(_WIDTH, 2.0) as (figure, axes):
         from matplotlib.ticker import MaxNLocator
@@ -146,7 +146,7 @@ def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3))
         least, most = int(weights.argmin()), int(weights.argmax())
-        spoken = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
-        picture = svg(figure, "Importance of each device", spoken, prefix)
+        description = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
+        picture = svg(figure, "Importance of each device", description, prefix)
     rows = [(str(device), f"{weight:.3g}") for device, weight in enumerate(system.importance)]
     return Plot(svg=picture, caption="Norm of each device’s head.", header=("Device", "Head norm"), rows=rows)

@@ -1,4 +1,4 @@
-"""A budget's curves as files: tables for other programs, and one picture with four panels."""
+"""The curves of a budget as files: CSV and JSON for other programs, and one PNG with four panels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_ITS_OWN = "no ε of a record’s own:\nbatches are secret,\nnoise is not on
 
 
 def write_curves(curves: Curves, folder: Path) -> list[Path]:
-    """One JSON, one CSV a curve, one PNG; their names start with system, view, unit and reading."""
+    """One CSV per curve, one JSON, one PNG; their names start with system, view, unit and reading."""
     tables = {
         "delta": (("delta", "epsilon_lower", "epsilon_upper"), _delta_rows(curves)),
         "tradeoff": (("alpha", "beta"), zip(curves.alphas, curves.betas, strict=True)),
@@ -107,7 +107,7 @@ def _delta(axes: Axes, curves: Curves) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f.delta(value))
     axes.yaxis.set_minor_formatter(lambda *_: "")
     if not np.isfinite(upper).any():
-        _say(axes, "ε = ∞ at every δ")
+        _text_only(axes, "ε = ∞ at every δ")
         return
     axes.plot(upper, curves.deltas, color=COLOURS["rigorous"], lw=2, label="exact" if curves.exact else "upper bound")
     if not curves.exact and (lower > 0).any():
@@ -125,7 +125,7 @@ def _rounds(axes: Axes, curves: Curves) -> None:
     upper = np.array(curves.rounds_epsilon_upper)
     axes.set(xlabel="rounds", ylabel=f"ε at δ = {f.delta(curves.delta)}")
     if not np.isfinite(upper).any():
-        _say(axes, "ε = ∞ from the first round on")
+        _text_only(axes, "ε = ∞ from the first round on")
         return
     axes.plot(curves.rounds, np.where(np.isfinite(upper), upper, np.nan), color=COLOURS["rigorous"], lw=2, label="ε ≤")
     if not curves.exact and any(curves.rounds_epsilon_lower):
@@ -145,7 +145,7 @@ def _records(axes: Axes, curves: Curves) -> None:
     values = np.array(curves.record_epsilons or ())
     values = values[np.isfinite(values)]
     if values.size == 0:
-        _say(
+        _text_only(
             axes,
             _NOT_ITS_OWN,
         )
@@ -162,6 +162,6 @@ def _records(axes: Axes, curves: Curves) -> None:
     axes.legend(frameon=False, loc="upper left")
 
 
-def _say(axes: Axes, text: str) -> None:
+def _text_only(axes: Axes, text: str) -> None:
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)

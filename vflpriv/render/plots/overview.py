@@ -1,4 +1,4 @@
-"""Plots over all systems of a report: what privacy costs in accuracy, and what each system sends."""
+"""Plots over all systems of a report: accounted ε against accuracy, and the traffic of each system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOKS = {
 }
 _WAYS = (("up", "to the server", "claimed"), ("down", "to devices", "crafted"), ("ids", "record ids", "natural"))
 _LINE = 0.2
-"""Inches that a line of a legend takes."""
+"""Height of one line of a legend, in inches."""
 
 
 class _Point(NamedTuple):
@@ -35,18 +35,18 @@ class _Point(NamedTuple):
 
 
 def utility_plot(report: Report) -> Plot | None:
-    """Accounted ε against accuracy, for the question that most claims ask; of labels and a device if none asks any.
+    """Accounted ε against accuracy, for the unit and view of most claims; for labels and a device without claims.
 
-    None where no system that the question is one for was trained.
+    None where no system was trained for which this unit and view apply.
     """
-    asked = Counter((c.unit, c.adversary) for s in report.systems for c in s.claims)
-    unit, adversary = next((q for q, _ in asked.most_common(1)), ("label", "device"))
+    claimed = Counter((c.unit, c.adversary) for s in report.systems for c in s.claims)
+    unit, adversary = next((q for q, _ in claimed.most_common(1)), ("label", "device"))
     points = _points(report.systems, unit, adversary)
     return _utility(unit, adversary, points) if points else None
 
 
 def _points(systems: Sequence[SystemRow], unit: str, adversary: str) -> list[_Point]:
-    """Rigorous budgets of the systems that were trained and that the question is one for."""
+    """The trained systems, each with its rigorous budget for this unit and view if there is one."""
     points = []
     for number, s in enumerate(systems, start=1):
         same = [b for b in s.budgets if b.unit == unit and b.reading == "rigorous" and _sees(b.adversary, adversary)]
@@ -56,7 +56,7 @@ def _points(systems: Sequence[SystemRow], unit: str, adversary: str) -> list[_Po
 
 
 def _sees(adversary: str, wanted: str) -> bool:
-    """A budget of any one device names the worst of them."""
+    """Whether a budget is about this view; a budget about any one device names the worst device."""
     return adversary == wanted or (wanted == "device" and adversary.startswith("device("))
 
 
@@ -67,10 +67,10 @@ def _utility(unit: str, adversary: str, points: Sequence[_Point]) -> Plot:
         box, room = axes.get_position(), _LINE * len(points) / height
         axes.set_position((box.x0, box.y0 + room, box.width, box.height - room))
         for x, p in zip(places, points, strict=True):
-            word = gravest(c.verdict for c in p.system.all_claims)
-            colour, marker = _LOOKS[word]
+            verdict = gravest(c.verdict for c in p.system.all_claims)
+            colour, marker = _LOOKS[verdict]
             u = p.utility
-            bound = f"ε ≤ {epsilon(p.budget.epsilon_upper)}, {word or 'no claim'}"
+            bound = f"ε ≤ {epsilon(p.budget.epsilon_upper)}, {verdict or 'no claim'}"
             label = f"{p.number}  {shorten(p.system.key, 24)}: {bound}"
             axes.plot([x, x], [u.accuracy_low, u.accuracy_high], color=COLOURS[colour], lw=1.3)
             axes.plot(x, u.accuracy, marker, color=COLOURS[colour], ms=7, mew=0, ls="none", label=label)
@@ -81,11 +81,11 @@ def _utility(unit: str, adversary: str, points: Sequence[_Point]) -> Plot:
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         figure.legend(loc="lower left", frameon=False, labelspacing=0.3, handlelength=1.2)
-        words = "; ".join(
+        description = "; ".join(
             f"{p.system.key} ε at most {epsilon(p.budget.epsilon_upper)}, accuracy {percent(p.utility.accuracy)}"
             for p in points
         )
-        picture = svg(figure, f"Privacy and utility: {unit}, seen by {adversary}", f"{words}.", "utility")
+        picture = svg(figure, f"Privacy and utility: {unit}, seen by {adversary}", f"{description}.", "utility")
     rows = [
         (p.system.key, epsilon(p.budget.epsilon_upper), f"{p.budget.delta:g}", percent(p.utility.accuracy),
          interval(p.utility.accuracy_low, p.utility.accuracy_high))
@@ -96,7 +96,7 @@ def _utility(unit: str, adversary: str, points: Sequence[_Point]) -> Plot:
 
 
 def _places(epsilons: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Where each ε stands on an axis of powers of ten with room for 0 and ∞; equal ones side by side."""
+    """The place of each ε on a logarithmic axis that also has 0 and ∞, and the ticks; equal values side by side."""
     finite = [math.log10(e) for e in epsilons if 0 < e < math.inf]
     low, high = (math.floor(min(finite) + 1e-6), math.ceil(max(finite) - 1e-6)) if finite else (0, 0)
     high = max(high, low + 1) if finite else high
@@ -117,7 +117,7 @@ def _places(epsilons: Sequence[float]) -> tuple[list[float], list[tuple[float, s
 
 
 def traffic_plot(report: Report) -> Plot | None:
-    """Bytes a round of each system, by direction; None where none was trained."""
+    """Bytes per round of each system, by direction; None where none was trained."""
     sent = [(s, s.traffic) for s in report.systems if s.traffic is not None and s.rounds]
     if not sent:
         return None
@@ -137,18 +137,18 @@ def traffic_plot(report: Report) -> Plot | None:
         most = max(starts) or 1.0
         axes.set_xlim(0, most)
         axes.set_xticks([0, most / 2, most], [size(x) for x in (0, most / 2, most)])
-        axes.set_xlabel("payload a round")
+        axes.set_xlabel("payload per round")
         figure.legend(loc="lower left", ncols=3, frameon=False, handlelength=1.2, columnspacing=1.2)
-        words = "; ".join(f"{s.key} {size(total)} a round" for (s, _), total in zip(sent, starts, strict=True))
-        picture = svg(figure, "Communication of each system", f"{words}.", "traffic")
-    header = ("System", "Rounds", "To the server", "To devices", "Record ids", "In all", "A round")
+        description = "; ".join(f"{s.key} {size(total)} per round" for (s, _), total in zip(sent, starts, strict=True))
+        picture = svg(figure, "Communication of each system", f"{description}.", "traffic")
+    header = ("System", "Rounds", "To the server", "To devices", "Record ids", "In all", "Per round")
     table = [
         (s.key, count(s.rounds), size(t.up), size(t.down), size(t.ids), size(t.up + t.down + t.ids), size(total))
         for (s, t), total in zip(sent, starts, strict=True)
     ]
     return Plot(
         svg=picture,
-        caption="Mean payload of a round, by direction; the figures have the whole training.",
+        caption="Mean payload per round, by direction; the figures below also have the sums over the training.",
         header=header,
         rows=table,
     )

@@ -1,4 +1,4 @@
-"""Inline SVG from matplotlib: deterministic, readable on light and dark pages, text that stays text, a title."""
+"""Inline SVG from matplotlib: the same bytes each time, for light and dark pages, with text as text and a title."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _NAMESPACE, _LINKS = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A picture, what it shows in a sentence, and the figures it was drawn from as a table."""
+    """A plot, its caption, and the figures that it was drawn from as a table."""
 
     svg: str
     caption: str
@@ -62,7 +62,7 @@ class Plot:
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """A small figure in the page's style, in inches: room for labels at the left and below, no box."""
+    """A figure of this size in inches, in the page's style: room for labels at the left and below, no frame."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -77,22 +77,22 @@ def svg(figure: Figure, title: str, description: str, prefix: str) -> str:
     """The figure as one `<svg>` element: no prologue, no date, no fixed size, ids of its own, a title."""
     out = io.StringIO()
     with warnings.catch_warnings():
-        # A name in a script that the measuring font lacks; the reader's browser has a font for it.
+        # A name may have characters that matplotlib's font lacks; the reader's browser has a font for them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    # A style sheet inside an inline SVG would rule the whole page.
+    # A style sheet inside an inline SVG would apply to the whole page.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
     view = re.search(r'viewBox="[^"]*"', text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, sans-serif", text)
     for name, colour in COLOURS.items():
         text = text.replace(colour, "currentColor" if name == "text" else f"var(--plot-{name}, {colour})")
     text = _own_ids(text, prefix or hashlib.sha256(text.encode()).hexdigest()[:8])
-    words = f"<title>{html.escape(clean(title))}</title><desc>{html.escape(clean(description))}</desc>"
+    texts = f"<title>{html.escape(clean(title))}</title><desc>{html.escape(clean(description))}</desc>"
     label = html.escape(clean(f"{title}. {description}"), quote=True)
     start = f'<svg xmlns="{_NAMESPACE}" xmlns:xlink="{_LINKS}" {view[0] if view else ""} stroke-linejoin="round"'
-    return f'{start} role="img" aria-label="{label}">{words}{text[text.index(">") + 1 :].strip()}\n'
+    return f'{start} role="img" aria-label="{label}">{texts}{text[text.index(">") + 1 :].strip()}\n'
 
 
 def _own_ids(text: str, prefix: str) -> str:

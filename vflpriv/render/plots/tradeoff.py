@@ -1,4 +1,4 @@
-"""The trade-off curve of a claim: what any test must err if it were true, what is accounted, and what tests erred."""
+"""The trade-off curves of a claim: claimed and accounted bounds on a test's errors, and the errors of our tests."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtr
+from scipy.special import ndtr
 
 from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, shorten
+from vflpriv.common.intervals import interval
 from vflpriv.core.tradeoff import curve
 from vflpriv.render.plots.svg import COLOURS, STYLE, Plot, svg
 from vflpriv.render.shared import headline
@@ -24,8 +25,8 @@ _CANARIES = {"natural": ("natural", "o"), "crafted": ("crafted", "s"), "worst-ca
 # Dense where the curve of a large mu bends.
 _RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 121)), [1.0]])
 _LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
-_CAPTION = "A test must err at least as much as the claimed curve says."
-_TWO_WORLDS = " The box is the exact interval of either error rate; thin lines are the same trials at other thresholds."
+_CAPTION = "If the claim holds, the errors of every test lie on or above the claimed curve."
+_TWO_WORLDS = " The box is the exact interval of both error rates; thin lines are the same trials at other thresholds."
 _ONCE = " The one run refutes every Gaussian curve above the dotted one."
 
 
@@ -47,7 +48,7 @@ def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
 
 
 def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
-    """What any test must err under the claim, under the accounted budgets, and what the audit's tests erred.
+    """The least errors of any test under the claim and the accounted budgets, and the errors of the audit's tests.
 
     `prefix` keeps the ids of several plots of one page apart.
     """
@@ -60,7 +61,7 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         height = legend + 3.7
         figure = Figure(figsize=(5.0, height))
         axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
-        _promises(axes, claim)
+        _bounds(axes, claim)
         for row in claim.measurements:
             _measured(axes, row, boxed=row is headline(claim))
         if claim.one_run is not None:
@@ -68,17 +69,17 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
         _frame(axes)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower left", frameon=False, handlelength=2.6, labelspacing=0.35)
-        return svg(figure, f"Trade-off curve of claim {claim.key}", _spoken(claim), prefix)
+        return svg(figure, f"Trade-off curve of claim {claim.key}", _description(claim), prefix)
 
 
-def _promises(axes: Axes, claim: ClaimRow) -> None:
-    """The claimed curve with the region that refutes it, the accounted ones, and blind guessing."""
-    promised = curve(claim.mu, _RATES)
+def _bounds(axes: Axes, claim: ClaimRow) -> None:
+    """The claimed curve with the region that refutes it, the accounted curves, and blind guessing."""
+    claimed = curve(claim.mu, _RATES)
     label = f"claimed μ={mu(claim.mu)} (ε={epsilon(claim.epsilon)} at δ={delta(claim.delta)})"
     red = COLOURS["worst-case"]
     axes.plot([0, 1], [1, 0], color=COLOURS["frame"], lw=1, ls=(0, (2, 3)), label="blind guessing")
-    axes.plot(_RATES, promised, color=COLOURS["claimed"], lw=2.2, label=label)
-    axes.fill_between(_RATES, promised, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
+    axes.plot(_RATES, claimed, color=COLOURS["claimed"], lw=2.2, label=label)
+    axes.fill_between(_RATES, claimed, color=red, alpha=0.13, lw=0, label="below the claimed curve: refutes the claim")
     if claim.paper_reading is not None:
         _accounted(axes, claim.paper_reading, "paper", "paper’s reading", (0, (6, 2)))
     _accounted(axes, claim.accounted, "rigorous", "rigorous", (0, (4, 1.5, 1, 1.5)))
@@ -105,7 +106,7 @@ def _errors(budget: BudgetRow, rates: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _once(axes: Axes, row: OneRunRow) -> None:
-    """What many canaries in one training refute: every Gaussian curve above this one."""
+    """The Gaussian curve of the one run's lower bound: it refutes every curve above."""
     label = f"measured, one run: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
     axes.plot(_RATES, curve(row.mu_lower, _RATES), color=COLOURS["crafted"], lw=1.6, ls=(0, (1, 1.2)), label=label)
 
@@ -121,18 +122,11 @@ def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
     x, y = row.false_positives / trials, row.false_negatives / trials
     label = f"measured, {shorten(row.canary, 16)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
     if boxed:
-        (left, right), (low, high) = (_exact_interval(k, row) for k in (row.false_positives, row.false_negatives))
+        left, right = interval(row.false_positives, trials, row.confidence)
+        low, high = interval(row.false_negatives, trials, row.confidence)
         axes.fill_between([left, right], low, high, facecolor=ink, alpha=0.28, lw=0)
         axes.plot([left, right, right, left, left], [low, low, high, high, low], color=ink, lw=0.9)
     axes.plot(x, y, marker, ms=6.5 if boxed else 5.5, color=ink, mew=0, label=label, ls="none", zorder=5)
-
-
-def _exact_interval(errors: int, row: MeasurementRow) -> tuple[float, float]:
-    """Clopper-Pearson, two-sided at the row's confidence."""
-    trials, tail = row.trials_per_world, (1 - row.confidence) / 2
-    low = float(betaincinv(errors, trials - errors + 1, tail)) if errors > 0 else 0.0
-    high = float(betaincinv(errors + 1, trials - errors, 1 - tail)) if errors < trials else 1.0
-    return low, high
 
 
 def _frame(axes: Axes) -> None:
@@ -144,8 +138,8 @@ def _frame(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spoken(claim: ClaimRow) -> str:
-    """What the plot shows, for those who cannot see it."""
+def _description(claim: ClaimRow) -> str:
+    """What the plot shows, for screen readers."""
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
     best = headline(claim)
     once = claim.one_run
@@ -154,4 +148,4 @@ def _spoken(claim: ClaimRow) -> str:
     if best is None or not best.trials_per_world:
         return f"{text}." if once is not None else f"{text}; not measured."
     fpr, fnr = (percent(k / best.trials_per_world) for k in (best.false_positives, best.false_negatives))
-    return f"{text}; the {best.canary} canary’s test errs {fpr} of false positives and {fnr} of false negatives."
+    return f"{text}; the {best.canary} canary’s test has {fpr} false positives and {fnr} false negatives."

@@ -1,23 +1,38 @@
-"""A report as JUnit XML: a suite a system, a case a claim or attack; CI services list the failures by name."""
+"""Results as JUnit XML: one suite per system, one case per claim or attack, as CI services list them."""
 
 from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
 from vflpriv.common import formatting as f
+from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import CheckRow, ClaimRow, SensitivityRow, SuccessClaimRow, SystemRow
 from vflpriv.report.compare import AnyReport, Comparison
+from vflpriv.report.formats import Context, Format
 
-__all__ = ["render_junit"]
+__all__ = ["JunitFormat", "render_junit"]
 
 _OUTCOME = {Verdict.VIOLATED: "failure", Verdict.UNSUPPORTED: "error", Verdict.NOT_APPLICABLE: "skipped"}
-"""An unsupported claim is an error: the test could not say whether it holds."""
+"""An unsupported claim is an error: the tests could not decide whether it holds."""
+
+
+@register("format")
+class JunitFormat(Format):
+    """`report.junit.xml` of an audit, `attacks.junit.xml` of attacks; `--junit` writes it to any path."""
+
+    name = "junit"
+    summary = "JUnit XML, for the test view of CI services"
+    suffix = "junit.xml"
+
+    def render(self, result: AnyReport, context: Context) -> str:
+        """With the regressions against a baseline, if there is one."""
+        return render_junit(result, context.comparison)
 
 
 def render_junit(report: AnyReport, comparison: Comparison | None = None) -> str:
-    """Claims, declared sensitivities and checks, or attacks, as cases; a baseline's regressions are failed cases."""
+    """Claims, declared sensitivities and checks, or attacks, as cases; regressions against a baseline fail."""
     root = ET.Element("testsuites", name="vflpriv")
     if isinstance(report, AttackReport):
         _attacks(root, report)
@@ -51,8 +66,8 @@ def _case(suite: ET.Element, classname: str, name: str) -> ET.Element:
 
 
 def _outcome(case: ET.Element, tag: str, kind: str, message: str) -> None:
-    found = ET.SubElement(case, tag, type=kind, message=f.clean(message))
-    found.text = f.clean(message)
+    element = ET.SubElement(case, tag, type=kind, message=f.clean(message))
+    element.text = f.clean(message)
 
 
 def _claim(suite: ET.Element, system: SystemRow, claim: ClaimRow | SuccessClaimRow) -> None:

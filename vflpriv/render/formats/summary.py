@@ -1,36 +1,50 @@
-"""The step summary of a CI job: verdict, claims, what attacks reach, what is worse than the baseline."""
+"""Results as the step summary of a CI job: verdict, claims, attacks, regressions against the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from vflpriv.common import formatting as f
+from vflpriv.common.registry import register
 from vflpriv.render.compare import compare_markdown
-from vflpriv.render.markdown import LIMIT, claims_table, escape, success_claims_table, table, within
+from vflpriv.render.formats.md import attacks_blocks, claims_table, success_claims_table
+from vflpriv.render.markdown import LIMIT, escape, table, within
 from vflpriv.render.shared import banner
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report
 from vflpriv.report.compare import AnyReport, Comparison
+from vflpriv.report.formats import Context, Format
 
-__all__ = ["render_summary"]
+__all__ = ["SummaryFormat", "render_summary"]
+
+
+@register("format")
+class SummaryFormat(Format):
+    """`report.summary.md` of an audit, `attacks.summary.md` of attacks; `--summary` writes it to any path."""
+
+    name = "summary"
+    summary = "short Markdown, for the step summary of a CI job"
+    suffix = "summary.md"
+
+    def render(self, result: AnyReport, context: Context) -> str:
+        """With the comparison with a baseline, if there is one."""
+        return render_summary(result, context.comparison, limit=LIMIT if context.limit is None else context.limit)
 
 
 def render_summary(report: AnyReport, comparison: Comparison | None = None, *, limit: int = LIMIT) -> str:
-    """Short Markdown; the whole report is in `report.md`. Cut, and saying so, where it would be dropped."""
+    """Short Markdown; the whole report is in `report.md`. Where it would be longer than `limit` bytes it is cut."""
     if isinstance(report, AttackReport):
         return within(_matrix(report, comparison), limit, whole="attacks.json")
     return within(_blocks(report, comparison), limit)
 
 
 def _matrix(report: AttackReport, comparison: Comparison | None) -> Iterator[str]:
-    """What attacks reach, with what is worse behind its headline."""
-    from vflpriv.render.attacks import attacks_blocks
-
-    headline, *rest = attacks_blocks(report)
+    """The matrix of attacks, with the comparison after its headline."""
+    headline, *blocks = attacks_blocks(report)
     yield headline
     if comparison is not None:
         yield _compared(comparison)
-    yield from rest
+    yield from blocks
 
 
 def _compared(comparison: Comparison) -> str:
@@ -53,7 +67,7 @@ def _blocks(report: Report, comparison: Comparison | None) -> Iterator[str]:
 
 
 def _attacks(report: Report) -> str:
-    """One table over all systems; attacks that do not apply are left to the report."""
+    """One table over all systems; attacks that do not apply are in the report only."""
     header = ("System", "Test accuracy", "Attack", "Seen by", "Success", "Interval", "Chance", "No signal")
     rows = []
     for system in report.systems:

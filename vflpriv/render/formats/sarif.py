@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0: what does not hold, at the line of the configuration that sets it up."""
+"""Results as SARIF 2.1.0: what does not hold, at the line of the configuration that describes the system."""
 
 from __future__ import annotations
 
@@ -8,42 +8,60 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from vflpriv.common import formatting as f
+from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import SystemRow
 from vflpriv.report.compare import AnyReport, Comparison
+from vflpriv.report.formats import Context, Format
 
-__all__ = ["line_of", "render_sarif"]
+__all__ = ["SarifFormat", "line_of", "render_sarif"]
 
 _RULES = {
     "claim-violated": ("error", "A published guarantee is violated by what was measured."),
-    "claim-unsupported": ("warning", "More can be accounted for than was claimed, and no trial showed it."),
+    "claim-unsupported": (
+        "warning",
+        "No trial refutes the guarantee, but the accounted ε exceeds the claimed one, or there is none.",
+    ),
     "sensitivity-broken": ("error", "A mechanism exceeds the sensitivity that it declares."),
     "premise-broken": (
         "error",
-        "A premise of guarantees does not hold: the noise that left, or the state.",
+        "A premise of the guarantees does not hold: the noise of the releases, or the absence of state.",
     ),
-    "limit-broken": ("error", "An attack reaches more than the limit that was given."),
+    "limit-broken": ("error", "An attack exceeds a limit given by --fail-on."),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),
 }
-_WORDS = {Verdict.VIOLATED: "claim-violated", Verdict.UNSUPPORTED: "claim-unsupported"}
+_RULE_OF = {Verdict.VIOLATED: "claim-violated", Verdict.UNSUPPORTED: "claim-unsupported"}
+
+
+@register("format")
+class SarifFormat(Format):
+    """`report.sarif` of an audit, `attacks.sarif` of attacks; `--sarif` writes it to any path."""
+
+    name = "sarif"
+    summary = "SARIF 2.1.0, for code scanning"
+
+    def render(self, result: AnyReport, context: Context) -> str:
+        """With the lines of the audited file, if it is known, and the regressions against a baseline."""
+        return render_sarif(result, context.comparison, context.config)
 
 
 def render_sarif(report: AnyReport, comparison: Comparison | None = None, config: Path | None = None) -> str:
-    """One run with a result for each finding; anchored where the audit was given a configuration file."""
-    text = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
+    """One run with one result per finding; with lines where the audited configuration file is known."""
+    source = "" if config is None else config.read_text(encoding="utf-8", errors="replace")
     results = [
-        _result(rule, system, name, message, config, line_of(text, system, name))
+        _result(rule, system, name, message, config, line_of(source, system, name))
         for rule, system, name, message in _findings(report, comparison)
     ]
     driver = {
         "name": "vflpriv",
         "version": f.clean(report.tool_version),
         "rules": [
-            {"id": rule, "shortDescription": {"text": words}, "defaultConfiguration": {"level": level}}
-            for rule, (level, words) in _RULES.items()
+            {"id": rule, "shortDescription": {"text": text}, "defaultConfiguration": {"level": level}}
+            for rule, (level, text) in _RULES.items()
         ],
     }
     log = {
@@ -55,9 +73,10 @@ def render_sarif(report: AnyReport, comparison: Comparison | None = None, config
 
 
 def line_of(text: str, system: str, claim: str = "") -> int:
-    """The line of a claim's own key, if its system has one there; else that of the system.
+    """The line of the claim's key within its system; the line of the system where the file does not have that key.
 
-    A system stands where its key is, else its engine's name, else the engine's section, else at the top. TOML or YAML.
+    A system is found by its key, else by its engine's name, else by the engine section, else the first line is taken.
+    The text is TOML or YAML.
 
     >>> line_of('[[system]]\\nkey = "a"\\n[[system]]\\nkey = "b"\\n[[system.claim]]\\nkey = "c"', "b", "c")
     6
@@ -65,8 +84,8 @@ def line_of(text: str, system: str, claim: str = "") -> int:
     2
     """
     lines = text.split("\n")
-    places = (_field("key", system), _field("name", system), r"^\s*(\[engine\]|engine\s*:)", "")
-    start = next(n for pattern in places for n, line in enumerate(lines) if re.search(pattern, line))
+    patterns = (_field("key", system), _field("name", system), r"^\s*(\[engine\]|engine\s*:)", "")
+    start = next(n for pattern in patterns for n, line in enumerate(lines) if re.search(pattern, line))
     for number in range(start, len(lines)):
         if number > start and re.match(r"\s*\[\[system\]\]", lines[number]):
             break
@@ -81,7 +100,7 @@ def _field(key: str, value: str) -> str:
 
 
 def _findings(report: AnyReport, comparison: Comparison | None) -> Iterator[tuple[str, str, str, str]]:
-    """(rule, system, what, message)."""
+    """(rule, system, name of the finding, message) of each."""
     if isinstance(report, AttackReport):
         for b in report.breaches:
             name = f"{b.attack} seen by {b.adversary}, defence {b.defence}, {b.limit}"
@@ -95,9 +114,9 @@ def _findings(report: AnyReport, comparison: Comparison | None) -> Iterator[tupl
 
 def _of_system(system: SystemRow) -> Iterator[tuple[str, str, str, str]]:
     for claim in system.all_claims:
-        if claim.verdict in _WORDS:
-            words = f"{claim.source}, {claim.where}, seen by {claim.adversary}: {claim.verdict}. {claim.reason}"
-            yield _WORDS[claim.verdict], system.key, claim.key, f"{words} Reproduce: {claim.reproduce}"
+        if claim.verdict in _RULE_OF:
+            verdict = f"{claim.source}, {claim.where}, seen by {claim.adversary}: {claim.verdict}. {claim.reason}"
+            yield _RULE_OF[claim.verdict], system.key, claim.key, f"{verdict} Reproduce: {claim.reproduce}"
     for row in system.sensitivity:
         if not row.holds:
             bound = f"declares {f.exact(row.declared)}, found {f.exact(row.observed)} ({row.witness})"
@@ -110,7 +129,7 @@ def _of_system(system: SystemRow) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _result(rule: str, system: str, name: str, message: str, config: Path | None, line: int) -> dict[str, Any]:
-    # Of what is wrong, not of what was measured: the same finding keeps its fingerprint from run to run.
+    # No measured figure goes into the fingerprint: the same finding keeps it from run to run.
     fingerprint = hashlib.sha256("\0".join((rule, system, name)).encode()).hexdigest()[:32]
     location: dict[str, Any] = {
         "logicalLocations": [{"name": f.clean(name), "fullyQualifiedName": f.clean(f"{system}/{name}")}]
@@ -128,14 +147,12 @@ def _result(rule: str, system: str, name: str, message: str, config: Path | None
 
 
 def _plain(message: str) -> str:
-    """No link of `[text](target)`, and no `{0}` in whose place an argument would be put: braces count twice."""
+    """The message as literal text: no link `[text](target)`; braces are doubled, since `{0}` is a placeholder."""
     return re.sub(r"([{}])", r"\1\1", re.sub(r"([\\\[\]])", r"\\\1", f.clean(message)))
 
 
 def _artifact(config: Path) -> dict[str, str]:
-    """Relative to the folder the audit was started in, which in CI is the repository's root."""
-    from urllib.parse import quote
-
+    """The file relative to the working directory, which in CI is the root of the repository."""
     path, here = config.resolve(), Path.cwd()
     if path.is_relative_to(here):
         return {"uri": quote(path.relative_to(here).as_posix()), "uriBaseId": "%SRCROOT%"}

@@ -1,0 +1,25 @@
+"""The exact confidence interval of a rate, for audits that measure one and for plots that show it."""
+
+from __future__ import annotations
+
+from scipy.special import betainccinv, betaincinv
+
+__all__ = ["interval"]
+
+
+def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
+    """The two-sided Clopper-Pearson interval of a rate that was met k times in n, alpha / 2 on each side.
+
+    Its ends are the quantiles alpha / 2 of Beta(k, n - k + 1) and 1 - alpha / 2 of Beta(k + 1, n - k).
+
+    >>> [round(end, 4) for end in interval(5, 100, 0.95)]
+    [0.0164, 0.1128]
+    """
+    alpha = 1 - confidence
+    if n < 1 or not 0 <= k <= n:
+        raise ValueError(f"Expected 0 <= errors={k} <= trials={n} and trials >= 1.")
+    if not 0 < alpha < 1:
+        raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
+    low = float(betaincinv(k, n - k + 1, alpha / 2)) if k else 0.0
+    high = float(betainccinv(k + 1, n - k, alpha / 2)) if k < n else 1.0
+    return low, high

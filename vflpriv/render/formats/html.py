@@ -1,0 +1,68 @@
+"""Results as one self-contained HTML page: the verdict first, the evidence in sections that open."""
+
+from __future__ import annotations
+
+import json
+
+from vflpriv.common.registry import register
+from vflpriv.render.features import FeatureSection
+from vflpriv.render.html.page import environment
+from vflpriv.render.shared import banner, leak_points
+from vflpriv.report.attacks import AttackReport
+from vflpriv.report.audit import Report
+from vflpriv.report.formats import Context, Format
+
+__all__ = ["HtmlFormat", "attacks_html", "render_html"]
+
+_EXIT_CODES = {
+    0: "all claims hold",
+    1: "a claim is violated",
+    2: "bad usage or configuration",
+    3: "no claim is violated, but one is unsupported",
+    4: "internal error",
+}
+
+
+@register("format")
+class HtmlFormat(Format):
+    """`report.html` of an audit, `attacks.html` of attacks."""
+
+    name = "html"
+    summary = "one self-contained page with plots"
+
+    def render(self, result: Report | AttackReport, context: Context) -> str:
+        """The same result gives the same bytes."""
+        return render_html(result) if isinstance(result, Report) else attacks_html(result)
+
+
+def render_html(report: Report) -> str:
+    """The page of an audit."""
+    overview = environment().get_template("summary.html.j2").module
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            banner=banner(report),
+            verdict=report.verdict,
+            features=FeatureSection(report.features) if report.features else None,
+            costs=overview.costs(report),  # type: ignore[attr-defined]
+            matrix=overview.matrix(report),  # type: ignore[attr-defined]
+            exit_meaning=_EXIT_CODES.get(report.exit_code, "unknown"),
+            config=json.dumps(report.config, indent=2, ensure_ascii=False, default=str),
+        )
+    )
+
+
+def attacks_html(report: AttackReport) -> str:
+    """The page of an attack matrix."""
+    return (
+        environment()
+        .get_template("attacks.html.j2")
+        .render(
+            report=report,
+            points=leak_points,
+            left_out=[row for row in report.trained if row.not_applicable is not None],
+            features=FeatureSection(report.features) if report.features else None,
+        )
+    )

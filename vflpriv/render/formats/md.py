@@ -1,0 +1,280 @@
+"""Results as Markdown: for `report.md`, pull requests and the step summaries of CI jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vflpriv.common import formatting as f
+from vflpriv.common.registry import register
+from vflpriv.core.claims import Verdict
+from vflpriv.render.features import FeatureSection, features_blocks
+from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
+from vflpriv.render.shared import (
+    banner,
+    cell_level,
+    leak_points,
+    measured_mu,
+    one_run_sentence,
+    upper_bound,
+    why_infinite,
+)
+from vflpriv.report.attacks import AttackReport, Cell
+from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
+from vflpriv.report.formats import Context, Format
+
+__all__ = [
+    "MarkdownFormat",
+    "attacks_blocks",
+    "attacks_markdown",
+    "claims_table",
+    "render_markdown",
+    "success_claims_table",
+]
+
+_EMOJI = {Verdict.VIOLATED: "❌", Verdict.UNSUPPORTED: "⚠️", Verdict.CONSISTENT: "✅", Verdict.NOT_APPLICABLE: "➖"}
+
+
+@register("format")
+class MarkdownFormat(Format):
+    """`report.md` of an audit, `attacks.md` of attacks."""
+
+    name = "md"
+    summary = "Markdown, for pull requests"
+
+    def render(self, result: Report | AttackReport, context: Context) -> str:
+        """Cut at a line, with a note, where it would be longer than GitHub shows."""
+        return render_markdown(result) if isinstance(result, Report) else attacks_markdown(result)
+
+
+def render_markdown(report: Report) -> str:
+    """An audit: its headline and claims, then the evidence of each system."""
+    return within(_blocks(report), LIMIT)
+
+
+def _blocks(report: Report) -> Iterator[str]:
+    yield f"# {banner(report)}"
+    yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
+    if any(system.claims for system in report.systems):
+        yield claims_table(report)
+    if any(system.success_claims for system in report.systems):
+        yield success_claims_table(report)
+    for system in report.systems:
+        yield from _system(system)
+    if report.features:
+        yield from features_blocks(FeatureSection(report.features))
+    if report.not_tested:
+        yield "## What was not tested"
+        yield "\n".join(f"- {escape(item)}" for item in report.not_tested)
+    yield (
+        "*Accounted* is an upper bound under its assumptions, *measured* a lower bound with its confidence. "
+        "Not refuted is never verified."
+    )
+    yield f"<sub>vflpriv {escape(report.tool_version)}, {escape(report.schema_version)}</sub>"
+
+
+def claims_table(report: Report) -> str:
+    """Every claim with an ε, and its three numbers."""
+    header = ["Verdict", "System", "Claim", "Seen by", "Unit", "Claimed ε (δ)", "ε ≤, paper’s reading"]
+    header += ["ε ≤, rigorous", "Measured μ ≥", "Claimed μ"]
+    rows = (_claim(system, claim) for system in report.systems for claim in system.claims)
+    return table(header, ":::::-----", rows)
+
+
+def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
+    measured = measured_mu(claim)
+    return (
+        f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
+        escape(system.title),
+        escape(f"{claim.source}, {claim.where}"),
+        escape(claim.adversary),
+        escape(claim.unit),
+        f"{f.epsilon(claim.epsilon)} ({f.delta(claim.delta)})",
+        upper_bound(claim.paper_reading) if claim.paper_reading else "as rigorous",
+        upper_bound(claim.accounted),
+        "not measured" if measured is None else f.mu(measured),
+        f.mu(claim.mu),
+    )
+
+
+def success_claims_table(report: Report) -> str:
+    """Every claim about an attack, and what was measured of it."""
+    header = ("Verdict", "System", "Claim about an attack", "Seen by", "Attack", "Claimed ≤", "Measured", "Interval")
+    rows = (
+        (
+            f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
+            escape(system.title),
+            escape(f"{claim.source}, {claim.where}"),
+            escape(claim.adversary),
+            escape(claim.attack),
+            f.percent(claim.rate),
+            f.percent(claim.success) if claim.success is not None else "not measured",
+            f.interval(claim.low, claim.high),
+        )
+        for system in report.systems
+        for claim in system.success_claims
+    )
+    return table(header, ":::::---", rows)
+
+
+def _system(system: SystemRow) -> Iterator[str]:
+    yield f"## {escape(system.title)}"
+    facts = f"Engine {escape(system.engine)}, {f.count(system.rounds)} rounds."
+    if system.utility:
+        low, high = system.utility.accuracy_low, system.utility.accuracy_high
+        facts += f" Accuracy {f.percent(system.utility.accuracy)} ({f.interval(low, high)})."
+    if system.traffic:
+        facts += f" Traffic {f.size(system.traffic.up)} up, {f.size(system.traffic.down)} down."
+    if system.staleness:
+        facts += f" Stale embeddings: {f.count(system.staleness.median)} rounds old in the median, "
+        facts += f"{f.count(system.staleness.largest)} at most."
+    yield facts
+    for claim in system.all_claims:
+        yield from _evidence(claim)
+    if system.budgets:
+        # One block: a limit on the size must not cut between the tags.
+        yield f"<details><summary>What can be accounted for</summary>\n\n{_budgets(system)}\n\n</details>"
+    if system.attacks:
+        yield "### What attacks reach"
+        yield _attacks(system)
+    if system.checks:
+        yield "### Premises"
+        rows = [
+            (f"{_EMOJI[c.verdict]} {c.verdict}", *map(escape, (c.audit, c.subject, c.reason))) for c in system.checks
+        ]
+        yield table(("Verdict", "Audit", "Of", "Reason"), "::::", rows)
+        for command in dict.fromkeys(c.reproduce for c in system.checks):
+            yield command_block(command)
+    if system.sensitivity:
+        yield "### Declared sensitivity"
+        yield _sensitivity(system)
+
+
+def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
+    yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
+    yield f"**{claim.verdict}**: {escape(claim.reason)}"
+    if isinstance(claim, ClaimRow) and claim.measurements:
+        header = ["Canary", "Score", "Trials per world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
+        header += ["ε ≥, any mechanism"]
+        header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
+        yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))
+    if isinstance(claim, ClaimRow):
+        for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
+            if reason is not None:
+                yield f"No ε by way of μ: {escape(reason)}."
+        if claim.one_run is not None:
+            yield f"{escape(one_run_sentence(claim.one_run))}."
+    yield command_block(claim.reproduce)
+
+
+def _measurement(row: MeasurementRow) -> tuple[str, ...]:
+    return (
+        escape(row.canary),
+        escape(row.method),
+        f.count(row.trials_per_world),
+        f.percent(f.share(row.false_positives, row.trials_per_world)),
+        f.percent(f.share(row.false_negatives, row.trials_per_world)),
+        f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
+        f.epsilon(row.epsilon_lower),
+        f.epsilon(row.epsilon_from_mu),
+        f.ratio(row.mu_lower, row.mu_accounted),
+        f.p_value(row.p_adjusted),
+        "**yes**" if row.refutes else "no",
+    )
+
+
+def _budgets(system: SystemRow) -> str:
+    header = ("Seen by", "Unit", "Reading", "ε ≤ (δ)", "μ", "Batches", "Participations", "Note")
+    rows = []
+    for row in system.budgets:
+        note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else why_infinite(row)
+        numbers = ("–", "–") if row.not_applicable is not None else (upper_bound(row), f.mu(row.mu))
+        bound = f"{numbers[0]} ({f.delta(row.delta)})" if numbers[0] != "–" else "–"
+        cells = (escape(row.adversary), escape(row.unit), escape(row.reading), bound, numbers[1])
+        rows.append((*cells, escape(row.batches), f.count(row.participations), escape(note)))
+    return table(header, ":::--:-:", rows)
+
+
+def _attacks(system: SystemRow) -> str:
+    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "No signal", "Note")
+    rows = []
+    for row in system.attacks:
+        note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
+        numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
+        rows.append((escape(row.attack), escape(row.adversary), escape(row.target), *numbers, escape(note)))
+    return table(header, ":::----:", rows)
+
+
+def _sensitivity(system: SystemRow) -> str:
+    header = ("Mechanism", "Unit", "Declared", "Observed", "Pairs searched", "Witness", "Holds?")
+    rows = []
+    for row in system.sensitivity:
+        numbers = (f.exact(row.declared), f.exact(row.observed), f.count(row.searched))
+        holds = "not broken" if row.holds else f"**broken** {escape(row.replay)}".rstrip()
+        rows.append((escape(row.mechanism), escape(row.unit), *numbers, escape(row.witness), holds))
+    return table(header, "::---::", rows)
+
+
+def attacks_markdown(report: AttackReport, *, limit: int = LIMIT) -> str:
+    """Attacks: the matrix, every number behind it, and why some attacks do not apply."""
+    return within(attacks_blocks(report), limit, whole="attacks.json")
+
+
+def attacks_blocks(report: AttackReport) -> Iterator[str]:
+    """The same, one paragraph or table at a time."""
+    yield "# Attacks"
+    yield f"**{escape(report.headline)}**"
+    for line in report.broken:
+        yield f"- **{escape(line)}**"
+    if report.limit_note is not None:
+        yield f"{escape(report.limit_note[:1].upper() + report.limit_note[1:])}."
+    yield (
+        "Points by which the best view's success exceeds chance and the same adversary without the protocol "
+        f"(success in brackets); mean of {report.seeds} seeds. Bold: the {f.confidence(report.confidence)} interval "
+        "lies above zero."
+    )
+    header = ("System", "Defence", "Test accuracy", *map(escape, report.attacks))
+    rows = []
+    for row in report.trained:
+        if row.not_applicable is None:
+            cells = [_matrix_cell(report.worst(row.system, row.defence, attack)) for attack in report.attacks]
+            rows.append((escape(row.system), escape(row.defence), f.percent(row.accuracy), *cells))
+    yield table(header, "::-" + "-" * len(report.attacks), rows)
+    yield "## Every attempt"
+    header = ("System", "Defence", "Attack", "Seen by", "Success", "Interval", "Chance", "No signal", "Leakage")
+    header += ("Interval", "Accounted ε ≤", "Allows")
+    yield table(header, "::::--------", [_attempt(c) for c in report.cells if c.leakage is not None])
+    if report.features:
+        yield from features_blocks(FeatureSection(report.features))
+    yield "## Not applicable"
+    reasons = [
+        f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})" for (attack, why), who in report.reasons.items()
+    ]
+    reasons += [
+        f"- {escape(r.defence)} on {escape(r.system)}: {escape(r.not_applicable or '')}"
+        for r in report.trained
+        if r.not_applicable is not None
+    ]
+    yield "\n".join(reasons) or "Nothing."
+
+
+def _matrix_cell(cell: Cell | None) -> str:
+    if cell is None or cell.leakage is None:
+        return "n/a"
+    text = leak_points(cell.leakage)
+    return f"{f'**{text}**' if cell_level(cell) else text} ({f.percent(cell.success)})"
+
+
+def _attempt(c: Cell) -> tuple[str, ...]:
+    names = (escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary))
+    success = (f.percent(c.success), f.interval(c.success_low, c.success_high))
+    beyond = (leak_points(c.leakage), f.interval(c.low, c.high))
+    return (
+        *names,
+        *success,
+        f.percent(c.chance),
+        f.percent(c.blind),
+        *beyond,
+        f.epsilon(c.epsilon),
+        leak_points(c.allowed),
+    )

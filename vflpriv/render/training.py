@@ -1,0 +1,28 @@
+"""What `vflpriv train` prints in a terminal: accuracy, traffic and staleness of one training of each system."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from vflpriv.common import formatting as f
+from vflpriv.render.console import Writer
+from vflpriv.report.train import TrainReport, TrainRow
+
+__all__ = ["print_training"]
+
+_COLUMNS = "system;engine;>rounds;>test/accuracy;?>interval;>loss;>up;>down;>stale rounds/median, most"
+
+
+def print_training(report: TrainReport, console: Console) -> None:
+    """One line for each system."""
+    Writer(console).table("One training of each system", _COLUMNS, [_row(row) for row in report.systems])
+
+
+def _row(row: TrainRow) -> tuple[str, ...]:
+    names = (f.shorten(row.key, 30), f.clean(row.engine), f.count(row.rounds))
+    u, t, s = row.utility, row.traffic, row.staleness
+    accuracy = (f.percent(u.accuracy), f.interval(u.accuracy_low, u.accuracy_high)) if u else (f.NOTHING, f.NOTHING)
+    loss = f"{f.exact(u.loss_before)} → {f.exact(u.loss_after)}" if u else f.NOTHING
+    traffic = (f.size(t.up), f.size(t.down)) if t else (f.NOTHING, f.NOTHING)
+    stale = f"{f.count(s.median)}, {f.count(s.largest)}" if s else "none"
+    return (*names, *accuracy, loss, *traffic, stale)
