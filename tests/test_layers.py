@@ -20,7 +20,7 @@ DRAWING = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 def drawn_layers(page: str) -> dict[str, set[str]]:
     """The layers right below each layer, read off the drawing of the documentation."""
-    (drawing,) = (block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "<-" in block)
+    (drawing,) = (block for block in re.findall(r"```diagram\n(.*?)```", page, re.DOTALL) if "<-" in block)
     layers: dict[str, set[str]] = {}
     for line in drawing.splitlines():
         chain = [name.strip() for name in line.split("<-")]
@@ -101,7 +101,7 @@ def test_no_cycle_of_imports() -> None:
 
 
 def test_the_drawing_is_read() -> None:
-    layers = drawn_layers("```text\na <- b <- c\na <- d\n```")
+    layers = drawn_layers("```diagram\na <- b <- c\na <- d\n```")
     assert layers == {"a": set(), "b": {"a"}, "c": {"b"}, "d": {"a"}}
 
 

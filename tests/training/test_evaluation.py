@@ -10,7 +10,7 @@ from tests.support import make_system
 def test_evaluating_in_chunks_of_records_changes_nothing(monkeypatch):
     engine = make_system("split-concat").train((0, 1))
     whole = engine.evaluate()
-    monkeypatch.setattr("vflpriv.training.engine._TOGETHER", 7)
+    monkeypatch.setattr("vflpriv.training.engine._RECORDS_TOGETHER", 7)
     pieces = engine.evaluate()
     torch.testing.assert_close(pieces.loss, whole.loss)
     assert torch.equal(pieces.accuracy, whole.accuracy)

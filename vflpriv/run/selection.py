@@ -63,5 +63,6 @@ def recorded_paths(
         raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
     for name, value in given.items():
         if value is not None and value != ():
-            raise InputError(name, str(value), "nothing beside --transcript: the ledger file says it")
+            shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+            raise InputError(name, shown, "nothing beside --transcript: the ledger file says it")
     return Path(transcript), Path(ledger)
