@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.ledger import Exposure, Ledger, Reading
 from vflpriv.core.tradeoff import curve, epsilon_of

@@ -21,7 +21,7 @@ from vflpriv.audits.statistics.noise_tests import anderson_darling, correlation,
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.worlds.probes import Probe, Released
 from vflpriv.audits.worlds.store import one_thread
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding

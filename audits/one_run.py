@@ -26,7 +26,7 @@ from vflpriv.audits.statistics.one_run import (
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.worlds.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested

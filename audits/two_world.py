@@ -19,7 +19,7 @@ from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
 from vflpriv.audits.worlds.store import TrialStore, side_by_side
 from vflpriv.audits.worlds.trials import Trials
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import Canary, CanaryKind

@@ -22,7 +22,7 @@ from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
 from vflpriv.audits.statistics.sequential import Looks, look_times
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__: list[str] = []

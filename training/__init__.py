@@ -5,8 +5,9 @@ The names below are for engines of other packages, which are found by the entry 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vflpriv.common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vflpriv.core.wire import Payload as Payload
@@ -17,21 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bank", "Engine", "EngineSettings", "NoNoise", "Payload"]
 
-_FROM = {
-    "Bank": "vflpriv.training.models.bank",
-    "Engine": "vflpriv.training.engine",
-    "EngineSettings": "vflpriv.training.settings",
-    "NoNoise": "vflpriv.training.mechanisms.base",
-    "Payload": "vflpriv.training.engine",
-}
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that importing the package costs nothing."""
-    if name not in _FROM:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_FROM[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Bank": "vflpriv.training.models.bank",
+        "Engine": "vflpriv.training.engine",
+        "EngineSettings": "vflpriv.training.settings",
+        "NoNoise": "vflpriv.training.mechanisms.base",
+        "Payload": "vflpriv.core.wire",
+    },
+)

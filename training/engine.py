@@ -254,7 +254,7 @@ class Engine(ABC):
         self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
     ) -> ReleasePoint:
         """A place where protected values leave in messages of this kind, with noise from the named stream."""
-        noise = NoiseSource(self.stream(stream), secure=self.settings.secure_noise, name=stream)
+        noise = NoiseSource(self.stream(stream), secure=bool(self.settings.noise_parameters.secure), name=stream)
         point = ReleasePoint(kind, mechanism, noise, internal=internal)
         self.release_points.append(point)
         return point

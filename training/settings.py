@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 
@@ -130,6 +131,11 @@ class EngineSettings(BaseModel):
     def top_momentum(self) -> float:
         """The momentum of the server's update."""
         return self.momentum if self.server_momentum is None else self.server_momentum
+
+    @property
+    def noise_parameters(self) -> NoiseParameters:
+        """What these settings say of the engine's noise."""
+        return NoiseParameters()
 
     @property
     def label_mechanism(self) -> LabelMechanism | None:

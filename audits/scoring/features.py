@@ -25,7 +25,7 @@ from vflpriv.audits.statistics.resampling import (
     ratios_over_records,
 )
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import AttributeGuess, FeatureAttack, FeatureAuxiliary, FeatureGuess, KnownModel
 from vflpriv.core.systems import System

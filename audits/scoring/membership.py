@@ -20,7 +20,7 @@ from torch import Tensor
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.attack import Candidates, MembershipAttack, MembershipAuxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System

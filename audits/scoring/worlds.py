@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
 from vflpriv.core.ledger import Ledger

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincc, betainccinv, expit, logsumexp, ndtr, ndtri
 
-from vflpriv.common.arrays import Floats
-from vflpriv.common.intervals import interval
+from vflpriv.common.numerics import Floats, interval
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.releases import Gaussian

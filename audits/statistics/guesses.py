@@ -15,7 +15,7 @@ from scipy.special import bdtrc, betaincinv, expit, logit
 
 from vflpriv.audits.statistics.bounds import check_alpha, check_delta
 from vflpriv.audits.statistics.pilot import Pilot, pilot_size
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 
 __all__ = ["epsilon_guesses"]

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import chi2
 
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 
 __all__ = ["anderson_darling", "anderson_darling_limit", "correlation", "distinct_pairs", "like_pairs", "scale"]
 

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrc, expit
 
 from vflpriv.audits.statistics.bounds import check_alpha, check_delta
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 
 __all__ = ["Guesses", "epsilon_one_run", "mu_one_run", "p_value_one_run", "p_value_one_run_gdp", "refutes_gdp"]
 

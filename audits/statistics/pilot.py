@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 
 __all__ = ["Pilot", "pilot_size"]
 

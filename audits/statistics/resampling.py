@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
 
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 
 __all__ = ["auc_interval", "mean_over_records", "ratio_over_records", "ratios_over_records"]

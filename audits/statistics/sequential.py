@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtr, ndtri
 
 from vflpriv.audits.statistics.bounds import check_alpha, check_delta
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 
 __all__ = ["Looks", "look_times"]
 

@@ -19,7 +19,7 @@ from vflpriv.audits.statistics.bounds import (
 )
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.sequential import Looks
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import Canary
 from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit

@@ -26,8 +26,7 @@ from vflpriv.render.formats.html import render_html
 from vflpriv.render.formats.md import render_markdown
 from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
-from vflpriv.run.build import build_report
-from vflpriv.run.results import Audited
+from vflpriv.run.build import Audited, build_report
 
 ALPHA = 0.05
 

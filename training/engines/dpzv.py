@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
-from vflpriv.core.engine import Capabilities, Contributions
+from vflpriv.core.engine import Capabilities, Contributions, NoiseParameters
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import mu_of
@@ -72,6 +72,10 @@ class DpzvSettings(AsyncSettings, ZoSettings):
     @classmethod
     def _view(cls, value: str) -> str:
         return str(Adversary.parse(value))
+
+    @property
+    def noise_parameters(self) -> NoiseParameters:
+        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise, mode=self.noise)
 
     @property
     def server_learns_without_noise(self) -> bool:

@@ -187,7 +187,7 @@ def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
     return (
         Claim.of_epsilon(
             mechanism.epsilon,
-            float(getattr(settings, "delta", 1e-5)),
+            settings.noise_parameters.delta,
             key="labels",
             source="ALIBI" if alibi else "randomised response",
             where="label_protection",

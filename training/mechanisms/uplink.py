@@ -16,6 +16,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from vflpriv.core.claims import Claim
+from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
@@ -168,6 +169,10 @@ class UplinkSettings(EngineSettings):
     def emptied(self) -> Emptied:
         """What a device sends when its block is all zeros."""
         return Emptied.by(self.bottom, logits=self.aggregation_rule == "sum")
+
+    @property
+    def noise_parameters(self) -> NoiseParameters:
+        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise)
 
     @model_validator(mode="after")
     def _clipped(self) -> Self:

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from vflpriv.core.views import Belongings
     from vflpriv.core.wire import Wire
 
-__all__ = ["Capabilities", "Contributions", "Engine", "Evaluation", "Mechanism", "Probe", "ReleasePoint"]
+__all__ = [
+    "Capabilities",
+    "Contributions",
+    "Engine",
+    "Evaluation",
+    "Mechanism",
+    "NoiseParameters",
+    "Probe",
+    "ReleasePoint",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +44,20 @@ class Capabilities:
     """Its release points know what a record would contribute under another label (`Contributions.relabelled`)."""
     server_model: bool = False
     """Its server has a model that follows from the data and the noise alone, so that an adversary can train its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseParameters:
+    """What an engine's settings say of its noise; the defaults are those of an engine that adds none."""
+
+    delta: float = 1e-5
+    """The δ at which budgets are reported."""
+    std: float | None = None
+    """The std of the noise, where one setting gives it."""
+    secure: bool | None = None
+    """Whether it comes from the operating system's secure generator; None where nothing is said about it."""
+    mode: str = "given"
+    """How the std is chosen: `given`, `calibrated`, or by the formula of the engine's `paper`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

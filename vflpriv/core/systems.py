@@ -15,7 +15,7 @@ import numpy as np
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import VerticalData
-from vflpriv.core.engine import Engine, Probe
+from vflpriv.core.engine import Engine, NoiseParameters, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_DELTA", "BaseSystem", "System"]
 
-DEFAULT_DELTA = 1e-5
+DEFAULT_DELTA = NoiseParameters().delta
 """The δ at which ε is reported for systems that state none."""
 
 
@@ -98,10 +98,7 @@ class BaseSystem(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class System(BaseSystem):
-    """A system that can be trained. `engine` is a registered engine class; `settings` are complete, its noise a number.
-
-    The properties that read a setting only some engines have are the one place that asks whether it is there.
-    """
+    """A system that can be trained: a registered engine class and complete settings, in which the noise is a number."""
 
     key: str
     engine: type[Engine]
@@ -143,22 +140,21 @@ class System(BaseSystem):
 
     @property
     def delta(self) -> float:
-        return float(getattr(self.settings, "delta", DEFAULT_DELTA))
+        return self.noise_parameters.delta
 
     @property
     def noise_std(self) -> float | None:
-        std: float | None = getattr(self.settings, "noise_std", None)
-        return std
+        return self.noise_parameters.std
 
     @property
     def secure_noise(self) -> bool | None:
-        secure: bool | None = getattr(self.settings, "secure_noise", None)
-        return secure
+        return self.noise_parameters.secure
 
     @property
-    def noise_mode(self) -> str:
-        """How the std of the noise is chosen: `given`, `calibrated`, or by the formula of the engine's `paper`."""
-        return str(getattr(self.settings, "noise", "given"))
+    def noise_parameters(self) -> NoiseParameters:
+        """What the settings say of the noise."""
+        parameters: NoiseParameters = self.settings.noise_parameters
+        return parameters
 
     def train(
         self,

@@ -19,11 +19,10 @@ from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
-from vflpriv.run.build import build_report
+from vflpriv.run.build import Audited, build_report
 from vflpriv.run.features import FeaturePlan
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
-from vflpriv.run.results import Audited
 from vflpriv.run.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vflpriv.accountants.curves import over_rounds, record_epsilons
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim

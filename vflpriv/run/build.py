@@ -8,19 +8,23 @@ from dataclasses import dataclass
 
 from vflpriv import __version__
 from vflpriv.audits.one_run import OneRun
+from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
 from vflpriv.audits.verdict import Accounted, SystemDecision, SystemEvidence, decide, success_tests
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
+from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget
-from vflpriv.core.claims import Claim
+from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
+from vflpriv.core.systems import BaseSystem
+from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow
+from vflpriv.report.attacks import FeatureCell
+from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow, Utility
 from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, view_budgets
-from vflpriv.run.results import Audited
 from vflpriv.run.rows import (
     ClaimContext,
     attack_row,
@@ -36,7 +40,7 @@ from vflpriv.run.rows import (
     traffic_row,
 )
 
-__all__ = ["build_report"]
+__all__ = ["Audited", "build_report"]
 
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
@@ -46,6 +50,24 @@ _NEVER_TESTED = (
 _NO_FEATURES = "feature inference: the configuration has no section attack.features"
 _OWN_TABLES = (Trials, OneRun, WorstPair)
 """Evidence that has a table of its own in the report; every other finding is a row of the checks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited:
+    """One system with its claims, the findings of all audits, and the results of one training."""
+
+    system: BaseSystem
+    claims: tuple[Claim, ...] = ()
+    success_claims: tuple[SuccessClaim, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    not_tested: tuple[str, ...] = ()
+    """What could not be tested, a line each."""
+    min_trials: int = MIN_TRIALS
+    attempts: tuple[Attempt, ...] = ()
+    utility: Utility | None = None
+    traffic: Traffic | None = None
+    importance: tuple[float, ...] = ()
+    features: tuple[FeatureCell, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers, Recording
-from vflpriv.run.results import Audited
+from vflpriv.run.build import Audited
 
 __all__ = ["audit_recording", "ledger_findings"]
 

@@ -82,9 +82,9 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
 def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
     """The settings with the noise std that their field `noise` asks for."""
     settings = system.settings
-    if system.noise_mode == "given":
+    if system.noise_parameters.mode == "given":
         return settings
-    if system.noise_mode == "paper":
+    if system.noise_parameters.mode == "paper":
         std = system.engine.published_noise(settings, system.schedule)
         return settings.model_copy(update={"noise_std": std})
     adversary = Adversary.parse(settings.protect)

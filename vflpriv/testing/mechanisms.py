@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.common import formatting
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.testing.training import Train, training_as_mechanism
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["KNOWN", "Known", "allowed", "gaussian", "laplace", "response", "subsampled"]

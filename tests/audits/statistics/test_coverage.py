@@ -30,7 +30,7 @@ from vflpriv.audits.statistics.bounds import (
     tail,
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
-from vflpriv.common.arrays import Floats
+from vflpriv.common.numerics import Floats
 from vflpriv.core.tradeoff import epsilon_of
 
 Counts = tuple[Floats, int, Floats, int]

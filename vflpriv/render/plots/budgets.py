@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vflpriv.common.arrays import Floats
 from vflpriv.common.formatting import count, delta, epsilon, exact, power
+from vflpriv.common.numerics import Floats
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 

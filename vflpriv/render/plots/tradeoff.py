@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, shorten
-from vflpriv.common.intervals import interval
+from vflpriv.common.numerics import interval
 from vflpriv.core.tradeoff import curve
 from vflpriv.render.plots.svg import COLOURS, STYLE, Plot, svg
 from vflpriv.render.shared import headline

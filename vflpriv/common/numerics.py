@@ -1,10 +1,15 @@
-"""The exact confidence interval of a rate, for audits that measure one and for plots that show it."""
+"""Numbers that several layers share: arrays of doubles, and the exact confidence interval of a rate."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainccinv, betaincinv
 
-__all__ = ["interval"]
+__all__ = ["Floats", "interval"]
+
+Floats = NDArray[np.float64]
+"""An array of double-precision numbers of any shape."""
 
 
 def interval(k: int, n: int, confidence: float) -> tuple[float, float]:
