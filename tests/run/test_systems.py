@@ -24,14 +24,19 @@ def built(claims: list[dict[str, object]]) -> tuple[System, Config]:
 
 def test_a_system_declares_what_reports_and_accountants_ask() -> None:
     system, config = built([])
-    assert (system.title, system.engine_name, system.delta, system.noise_mode) == ("A system", "dpzv", 1e-4, "paper")
+    assert (system.title, system.engine_name, system.delta, system.noise_parameters.mode) == (
+        "A system",
+        "dpzv",
+        1e-4,
+        "paper",
+    )
     assert system.noise_std is not None
     assert system.noise_std > 0
     assert system.secure_noise is False
     assert system.data_facts["records"] == 60
     assert system.settings_facts["rounds"] == system.rounds == 4
     other = build_system(config, 1, system.data)
-    assert (other.title, other.delta, other.noise_mode) == ("", DEFAULT_DELTA, "given")
+    assert (other.title, other.delta, other.noise_parameters.mode) == ("", DEFAULT_DELTA, "given")
 
 
 def test_claims_are_joined_by_their_keys_so_every_key_is_there_once() -> None:
