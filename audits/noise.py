@@ -30,7 +30,7 @@ from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
-from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.base import NoiseSource
 
 __all__ = [
     "PUBLIC",

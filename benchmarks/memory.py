@@ -19,9 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import descend, initialise, size_of
+from vflpriv.training.models.base import Mlp, descend, initialise, size_of
 from vflpriv.training.models.directions import Directions, Shifted, move_along
-from vflpriv.training.models.mlp import Mlp
 
 __all__: list[str] = []
 

@@ -24,14 +24,11 @@ from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
 from vflpriv.training.malicious import Amplifier
-from vflpriv.training.mechanisms.base import Mechanism
+from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import posterior, protected
-from vflpriv.training.mechanisms.noise import NoiseSource
-from vflpriv.training.mechanisms.release import ReleasePoint
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, initialise
+from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
-from vflpriv.training.models.mlp import Mlp
 from vflpriv.training.settings import EngineSettings
 
 __all__ = ["Engine", "pick_device"]

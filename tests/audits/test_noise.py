@@ -23,7 +23,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.dpzv import Dpzv
 from vflpriv.training.engines.split import Split
-from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.base import NoiseSource
 
 
 def broken(variant: str, base: type, **attributes) -> System:

@@ -24,8 +24,7 @@ from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import ZoEngine, ZoSettings
-from vflpriv.training.engines.zeroth_order_server import SERVER_UPDATES, server_mechanism
+from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, ZoEngine, ZoSettings, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
 from vflpriv.training.models.directions import Direction, Directions, Shifted
 from vflpriv.training.settings import AsyncSettings

@@ -1,9 +1,15 @@
-"""What zeroth-order engines share: models, the server's table of last embeddings, server steps and device steps."""
+"""What zeroth-order engines share: models, the server's table of last embeddings, device and server steps.
+
+Of the server's update rules, sgd, zo and zo-one-sided are as published; joint, dp-sgd and dp-zo have a guarantee.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,23 +17,32 @@ from pydantic import Field
 from torch import Tensor
 
 from vflpriv.core.data import VerticalData
-from vflpriv.core.engine import Capabilities
+from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.training.engine import Engine
-from vflpriv.training.engines.zeroth_order_server import SERVER_UPDATES, ServerStep
-from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.release import ReleasePoint
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, first_replicas, initialise
-from vflpriv.training.models.directions import Direction, Directions, move_along
+from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
 from vflpriv.training.models.factory import embedding_width, server_model
 from vflpriv.training.models.heads import Sum
 from vflpriv.training.settings import TopSettings
 
-__all__ = ["ZoEngine", "ZoSettings", "losses_and_models"]
+__all__ = [
+    "SERVER_UPDATES",
+    "Losses",
+    "ServerSettings",
+    "ServerStep",
+    "ServerUpdate",
+    "StepSettings",
+    "ZoEngine",
+    "ZoSettings",
+    "losses_and_models",
+    "server_mechanism",
+]
 
 
 class ZoSettings(TopSettings):
@@ -75,6 +90,7 @@ class ZoEngine(Engine):
         self.bottom_parameters = self.bank.parameters
         self.top_parameters = initialise(self.top, init, devices)
         self._velocity: dict[int, dict[str, Tensor]] = {}
+        self._server_momentum = self.settings.top_momentum
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
             shape = (self.data.records, len(self.replicas), devices * self.width)
@@ -101,6 +117,7 @@ class ZoEngine(Engine):
         return ServerStep(
             settings=self.settings,
             rate=self.settings.server_rate * self.settings.fade(round_),
+            momentum=self._server_momentum,
             model=self.top,
             parameters=self.top_parameters,
             velocity=self._velocity.setdefault(self.data.devices, {}),
@@ -133,6 +150,225 @@ class ZoEngine(Engine):
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         embeddings = torch.cat(self.bank.predict(blocks, replicas), dim=-1)
         return self.top.apply(first_replicas(self.top_parameters, replicas), embeddings)
+
+
+class StepSettings(Protocol):
+    """The settings a server update reads."""
+
+    @property
+    def smoothing(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+
+
+class ServerSettings(StepSettings, Protocol):
+    """The settings of a server update that may add noise of its own."""
+
+    @property
+    def server_update(self) -> str: ...
+    @property
+    def server_clip(self) -> float: ...
+    @property
+    def server_noise_std(self) -> float: ...
+
+
+def server_mechanism(settings: ServerSettings, batch_size: int) -> Mechanism | None:
+    """The mechanism of the server's own noised step, where it has one."""
+    std, clip = settings.server_noise_std, settings.server_clip
+    if settings.server_update == "dp-zo":
+        return ScalarMean(noise_std=std, clip=clip, batch_size=batch_size)
+    if settings.server_update == "dp-sgd":
+        return VectorMean(noise_std=std, clip=clip, batch_size=batch_size)
+    return None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Log-probabilities (R, B, classes) of one evaluation, from which any label's loss is read."""
+
+    log_probabilities: Tensor
+
+    def of(self, labels: Tensor) -> Tensor:
+        """(R, B) cross-entropy of each record under its label, or against its posterior (R, B, C)."""
+        if labels.is_floating_point():
+            return -(self.log_probabilities * labels).sum(-1)
+        return -self.log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+
+    def at(self, places: Tensor, labels: Tensor) -> Tensor:
+        """(R, k, c) cross-entropy of the records at k places under each of c labels, (k, c)."""
+        rows = self.log_probabilities.index_select(1, places)
+        return -rows.gather(-1, labels.expand(len(rows), -1, -1))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServerStep:
+    """Everything that the server's step of one round reads."""
+
+    settings: StepSettings
+    rate: float
+    momentum: float
+    model: Model
+    parameters: dict[str, Tensor]
+    velocity: dict[str, Tensor]
+    rows: Tensor
+    """(R, B, all embeddings): fresh for the active devices, stale for the others."""
+    labels: Tensor
+    """(R, B), or the posterior of noised ones (R, B, C): the same in all evaluations of the round."""
+    batch_size: int
+    round: int
+    party: int
+    records: Tensor
+    directions: Directions | None = None
+    point: ReleasePoint | None = None
+    """Where the server's own step is clipped and noised, if it is."""
+
+    @cached_property
+    def direction(self) -> Direction:
+        assert self.directions is not None
+        return self.directions.at(self.round, self.party)
+
+    @property
+    def pair(self) -> tuple[Parameters, Parameters]:
+        """w0 + λu0 and w0 - λu0."""
+        step = self.settings.smoothing
+        return Shifted(self.parameters, self.direction, step), Shifted(self.parameters, self.direction, -step)
+
+    def replaced(self, columns: slice, embedding: Tensor) -> Tensor:
+        """The rows with one device's columns replaced."""
+        return torch.cat((self.rows[..., : columns.start], embedding, self.rows[..., columns.stop :]), dim=-1)
+
+    def losses(self, parameters: Parameters, rows: Tensor) -> Losses:
+        return Losses(torch.log_softmax(self.model.apply(parameters, rows), dim=-1))
+
+    @cached_property
+    def plain(self) -> Tensor:
+        """(R, B) losses at w0 of the rows as they are."""
+        return self.losses(self.parameters, self.rows).of(self.labels)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """(R,) sum over the batch, divided by the nominal B."""
+        return values.sum(1) / self.batch_size
+
+    def own_differences(self) -> Tensor:
+        """(R, B) the server's own finite differences, divided by 2λ as in DPZV eq. (3)."""
+        plus, minus = (self.losses(p, self.rows).of(self.labels) for p in self.pair)
+        return (plus - minus) / (2 * self.settings.smoothing)
+
+    def contributions(self, values: Tensor) -> Contributions:
+        """One value per record, for the release point of the server's own step."""
+        return Contributions(round=self.round, party=self.party, records=self.records, values=values)
+
+    def along(self, scalar: Tensor) -> None:
+        move_along(
+            self.parameters,
+            self.direction,
+            scalar,
+            rate=self.rate,
+            momentum=self.momentum,
+            velocity=self.velocity,
+        )
+
+    def against(self, gradient: Mapping[str, Tensor]) -> None:
+        descend(
+            self.parameters,
+            gradient,
+            rate=self.rate,
+            momentum=self.momentum,
+            velocity=self.velocity,
+            weight_decay=self.settings.weight_decay,
+        )
+
+
+class ServerUpdate:
+    """A rule: which w0 the device's two evaluations use, and how w0 moves afterwards; `delta` is what was released."""
+
+    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
+        return step.parameters, step.parameters
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        raise TypeError(f"Expected {type(self).__name__} to define apply().")
+
+
+class Sgd(ServerUpdate):
+    """Plain first-order step on the labels (published, option ii): w0 then carries them into every later release."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in step.parameters.items()}
+            loss = step.losses(leaves, step.rows).of(step.labels).sum() / step.batch_size
+            gradient = torch.autograd.grad(loss, list(leaves.values()))
+        step.against(dict(zip(leaves, gradient, strict=True)))
+
+
+class Zo(ServerUpdate):
+    """Plain zeroth-order step on the labels (published, option i): the same leak."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        step.along(step.mean(step.own_differences()))
+
+
+class ZoOneSided(ServerUpdate):
+    """w0 -= η φ(d)/μ [f(w0 + μu0) - f(w0)] u0 (VFL-Cascaded eq. 2 for the server; Algorithm 2, lines 9 and 10)."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        mu = step.settings.smoothing
+        ahead = step.losses(Shifted(step.parameters, step.direction, mu), step.rows).of(step.labels)
+        step.along(step.mean(ahead - step.plain) * (step.direction.factor / mu))
+
+
+class Joint(ServerUpdate):
+    """w0 is shifted by ±λu0 in the device's own two evaluations, and moves along u0 by the released scalar.
+
+    Nothing that is ever read later has seen a label except through that scalar: post-processing, for every view.
+    """
+
+    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
+        return step.pair
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        assert delta is not None
+        step.along(delta)
+
+
+class DpZo(ServerUpdate):
+    """The zeroth-order step with a clip and noise of its own."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        assert step.point is not None
+        step.along(step.point.scalar(step.contributions(step.own_differences())))
+
+
+class DpSgd(ServerUpdate):
+    """The first-order step with per-record clipping and noise."""
+
+    def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
+        gradients = self._per_record(step)
+        flat = torch.cat([value.flatten(2) for value in gradients.values()], dim=-1)
+        assert step.point is not None
+        released = step.point.vector(step.contributions(flat), flat.shape[-1])
+        parts = released.split([math.prod(value.shape[2:]) for value in gradients.values()], dim=-1)
+        step.against({n: p.unflatten(1, g.shape[2:]) for (n, g), p in zip(gradients.items(), parts, strict=True)})
+
+    @staticmethod
+    def _per_record(step: ServerStep) -> dict[str, Tensor]:
+        """(R, B, *shape) gradients: each record gets a copy of the parameters, as if it were a replica of its own."""
+        rows, count = step.rows, step.labels.shape[1]
+        with torch.enable_grad():
+            leaves = {n: v.repeat_interleave(count, 0).requires_grad_() for n, v in step.parameters.items()}
+            logits = step.model.apply(leaves, rows.flatten(0, 1).unsqueeze(1)).squeeze(1)
+            loss = torch.nn.functional.cross_entropy(logits, step.labels.flatten(0, 1), reduction="sum")
+            gradients = torch.autograd.grad(loss, list(leaves.values()))
+        return {n: g.unflatten(0, (len(rows), count)) for n, g in zip(leaves, gradients, strict=True)}
+
+
+SERVER_UPDATES: Mapping[str, ServerUpdate] = {
+    "sgd": Sgd(),
+    "zo": Zo(),
+    "zo-one-sided": ZoOneSided(),
+    "joint": Joint(),
+    "dp-sgd": DpSgd(),
+    "dp-zo": DpZo(),
+}
 
 
 def losses_and_models(

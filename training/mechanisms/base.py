@@ -1,4 +1,8 @@
-"""Mechanisms: they clip, add the noise and describe the release, so that the three cannot drift apart."""
+"""Mechanisms clip, add noise and describe the release, so that the three cannot drift apart; a release point uses one.
+
+A protected value leaves an engine in one way: through a release point, which holds a mechanism and the source of its
+noise, and lets a probe look.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflpriv.common.random import Stream, secure_normal
+from vflpriv.core.engine import Contributions, Probe
 from vflpriv.core.releases import Exact, Gaussian, Noise, Release, StateLeak
 from vflpriv.core.units import Unit
 
-__all__ = ["Mechanism", "NoNoise", "ScalarMean", "VectorMean"]
+__all__ = ["Mechanism", "NoNoise", "NoiseSource", "ReleasePoint", "ScalarMean", "VectorMean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +194,82 @@ class NoNoise(Mechanism):
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
         return dict.fromkeys(self.depends_on, math.inf)
+
+
+_CHUNK = 1024
+
+
+class NoiseSource:
+    """Standard normals for one release point. Its stream shares nothing with the directions', whose seeds devices hold.
+
+    `name` is the name of its stream, so that a run can be repeated with other noise.
+    """
+
+    def __init__(self, stream: Stream, *, secure: bool, name: str = "noise") -> None:
+        self.name = name
+        self._stream, self._secure = stream, secure
+        self._held: tuple[int, Tensor] | None = None
+
+    def scalar(self, round_: int) -> Tensor:
+        """(R,) one normal per replica for this round; drawn for many rounds at once."""
+        begin = round_ - round_ % _CHUNK
+        if self._held is None or self._held[0] != begin:
+            self._held = (begin, self._draw(_CHUNK, begin // _CHUNK))
+        return self._held[1][:, round_ - begin]
+
+    def tensor(self, shape: tuple[int, ...], round_: int, party: int) -> Tensor:
+        """(R, *shape) normals for the release of one party in this round."""
+        return self._draw(math.prod(shape), round_, 1 + party).reshape(len(self._stream.keys), *shape)
+
+    def _draw(self, count: int, *path: int) -> Tensor:
+        keys = self._stream.keys
+        if self._secure and keys.device.type != "meta":
+            return secure_normal((len(keys), count), torch.device(keys.device))
+        return self._stream.normal(count, *path)
+
+
+class ReleasePoint:
+    """A mechanism, the source of its noise, and the kind of message that carries what it releases.
+
+    An `internal` point is a noised step that is never sent by itself, but that every later message reads. Where the
+    mechanism adds no noise, values leave as they are and no probe is asked.
+    """
+
+    def __init__(self, kind: str, mechanism: Mechanism, noise: NoiseSource, *, internal: bool = False) -> None:
+        self.kind, self.mechanism, self.noise, self.internal = kind, mechanism, noise, internal
+        self.probe: Probe | None = None
+
+    def noiseless(self, contributions: Contributions) -> Tensor:
+        """The value that these contributions make, before noise."""
+        return contributions.values if contributions.clipped else self.mechanism.noiseless(contributions.values)
+
+    def release(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        """The value that leaves, from standard normals of its shape."""
+        if self.probe is None or not self.mechanism.noise_std:
+            return self.mechanism.release(self.noiseless(contributions), normals)
+        noiseless = self.probe.noiseless(self, contributions)
+        released = self.mechanism.release(noiseless, normals)
+        return self.probe.released(self, contributions, noiseless, released)
+
+    def scalar(self, contributions: Contributions) -> Tensor:
+        """(R,) the noised aggregate of one number per record."""
+        return self.release(contributions, self.noise.scalar(contributions.round))
+
+    def vector(self, contributions: Contributions, width: int) -> Tensor:
+        """(R, width) the noised aggregate of one vector per record."""
+        return self.release(contributions, self.noise.tensor((width,), contributions.round, contributions.party))
+
+    def rows(self, round_: int, m: int, records: Tensor, clipped: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What device m sends of these clipped rows, (R, B, width) each; each tensor has noise of its own."""
+        if not self.mechanism.noise_std:
+            return dict(clipped)
+        shape = tuple(next(iter(clipped.values())).shape[1:])
+        several = len(clipped) > 1
+        normals = self.noise.tensor((len(clipped), *shape) if several else shape, round_, m)
+        separate = normals.unbind(1) if several else [normals]
+        return {
+            name: self.release(
+                Contributions(round=round_, party=m, records=records, values=values, clipped=True), own_normals
+            )
+            for (name, values), own_normals in zip(clipped.items(), separate, strict=True)
+        }

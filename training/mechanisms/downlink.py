@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.base import NoiseSource
 from vflpriv.training.mechanisms.uplink import EmbeddingClip
 from vflpriv.training.settings import EngineSettings
 

@@ -1,4 +1,4 @@
-"""What a model with a replica axis is, how its parameters start, and the gradient step that moves them.
+"""What a model with a replica axis is, how its parameters start, the gradient step that moves them, and the plain MLP.
 
 R replicas of a training advance together: a parameter is one tensor (R, *shape), and one call computes all replicas.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Mapping, Sequence
+from itertools import count, pairwise
 from types import MappingProxyType
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vflpriv.common.random import Stream
 
-__all__ = ["Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
+__all__ = ["Mlp", "Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
 
 Parameters = Mapping[str, Tensor]
 """Parameters by name, (R, *shape) each."""
@@ -96,3 +96,40 @@ def descend(
         if weight_decay:
             step = (step.add_ if momentum else step.add)(value, alpha=weight_decay)
         value.sub_(step, alpha=rate)
+
+
+class Mlp(Model):
+    """Linear layers `weight0`, `bias0`, … with ReLU between them, and after the last one if `activate`.
+
+    `widths` are those of inputs, hidden layers and outputs. Layers are batched matrix products over the replicas.
+    """
+
+    def __init__(self, widths: Sequence[int], *, activate: bool) -> None:
+        self.widths = tuple(widths)
+        self.activate = activate
+        self.shapes = {
+            name: shape
+            for i, (n, k) in enumerate(pairwise(widths))
+            for name, shape in ((f"weight{i}", (n, k)), (f"bias{i}", (k,)))
+        }
+
+    def fan_in(self, name: str) -> int:
+        return self.widths[int(name.removeprefix("weight").removeprefix("bias"))]
+
+    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        layers = len(self.widths) - 1
+        hidden = inputs
+        for i in range(layers):
+            hidden = _linear(hidden, parameters[f"weight{i}"], parameters[f"bias{i}"])
+            if i + 1 < layers or self.activate:
+                hidden = torch.relu(hidden)
+        return hidden
+
+
+def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(R, B, out) from inputs (R, B, in), or from (B, in) that all replicas share: then one product for all of them."""
+    if inputs.dim() == 3:
+        return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
+    replicas, _, width = weight.shape
+    outputs = torch.addmm(bias.flatten(), inputs, weight.transpose(0, 1).flatten(1))
+    return outputs.reshape(-1, replicas, width).transpose(0, 1)

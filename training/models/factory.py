@@ -17,8 +17,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
 from vflpriv.training.models.architectures import ConvNet, Lstm, ResNet18, ResNet18Rest, Stem
-from vflpriv.training.models.base import Model
-from vflpriv.training.models.mlp import Mlp
+from vflpriv.training.models.base import Mlp, Model
 from vflpriv.training.models.modules import ModuleModel
 from vflpriv.training.models.transformer import (
     Encoder,

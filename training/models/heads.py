@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.training.models.base import Model, Parameters
-from vflpriv.training.models.mlp import FusedMlp, Mlp
+from vflpriv.training.models.base import Mlp, Model, Parameters
+from vflpriv.training.models.mlp import FusedMlp
 
 __all__ = ["DropoutMlp", "Headed", "Linear", "Sum", "mask_name"]
 

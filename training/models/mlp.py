@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons with a replica axis: plain, with fused passes, and with noise at hidden neurons."""
+"""Multi-layer perceptrons with fused passes, which are faster, and with noise at hidden neurons."""
 
 from __future__ import annotations
 
@@ -11,55 +11,15 @@ import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import Model, Parameters
+from vflpriv.training.models.base import Mlp, Parameters
 
-__all__ = ["FusedMlp", "Layers", "Mlp", "NoisyMlp", "empty_rows"]
+__all__ = ["FusedMlp", "Layers", "NoisyMlp", "empty_rows"]
 
 _NARROW = 32
 """Up to this width a layer is computed transposed."""
 _CACHE = 1 << 20
 """Bytes of hidden values that stay in the cache of one core."""
 _relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
-
-
-class Mlp(Model):
-    """Linear layers `weight0`, `bias0`, … with ReLU between them, and after the last one if `activate`.
-
-    `widths` are those of inputs, hidden layers and outputs. Layers are batched matrix products over the replicas.
-    """
-
-    def __init__(self, widths: Sequence[int], *, activate: bool) -> None:
-        self.widths = tuple(widths)
-        self.activate = activate
-        self.shapes = {
-            name: shape
-            for i, (n, k) in enumerate(pairwise(widths))
-            for name, shape in ((f"weight{i}", (n, k)), (f"bias{i}", (k,)))
-        }
-
-    def fan_in(self, name: str) -> int:
-        return self.widths[int(name.removeprefix("weight").removeprefix("bias"))]
-
-    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        layers = len(self.widths) - 1
-        hidden = inputs
-        for i in range(layers):
-            hidden = _linear(hidden, parameters[f"weight{i}"], parameters[f"bias{i}"])
-            if i + 1 < layers or self.activate:
-                hidden = torch.relu(hidden)
-        return hidden
-
-
-def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(R, B, out) from inputs (R, B, in), or from (B, in) that all replicas share: then one product for all of them."""
-    if inputs.dim() == 3:
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
-    replicas, _, width = weight.shape
-    outputs = torch.addmm(bias.flatten(), inputs, weight.transpose(0, 1).flatten(1))
-    return outputs.reshape(-1, replicas, width).transpose(0, 1)
-
-
-# Fused passes ------------------------------------------------------------------------------------------------------
 
 
 def empty_rows(like: Tensor, models: int, rows: int, width: int, *, narrow: int = _NARROW) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vflpriv.common.random import Stream
-from vflpriv.training.mechanisms.noise import NoiseSource
+from vflpriv.training.mechanisms.base import NoiseSource
 
 
 def test_noise_for_an_empty_batch_is_empty():

@@ -8,7 +8,8 @@ import torch
 from tests.support import toy_data
 from vflpriv.common.random import Stream
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.mlp import FusedMlp, Mlp
+from vflpriv.training.models.base import Mlp
+from vflpriv.training.models.mlp import FusedMlp
 
 STREAM = Stream.of(0, "init", range(6), torch.device("cpu"))
 

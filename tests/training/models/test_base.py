@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import initialise
-from vflpriv.training.models.mlp import Mlp
+from vflpriv.training.models.base import Mlp, initialise
 from vflpriv.training.models.modules import ModuleModel
 
 CPU = torch.device("cpu")

@@ -7,9 +7,8 @@ import math
 import torch
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import size_of
+from vflpriv.training.models.base import Mlp, size_of
 from vflpriv.training.models.directions import Directions, Shifted
-from vflpriv.training.models.mlp import Mlp
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]

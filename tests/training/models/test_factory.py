@@ -16,9 +16,8 @@ from tests.training.models.encoders import TOKENS, WIDTH, WORDS, checkpoint, num
 from vflpriv.common.random import Stream
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
-from vflpriv.training.models.base import Model, initialise, size_of
+from vflpriv.training.models.base import Mlp, Model, initialise, size_of
 from vflpriv.training.models.heads import DropoutMlp, Sum, mask_name
-from vflpriv.training.models.mlp import Mlp
 from vflpriv.training.models.modules import ModuleModel
 from vflpriv.training.settings import BottomKind, TopKind
 

@@ -7,9 +7,9 @@ import torch
 
 from vflpriv.common.random import Stream
 from vflpriv.training.models import mlp
-from vflpriv.training.models.base import initialise
+from vflpriv.training.models.base import Mlp, initialise
 from vflpriv.training.models.local_steps import local_steps
-from vflpriv.training.models.mlp import FusedMlp, Mlp
+from vflpriv.training.models.mlp import FusedMlp
 
 STREAM = Stream.of(0, "init", range(6), torch.device("cpu"))
 
