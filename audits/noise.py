@@ -231,21 +231,22 @@ def _collect(
     """The noise of these rounds, which a new engine runs as if it had been resumed at the first of them."""
     probe, counter = Probe(), _Counter(frozenset(declared))
     engine = system.train(range(replicas), probe=probe)
-    left: dict[str, list[tuple[int, int, Tensor]]] = {}
+    noise: dict[str, list[tuple[int, int, Tensor]]] = {}
     with one_thread():
         for round_ in rounds:
-            leaving = probe.round(engine, round_, counter)
-            counter.carried({id(one.message): one.message.kind for one in leaving if one.message is not None})
-            for one in leaving:
-                kind, device = _where(one)
-                left.setdefault(kind, []).append((round_, device, one.released - one.noiseless))
+            values = probe.round(engine, round_, counter)
+            counter.carried({id(v.message): v.message.kind for v in values if v.message is not None})
+            for value in values:
+                kind, device = _where(value)
+                if value.released[0].numel():  # the rows of an empty Poisson batch hold no noise
+                    noise.setdefault(kind, []).append((round_, device, value.released - value.noiseless))
     samples = {}
     for kind in declared:
-        carried = left.get(kind, [])
-        if carried:
-            width = min(_ENTRIES, *(int(r[0].numel()) for _, _, r in carried))
-            z = torch.stack([r.flatten(1)[:, :width] if r.dim() > 1 else r[:, None] for _, _, r in carried])
-            places = np.array([[t, m] for t, m, _ in carried], dtype=np.int64)
+        drawn = noise.get(kind, [])
+        if drawn:
+            width = min(_ENTRIES, *(int(n[0].numel()) for _, _, n in drawn))
+            z = torch.stack([n.flatten(1)[:, :width] if n.dim() > 1 else n[:, None] for _, _, n in drawn])
+            places = np.array([[t, m] for t, m, _ in drawn], dtype=np.int64)
             samples[kind] = Sample(z.to(torch.float64).cpu().numpy() / declared[kind], places[:, 0], places[:, 1])
     return engine, samples, {kind: counter.bare.get(kind, 0) for kind in declared}
 
@@ -258,8 +259,9 @@ def _size(sample: Sample | None, confidence: float) -> dict[str, Any]:
     return {"values": sample.z.size, "ratio": float(np.sqrt(np.square(sample.z).mean())), "low": low, "high": high}
 
 
-def _where(one: Released) -> tuple[str, int]:
-    return (_OWN, -1) if one.message is None else (one.message.kind, one.message.device.index)
+def _where(value: Released) -> tuple[str, int]:
+    """The kind of message that carried a value, and the device at its far end."""
+    return (_OWN, -1) if value.message is None else (value.message.kind, value.message.device.index)
 
 
 class _Counter:

@@ -226,3 +226,11 @@ def test_the_interval_covers_the_std():
         low, high = scale(1.3 * generator.standard_normal(50), 0.95)[1]
         inside += low <= 1.3 <= high
     assert 0.92 <= inside / 400 <= 0.98
+
+
+def test_empty_poisson_batches_have_no_noise_to_test():
+    system = make_system("split-embedding", schedule="poisson", batch_size=1, rounds=40)
+    assert any(len(system.schedule.batch(t)) == 0 for t in range(40))
+    (measured,) = NoiseAudit().measure(system)
+    assert measured.holds
+    assert measured.values > 0
