@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vflpriv.core.data import VerticalData
     from vflpriv.core.ledger import Ledger
     from vflpriv.core.schedules import Schedule
-    from vflpriv.core.units import Unit
     from vflpriv.core.views import Belongings
     from vflpriv.core.wire import Wire
 
@@ -29,7 +28,6 @@ __all__ = [
     "Contributions",
     "Engine",
     "Evaluation",
-    "Mechanism",
     "NoiseParameters",
     "Probe",
     "ReleasePoint",
@@ -84,18 +82,6 @@ class Contributions:
     values: Tensor
     clipped: bool = False
     relabelled: Callable[[Tensor, Tensor], Tensor] | None = None
-
-
-class Mechanism(Protocol):
-    """A clipped function of private values plus noise, as others see it."""
-
-    @property
-    def noise_std(self) -> float: ...
-    @property
-    def sensitivity(self) -> Mapping[Unit, float]: ...
-    @property
-    def declared(self) -> Mapping[Unit, float]: ...
-    def noiseless(self, values: Tensor) -> Tensor: ...
 
 
 class ReleasePoint(Protocol):
