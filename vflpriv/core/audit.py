@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
+from vflpriv.core.releases import Release
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -66,6 +67,10 @@ class Finding:
     """The command that shows the finding again; the command of the whole audit if empty."""
     decides_alone: bool = False
     """Whether a premise counts for the exit code even if no claim rests on it."""
+    measures: bool = True
+    """Whether it looked at values that left; False for a premise that was only read off declarations."""
+    undeclared: tuple[Release, ...] = ()
+    """Releases that were found on the wire and that the ledger lacks; they count as part of it."""
     evidence: Any = None
     """The audit's own object, for tables of the report that know it."""
 
@@ -126,6 +131,8 @@ class AuditContext:
     """The system's claims that are to be tested."""
     confidence: float = 0.95
     """Of every interval and lower bound."""
+    verdict_confidence: float = 0.999
+    """A claim is called violated at a family-wise error of one minus this."""
     seed: int = 0
     min_trials: int = MIN_TRIALS
     """Trials in each world below which no claim is called violated."""
@@ -141,8 +148,13 @@ class AuditContext:
 
     @property
     def alpha(self) -> float:
-        """The family-wise error of all tests of the report."""
+        """The error of each interval."""
         return 1 - self.confidence
+
+    @property
+    def verdict_alpha(self) -> float:
+        """The family-wise error of all tests of the report."""
+        return 1 - self.verdict_confidence
 
 
 class Audit(ABC):

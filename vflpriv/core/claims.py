@@ -95,20 +95,29 @@ MIN_TRIALS = 30
 
 
 class Verdict(StrEnum):
-    """The four verdicts on a claim. "Not refuted" is never "verified"."""
+    """The verdicts on a claim. "Not refuted" is never "verified"."""
 
     CONSISTENT = "consistent"
     VIOLATED = "violated"
     UNSUPPORTED = "unsupported"
+    UNMEASURED = "unmeasured"
+    """Within what is accounted from the ledger, but nothing was measured."""
     NOT_APPLICABLE = "not applicable"
 
     @property
     def icon(self) -> str:
         """One character for tables, readable without colour."""
-        return {"violated": "✗", "unsupported": "!", "consistent": "✓", "not applicable": "–"}[self.value]
+        icons = {"violated": "✗", "unsupported": "!", "unmeasured": "?", "consistent": "✓", "not applicable": "–"}
+        return icons[self.value]
 
 
-SEVERITY = (Verdict.VIOLATED, Verdict.UNSUPPORTED, Verdict.CONSISTENT, Verdict.NOT_APPLICABLE)
+SEVERITY = (
+    Verdict.VIOLATED,
+    Verdict.UNSUPPORTED,
+    Verdict.UNMEASURED,
+    Verdict.CONSISTENT,
+    Verdict.NOT_APPLICABLE,
+)
 """The gravest first."""
 
 

@@ -21,6 +21,7 @@ __all__ = ["print_features", "print_report"]
 _STYLES = {
     Verdict.VIOLATED: "bold red",
     Verdict.UNSUPPORTED: "bold yellow",
+    Verdict.UNMEASURED: "bold blue",
     Verdict.CONSISTENT: "bold green",
     Verdict.NOT_APPLICABLE: "dim",
 }

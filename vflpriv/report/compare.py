@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Verdict
+from vflpriv.core.claims import SEVERITY
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report, SystemRow
@@ -19,7 +19,7 @@ __all__ = ["AnyReport", "Change", "Comparison", "Tolerance", "compare", "compare
 
 AnyReport = Report | AttackReport
 _ASSIGNMENT = re.compile(r"^\s*(?:(epsilon|success|accuracy)\s*=)?\s*(\d*\.?\d+(?:[eE][-+]?\d+)?)\s*$")
-_SEVERITY = (Verdict.NOT_APPLICABLE, Verdict.CONSISTENT, Verdict.UNSUPPORTED, Verdict.VIOLATED)
+_SEVERITY = tuple(reversed(SEVERITY))
 _Figures = dict[str, float | None]
 """Numbers by the place in the report; None where nothing applies."""
 

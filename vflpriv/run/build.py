@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflpriv import __version__
 from vflpriv.audits.one_run import OneRun
@@ -69,6 +69,13 @@ class Audited:
     importance: tuple[float, ...] = ()
     features: tuple[FeatureCell, ...] = ()
 
+    @property
+    def ledger(self) -> Ledger:
+        """The system's ledger with the releases that audits found on the wire and that it lacks."""
+        declared = self.system.ledger
+        found = tuple(release for finding in self.findings for release in finding.undeclared)
+        return replace(declared, releases=(*declared.releases, *found))
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Budgets:
@@ -106,8 +113,7 @@ def build_report(
     """The report of all systems; `reproduce` is the command, to which `--only` is added if `select`."""
     accountant: Accountant = find("accountant", config.accountant)()
     budgets = {
-        a.system.key: {claim.key: _Budgets.of(claim, a.system.ledger, accountant) for claim in a.claims}
-        for a in audited
+        a.system.key: {claim.key: _Budgets.of(claim, a.ledger, accountant) for claim in a.claims} for a in audited
     }
     decision = decide([_evidence(a, budgets[a.system.key]) for a in audited], alpha=1 - config.confidence)
     systems = []
@@ -156,7 +162,7 @@ def _system(
     config: Config | LedgerConfig,
     reproduce: str,
 ) -> SystemRow:
-    system, ledger = audited.system, audited.system.ledger
+    system, ledger = audited.system, audited.ledger
     budgets = tuple(budget_rows(ledger, accountant, system.delta))
     rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce) for c in audited.claims]
     claims = tuple(_spent(row, c, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True))

@@ -31,7 +31,13 @@ __all__ = [
     "success_claims_table",
 ]
 
-_EMOJI = {Verdict.VIOLATED: "❌", Verdict.UNSUPPORTED: "⚠️", Verdict.CONSISTENT: "✅", Verdict.NOT_APPLICABLE: "➖"}
+_EMOJI = {
+    Verdict.VIOLATED: "❌",
+    Verdict.UNSUPPORTED: "⚠️",
+    Verdict.UNMEASURED: "❔",
+    Verdict.CONSISTENT: "✅",
+    Verdict.NOT_APPLICABLE: "➖",
+}
 
 
 @register("format")
