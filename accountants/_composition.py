@@ -27,6 +27,7 @@ MAX_WORK = 2**25
 """The most points over all transforms of one composition."""
 
 _OUTSIDE = 1e-13
+_HALVINGS = 24
 _UNIT_ROUNDOFF = 2.3e-16
 
 
@@ -172,10 +173,12 @@ def _window(tilted: Sequence[_Tilted]) -> tuple[float, float]:
 def _deviation(tilted: Sequence[_Tilted], unit: float) -> float:
     """A deviation from the mean, to one side, that has probability at most _OUTSIDE / 2.
 
-    For a Gaussian the best exponent is about 8 units; a heavy tail needs a smaller one, found by halving.
+    For a Gaussian the best exponent is about 8 units; a heavy tail needs a smaller one, found by halving. Rare losses
+    that are many spreads away need one that is smaller still: there a unit is far too large.
     """
     budget, best = math.log(2 / _OUTSIDE), math.inf
-    for size in (8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125, 0.0625):
+    for halvings in range(_HALVINGS):
+        size = 8.0 / 2**halvings
         growth = math.fsum(part.count * _log_mean_exp(part, size * unit) for part in tilted)
         deviation = (growth + budget) / (size * abs(unit))
         if deviation > best:
