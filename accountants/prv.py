@@ -193,7 +193,7 @@ def _spread(pair: Pair) -> Callable[[float], float]:
     edges = pair.usual() + np.concatenate([-distances[::-1], distances])
     masses = pair.masses(np.concatenate([[-math.inf], edges, [math.inf]]))[0]
     count = distances.size
-    beyond = masses[: count][::-1] + masses[count + 1 :]  # mass farther than each distance but nearer than the next
+    beyond = masses[:count][::-1] + masses[count + 1 :]  # mass farther than each distance but nearer than the next
 
     def mean(cut: float) -> float:
         outer = np.append(distances[1:], math.inf)
