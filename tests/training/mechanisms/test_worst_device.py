@@ -101,9 +101,10 @@ def test_the_accounted_mu_is_that_of_the_most_exposed_row_of_any_device(run, rea
 
 
 @pytest.mark.parametrize("name", ["vafl", "czofo"])
-def test_engines_with_unequal_devices_count_the_one_that_sends_most(name):
+def test_of_devices_that_meet_a_record_equally_often_the_one_that_sends_most_counts(name):
     engine = find("engine", name)
-    own = engine.settings_type.model_validate(FIELDS | {"rates": (3.0, 1.0)})
-    schedule = engine.draw_schedule(own, records=200, devices=2, seed=1)
+    own = engine.settings_type.model_validate(FIELDS | {"rounds": 40, "rates": (1.0, 2.0)})
+    schedule = engine.draw_schedule(own, records=400, devices=2, seed=1)
     found = engine.ledger(own, schedule).exposure(SERVER, Unit.FEATURES)
+    assert schedule.counts(schedule.active[:, 0]).max() == schedule.counts(schedule.active[:, 1]).max()
     assert found.mu == pytest.approx(max(exposures(schedule, schedule.active, Reading.RIGOROUS)))
