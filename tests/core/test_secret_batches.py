@@ -118,6 +118,17 @@ def test_state_that_leaks_another_unit_undoes_the_secrecy_too():
     assert [e.sampling for e in exposure_of(scalar, moved).events] == [None]
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "rounds", "claimed", "epsilon"), [(64, 1122, 1.0, 1.000), (32, 898, 2.0, 2.007)]
+)
+def test_dpzv_with_encrypted_uplinks_has_the_budgets_of_secret_batches(batch_size, rounds, claimed, epsilon):
+    changes = {"batch_size": batch_size, "rounds": rounds, "epsilon": claimed, "server_update": "joint"}
+    ledger = dpzv(schedule="poisson", encrypted_uplink=True, **changes)[0]
+    assert AutoAccountant().budget(ledger.exposure(OUTSIDER, Unit.RECORD), 1e-3).upper == pytest.approx(
+        epsilon, abs=2e-3
+    )
+
+
 # What one record adds ----------------------------------------------------------------------------------------------
 
 
@@ -155,24 +166,31 @@ def hockey_stick(p, q, epsilon, cell):
     return float(np.maximum(p - math.exp(epsilon) * q, 0).sum() * cell)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     bound=st.floats(0.1, 2.0),
     first=st.floats(-1, 1),
     second=st.floats(-1, 1),
+    angle=st.sampled_from([0.0, 1.0, math.pi / 2]),
     batch_size=st.sampled_from([5, 20, 60]),
     delta=st.sampled_from([1e-3, 1e-2]),
     stated=st.booleans(),
 )
-def test_one_round_bounds_all_worlds_that_keep_what_the_ledger_says(bound, first, second, batch_size, delta, stated):
-    a, b = bound * first, bound * second
-    assume(abs(a - b) > 0.05)
-    declared = {Unit.LABEL: abs(a - b)} | ({Unit.ADD_REMOVE: bound} if stated else {})
+def test_one_round_bounds_all_worlds_that_keep_what_the_ledger_says(
+    bound, first, second, angle, batch_size, delta, stated
+):
+    """Two records that add vectors of two entries, at any angle."""
+    a = bound * first, 0.0
+    b = bound * second * math.cos(angle), bound * second * math.sin(angle)
+    assume(math.dist(a, b) > 0.05)
+    declared = {Unit.LABEL: math.dist(a, b)} | ({Unit.ADD_REMOVE: bound} if stated else {})
     schedule = schedule_of(rounds=1, batch_size=batch_size)
     epsilon = epsilon_of(release_of(declared, rounds=1), schedule=schedule, delta=delta)
-    worlds = [mixture(schedule.rate, mean) for mean in (a, b)]
+    without = np.outer(norm.pdf(GRID), norm.pdf(GRID))
+    within = [np.outer(norm.pdf(GRID - x), norm.pdf(GRID - y)) for x, y in (a, b)]
+    worlds = [(1 - schedule.rate) * without + schedule.rate * present for present in within]
     for p, q in (worlds, worlds[::-1]):
-        assert hockey_stick(p, q, epsilon, 0.03) <= delta * (1 + 1e-3)
+        assert hockey_stick(p, q, epsilon, 0.03**2) <= delta * (1 + 1e-3)
 
 
 @settings(max_examples=25, deadline=None)
