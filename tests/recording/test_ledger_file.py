@@ -248,6 +248,23 @@ def outsider(config, messages):
     return ledger.exposure(Adversary.parse("outsider"), Unit.LABEL)
 
 
+@settings(max_examples=80)
+@given(st.lists(RELEASES, max_size=2), st.sampled_from(["reply", "both"]))
+def test_any_file_with_secret_batches_gives_finite_events(releases, sent):
+    messages = turns(kinds=("reply",) if sent == "reply" else ("reply", "up"))
+    try:
+        config = parse({"release": releases, "public": ["up"], "batches": POISSON})
+    except InputError:
+        return
+    ledger = ledger_of(config, messages, records=50, devices=1)
+    for unit in Unit:
+        exposure = ledger.exposure(Adversary.parse("outsider"), unit)
+        assert all(math.isfinite(e.sensitivity) and e.count > 0 for e in exposure.events)
+        if not exposure.unprotected and exposure.not_applicable is None:
+            known = ledger.exposure(Adversary.parse("eavesdropper"), unit)
+            assert {e.kind for e in known.events} <= {k for e in exposure.events for k in e.kind.split(" + ")}
+
+
 @pytest.mark.parametrize("listed", [True, False])
 def test_recorded_rows_without_noise_show_who_is_in_a_secret_batch(listed):
     rows = {"kind": "up", "noise": "none", "independent_of": ["label"], "seen_by": ["server", "outsider"]}

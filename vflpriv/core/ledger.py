@@ -263,9 +263,7 @@ class Ledger:
             return f"only rounds of {adversary} count, although they depend on models that other rounds changed"
         return f"rounds of {adversary} depend on models that all rounds changed: all rounds count"
 
-    def _leak_notes(
-        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
-    ) -> list[str]:
+    def _leak_notes(self, protected: Sequence[Observed], unit: Unit, reading: Reading) -> list[str]:
         leaks = [r.leak for r, _ in protected if r.leak is not None and unit in r.leak.sensitivity]
         if reading is Reading.PAPER:
             return [f"{leak.carrier} is taken not to depend on the protected data, although it does" for leak in leaks]
@@ -321,9 +319,9 @@ class _Batches:
 class SampledRelease:
     """One kind of release from secret batches.
 
-    `sensitivity` is the distance between two neighbours in a batch that both are in; 0 if the release depends only on
-    who is in the batch. `hidden` is the distance by which a dominating pair of the sampled release has to differ;
-    infinite if the release may show whether a record takes part.
+    `sensitivity` is the distance between two neighbours in a batch that both are in; 0 if only who is in the batch
+    matters, or if the release does not protect the unit and is named as such. `hidden` is the distance by which a
+    dominating pair of the sampled release has to differ; infinite if the release may show whether a record takes part.
     """
 
     kind: str
@@ -348,7 +346,8 @@ class SampledRelease:
         on the record. The dominating pair needs that batches without the record give the same in both worlds, which is
         not so where other records' contributions depend on earlier, secret batches. It is used for fresh ones alone.
         """
-        own, removed = release.sensitivity.get(unit, 0.0), release.sensitivity.get(Unit.ADD_REMOVE, math.inf)
+        own = release.sensitivity.get(unit, 0.0) if release.protects(unit) else 0.0
+        removed = release.sensitivity.get(Unit.ADD_REMOVE, math.inf)
         swapped = min(release.sensitivity.get(Unit.RECORD, math.inf), 2 * removed)
         one_sided = unit is Unit.ADD_REMOVE
         if fixed_size and one_sided and own > 0:
