@@ -73,7 +73,8 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
     if not exposure.events and not exposure.unprotected:
         return Method(refusal=f"nothing that {adversary} sees depends on the {unit} unit")
     if not adversary.knows_batches:
-        return _without_batches(system, adversary, exposure.unprotected, worst, gaussian)
+        sampled = any(e.sampling is not None and e.sampling.scheme == "poisson" for e in exposure.events)
+        return _without_batches(system, adversary, exposure.unprotected, worst, gaussian and sampled)
     if worst and not gaussian:
         return Method(refusal=f"two-world needs a noised release in the view of {adversary}, and there is none")
     if unit.per_record and exposure.events and (exposure.counts is None or not exposure.counts.any()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -243,7 +244,7 @@ class Engine(ABC):
         conduct = self.conducts.get(m)
         if conduct is None or conduct.forge is None:
             return payload
-        return Payload(payload.kind, conduct.forge(round_, records, payload.tensors))
+        return replace(payload, tensors=conduct.forge(round_, records, payload.tensors))
 
     # What all variants share ---------------------------------------------------------------------------------------
 

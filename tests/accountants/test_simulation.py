@@ -71,11 +71,11 @@ def test_two_releases_of_one_batch():
     rng, rate, stds, rounds, delta = np.random.default_rng(7), 0.1, (0.8, 0.6), 5, 0.05
     every = np.ones(rounds, dtype=bool)
     pair = [
-        SampledRelease(kind=f"{std}", noise=Gaussian(std), sensitivity=1.0, seen=False, rounds=every) for std in stds
+        SampledRelease(kind=f"{std}", noise=Gaussian(std), sensitivity=1.0, hidden=1.0, rounds=every) for std in stds
     ]
-    terms, rest = join(pair, "poisson", rate, 1)
-    assert rest == []
-    budget = AutoAccountant().budget(expose(*(term.event(0) for term in terms)), delta)
+    joined = join(pair, "poisson", rate, 1)
+    assert joined.as_known == []
+    budget = AutoAccountant().budget(expose(*(term.event(0) for term, _ in joined.terms)), delta)
     naive = AutoAccountant().budget(expose(*(event(Gaussian(std), 1.0, rounds, rate) for std in stds)), delta)
 
     def losses(mine, other):

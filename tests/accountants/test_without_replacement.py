@@ -101,9 +101,7 @@ def test_rows_and_other_noises_are_counted_by_convexity():
         assert any("joint convexity" in note for note in budget.assumptions)
 
 
-@pytest.mark.parametrize(("unit", "sensitivity"), [(Unit.LABEL, 20 / 64), (Unit.ADD_REMOVE, 20 / 64)])
-def test_the_ledger_of_secret_batches_of_a_fixed_size(unit, sensitivity):
-    """A record makes way for another one: of an absent record too the sum moves by twice the clip."""
+def dpzv_ledger(devices):
     engine = find("engine", "dpzv")
     settings = engine.settings_type.model_validate(
         {
@@ -115,10 +113,27 @@ def test_the_ledger_of_secret_batches_of_a_fixed_size(unit, sensitivity):
             "noise": "given",
         }
     )
-    schedule = engine.draw_schedule(settings, records=1437, devices=4, seed=0)
-    ledger = engine.ledger(settings, schedule)
+    return engine.ledger(settings, engine.draw_schedule(settings, records=1437, devices=devices, seed=0))
+
+
+@pytest.mark.parametrize(("unit", "sensitivity"), [(Unit.LABEL, 20 / 64), (Unit.ADD_REMOVE, 20 / 64)])
+def test_the_ledger_of_secret_batches_of_a_fixed_size(unit, sensitivity):
+    """A record makes way for another one: of an absent record too the sum moves by twice the clip."""
+    ledger = dpzv_ledger(devices=1)
     (found,) = ledger.exposure(Adversary.parse("model"), unit, reading=Reading.RIGOROUS).events
     assert (found.sensitivity, found.count) == (pytest.approx(sensitivity), 50)
     assert found.sampling == Sampling("without-replacement", 64 / 1437)
     known = ledger.exposure(Adversary.parse("devices(all)"), unit).events
     assert [e.sampling for e in known] == [None]
+
+
+def test_a_table_of_old_embeddings_undoes_the_proof_for_batches_of_a_fixed_size():
+    """Then what others add depends on secret earlier batches too: all batches are taken to be shown."""
+    ledger, model = dpzv_ledger(devices=4), Adversary.parse("model")
+    replaced = ledger.exposure(model, Unit.LABEL)
+    assert [(e.sensitivity, e.sampling) for e in replaced.events] == [
+        (pytest.approx(20 / 64), Sampling("without-replacement-seen", 64 / 1437))
+    ]
+    assert any("may depend on who was in earlier batches" in note for note in replaced.assumptions)
+    (absent,) = ledger.exposure(model, Unit.ADD_REMOVE).events
+    assert (absent.sensitivity, absent.sampling) == (pytest.approx(20 / 64), None)

@@ -38,6 +38,7 @@ rounds = 60
 batch_size = 64
 schedule = "poisson"
 server_update = "joint"
+encrypted_uplink = true
 
 [[system]]
 key = "sound"
@@ -182,7 +183,8 @@ def calibrate(monkeypatch, capsys, *arguments: str):
         ("device", ("--reading", "paper")),
         ("device", ()),
         ("outsider", ("--set", "server_update=joint", "--set", "schedule=poisson", "--unit", "label")),
-        ("outsider", ("--set", "server_update=joint", "--set", "schedule=fixed", "--unit", "label")),
+        ("model", ("--set", "server_update=joint", "--set", "schedule=poisson", "--unit", "label")),
+        ("model", ("--set", "server_update=joint", "--set", "schedule=fixed", "--unit", "label")),
     ],
 )
 def test_calibration_round_trips(monkeypatch, capsys, tmp_path, view, changes):
@@ -245,7 +247,7 @@ def test_calibration_of_label_noise(monkeypatch, capsys):
         (("calibrate", *TARGET, "--view", "model"), "server-model (the trained w0, moved by exact labels)"),
         (("calibrate", *TARGET, "--view", "server", "--unit", "label"), "the server holds the labels"),
         (("calibrate", *TARGET, "--accountant", "gdp", "--set", "schedule=poisson", "--view", "outsider", "--unit",
-          "label", "--reading", "paper"), "not a bound"),
+          "label", "--reading", "paper", "--set", "encrypted_uplink=true"), "not a bound"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, arguments, words):

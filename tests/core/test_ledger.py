@@ -98,13 +98,14 @@ def test_the_server_holds_the_labels():
 
 
 def test_secret_poisson_batches_are_sampled_and_secret_shuffled_ones_are_not():
-    poisson = exposure("outsider", Unit.LABEL, server_update="joint", schedule="poisson")
+    hidden = {"server_update": "joint", "encrypted_uplink": True}
+    poisson = exposure("outsider", Unit.LABEL, schedule="poisson", **hidden)
     (event,) = poisson.events
     assert poisson.batches == "secret"
     assert event.count == T
     assert event.sampling is not None
     assert event.sampling.rate == B / D
-    shuffled = exposure("outsider", Unit.LABEL, server_update="joint")
+    shuffled = exposure("outsider", Unit.LABEL, **hidden)
     assert [(e.count, e.sampling) for e in shuffled.events] == [(49, None)]
     assert any("not Poisson" in note for note in shuffled.assumptions)
 
@@ -124,23 +125,26 @@ def test_noises_that_cannot_be_joined_are_counted_as_known():
     from vflpriv.core.releases import Gaussian, Laplace
 
     early, late = np.arange(6) < 4, np.arange(6) >= 2
-    one = SampledRelease(kind="a", noise=Gaussian(1.0), sensitivity=1.0, seen=False, rounds=early)
-    two = SampledRelease(kind="b", noise=Laplace(1.0), sensitivity=1.0, seen=False, rounds=late)
-    terms, rest = join([one, two], "poisson", 0.1, 3)
-    assert sorted((t.kind, int(t.counts[0])) for t in terms) == [("a", 2), ("b", 2)]
-    assert sorted((r.kind, rounds.tolist()) for r, rounds in rest) == [
+    one = SampledRelease(kind="a", noise=Gaussian(1.0), sensitivity=1.0, hidden=1.0, rounds=early)
+    two = SampledRelease(kind="b", noise=Laplace(1.0), sensitivity=1.0, hidden=1.0, rounds=late)
+    joined = join([one, two], "poisson", 0.1, 3)
+    assert sorted((t.kind, int(t.counts[0])) for t, _ in joined.terms) == [("a", 2), ("b", 2)]
+    assert sorted((r.kind, rounds.tolist()) for r, rounds in joined.as_known) == [
         ("a", (early & late).tolist()),
         ("b", (early & late).tolist()),
     ]
-    seen = SampledRelease(kind="c", noise=Gaussian(1.0), sensitivity=1.0, seen=True, rounds=early)
-    ((joint,), nothing) = join([one, seen], "poisson", 0.1, 3)
-    assert nothing == []
+    seen = SampledRelease(kind="c", noise=Gaussian(1.0), sensitivity=1.0, hidden=math.inf, rounds=early)
+    both = join([one, seen], "poisson", 0.1, 3)
+    assert both.as_known == []
+    ((joint, note),) = both.terms
+    assert note is not None
     assert joint.sampling is not None
     assert joint.sampling.scheme == "poisson-seen"
 
 
 def test_state_that_leaks_undoes_the_secrecy_of_batches():
-    found = exposure("outsider", Unit.LABEL, reading=Reading.RIGOROUS, schedule="poisson")
+    settings = {"schedule": "poisson", "encrypted_uplink": True}
+    found = exposure("outsider", Unit.LABEL, reading=Reading.RIGOROUS, **settings)
     assert all(e.sampling is None for e in found.events)
     assert any("may show who took part" in note for note in found.assumptions)
 

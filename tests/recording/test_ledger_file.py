@@ -222,3 +222,114 @@ def test_any_file_is_refused_in_one_line_or_gives_exposures_in_every_view(raw):
         for unit in Unit:
             exposure = ledger.exposure(Adversary.parse(view), unit)
             assert all(math.isfinite(e.sensitivity) and e.count > 0 for e in exposure.events)
+
+
+def turns(*, rounds=40, devices=1, records=50, size=5, kinds=("up", "reply")):
+    """Poisson batches: in each round one device sends rows of its batch and is sent a reply."""
+    generator = np.random.default_rng(3)
+    found = []
+    for t in range(rounds):
+        ids = torch.from_numpy(np.flatnonzero(generator.random(records) < size / records))
+        link = device(t % devices)
+        rows, value = {"x": torch.ones(1, len(ids))}, {"x": torch.ones(1, 1)}
+        sent = Message(round=t, sender=link, receiver=SERVER, kind="up", tensors=rows, records=ids)
+        answer = Message(round=t, sender=SERVER, receiver=link, kind="reply", tensors=value, records=ids)
+        found += [m for m in (sent, answer) if m.kind in kinds]
+    return found
+
+
+POISSON = {"batching": "poisson", "size": 5}
+SUM = {"kind": "reply", "noise": "gaussian", "scale": 2.0, "sensitivity": {"label": 1.0, "add-remove": 0.5}}
+HIDDEN_SUM = SUM | {"additive": True}
+
+
+def outsider(config, messages):
+    ledger = ledger_of(parse(config | {"batches": POISSON}), messages, records=50, devices=1)
+    return ledger.exposure(Adversary.parse("outsider"), Unit.LABEL)
+
+
+@settings(max_examples=80)
+@given(st.lists(RELEASES, max_size=2), st.sampled_from(["reply", "both"]))
+def test_any_file_with_secret_batches_gives_finite_events(releases, sent):
+    messages = turns(kinds=("reply",) if sent == "reply" else ("reply", "up"))
+    try:
+        config = parse({"release": releases, "public": ["up"], "batches": POISSON})
+    except InputError:
+        return
+    ledger = ledger_of(config, messages, records=50, devices=1)
+    for unit in Unit:
+        exposure = ledger.exposure(Adversary.parse("outsider"), unit)
+        assert all(math.isfinite(e.sensitivity) and e.count > 0 for e in exposure.events)
+        if not exposure.unprotected and exposure.not_applicable is None:
+            known = ledger.exposure(Adversary.parse("eavesdropper"), unit)
+            assert {e.kind for e in known.events} <= {k for e in exposure.events for k in e.kind.split(" + ")}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_recorded_rows_without_noise_show_who_is_in_a_secret_batch(listed):
+    rows = {"kind": "up", "noise": "none", "independent_of": ["label"], "seen_by": ["server", "outsider"]}
+    alone = outsider({"release": [HIDDEN_SUM]}, turns(kinds=("reply",)))
+    assert [e.sampling.scheme for e in alone.events] == ["poisson"]
+    beside = outsider({"release": [HIDDEN_SUM, rows] if listed else [HIDDEN_SUM]}, turns())
+    assert beside.batches == "known"
+    assert all(e.sampling is None for e in beside.events)
+    assert any("up shows who is in them" in note for note in beside.assumptions)
+    private = outsider({"release": [HIDDEN_SUM, rows | {"seen_by": ["server"]}]}, turns())
+    assert private.events == alone.events
+
+
+def test_a_recorded_sum_without_a_bound_on_what_a_record_adds_is_counted_as_if_it_showed_who_takes_part():
+    silent = HIDDEN_SUM | {"sensitivity": {"label": 1.0}}
+    found = outsider({"release": [silent]}, turns(kinds=("reply",)))
+    assert [e.sampling.scheme for e in found.events] == ["poisson-seen"]
+    assert any("no sensitivity for the add-remove unit" in note for note in found.assumptions)
+    bounded = outsider({"release": [HIDDEN_SUM]}, turns(kinds=("reply",)))
+    assert [(e.sampling.scheme, e.sensitivity) for e in bounded.events] == [("poisson", 1.0)]
+
+
+ROWS = {"kind": "up", "noise": "gaussian", "scale": 2.0, "sensitivity": {"features": 1.0}, "independent_of": ["label"]}
+
+
+def features(release, *others, devices=3, rounds=51):
+    """The exposure of features to the server, where every record is in every round of every device in turn."""
+    messages = [
+        Message(round=t, sender=device(t % devices), receiver=SERVER, kind="up", tensors={}, records=None)
+        for t in range(rounds)
+    ]
+    ledger = ledger_of(parse({"release": [release, *others]}), messages, records=8, devices=devices)
+    return ledger.exposure(Adversary.parse("server"), Unit.FEATURES)
+
+
+def test_a_block_at_one_device_counts_that_devices_uplinks_alone():
+    assert features(ROWS).mu == pytest.approx(0.5 * math.sqrt(17))
+    assert features(ROWS, rounds=52).mu == pytest.approx(0.5 * math.sqrt(18)), "device 0 sends once more"
+    leak = {"carrier": "a device's own model", "sensitivity": {"record": 4.0}}
+    own = features(ROWS | {"leak": leak | {"own": True}})
+    assert own.mu == pytest.approx(math.sqrt(0.25 + 16 * 4.0)), "the record's leak bounds that of its features"
+    shared = features(ROWS | {"leak": leak | {"own": False}})
+    assert shared.mu == pytest.approx(math.sqrt(0.25 + 50 * 4.0)), "state that every device's messages depend on"
+    whole = ROWS | {"sensitivity": {"record": 1.0}}
+    ledger = ledger_of(parse({"release": [whole]}), turns(devices=2, kinds=("up",)), records=50, devices=2)
+    both = ledger.exposure(Adversary.parse("server"), Unit.RECORD)
+    assert both.counts.max() > ledger.exposure(Adversary.parse("server"), Unit.FEATURES).counts.max()
+
+
+def test_a_block_that_also_leaves_without_noise_may_move_what_other_devices_send():
+    messages = turns(devices=2, rounds=10)
+    exact = {"kind": "reply", "noise": "none"}
+    config = parse({"release": [ROWS, exact]})
+    (up,) = (r for r in ledger_of(config, messages, records=50, devices=2).releases if r.kind == "up")
+    assert up.senders is not None, "replies are sent by the server"
+    messages.append(Message(round=10, sender=device(0), receiver=SERVER, kind="raw", tensors={}, records=None))
+    (up,) = (r for r in ledger_of(config, messages, records=50, devices=2).releases if r.kind == "up")
+    assert up.senders is None
+
+
+@pytest.mark.parametrize(("leak", "asked"), [(None, True), ("none", False)])
+def test_silence_about_state_that_moves_without_noise_is_a_premise(leak, asked):
+    release = ROWS if leak is None else ROWS | {"leak": leak}
+    premise = "device models are taken to depend on a record through noised releases alone: the ledger declares no leak"
+    assert any(premise in note for note in features(release).assumptions) == asked
+    config = parse({"release": [NOISED | ({} if leak is None else {"leak": leak})]})
+    down = ledger_of(config, replies(), records=8, devices=2).exposure(Adversary.parse("device"), Unit.LABEL)
+    assert any("the server's model is taken" in note for note in down.assumptions) == asked

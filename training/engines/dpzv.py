@@ -22,10 +22,11 @@ from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
+from vflpriv.core.views import ON_THE_WIRE, Adversary
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, ZoEngine, ZoSettings, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
+from vflpriv.training.mechanisms.uplink import ONLOOKERS
 from vflpriv.training.models.directions import Direction, Directions, Shifted
 from vflpriv.training.settings import AsyncSettings
 
@@ -58,6 +59,9 @@ class DpzvSettings(AsyncSettings, ZoSettings):
     server_noise_std: float = Field(0.0, ge=0, description="noise std of the server's own update")
     lean: bool = Field(False, description="regenerate directions parameter by parameter instead of holding them")
     secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
+    encrypted_uplink: bool = Field(
+        False, description="embeddings travel encrypted and padded: only the server reads them, nobody on the wire"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> DpzvSettings:
@@ -121,7 +125,7 @@ class Dpzv(ZoEngine):
             sign: model.apply(Shifted(self.bottom_parameters[m], self._direction, step), features)
             for sign, step in (("plus", self.settings.smoothing), ("minus", -self.settings.smoothing))
         }
-        return Payload("embedding-pair", pair)  # eq. (6)
+        return Payload("embedding-pair", pair, encrypted=self.settings.encrypted_uplink)  # eq. (6)
 
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
@@ -158,7 +162,10 @@ class Dpzv(ZoEngine):
 
     @staticmethod
     def releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
-        """Scalars down, embeddings up, and the server's model."""
+        """Scalars down, embeddings up, and the server's model.
+
+        With several devices what a record adds is not fresh: it depends on the embeddings that other devices sent last.
+        """
         every = np.ones(schedule.rounds, dtype=np.bool_)
         scalar, carried = _scalar(settings, schedule), not settings.server_learns_without_noise
         leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
@@ -168,13 +175,14 @@ class Dpzv(ZoEngine):
             rounds=every,
             seen_by=_EVERYONE,
             carried=carried,
+            fresh=schedule.devices == 1,
             leak=None if carried else leak,
         )
         up = NoNoise(depends_on=_FEATURE_UNITS).describe(
             kind="embedding-pair",
             what="embeddings, device to server",
             rounds=every,
-            seen_by=frozenset({"server", "eavesdropper", "outsider"}),
+            seen_by=ONLOOKERS - ON_THE_WIRE if settings.encrypted_uplink else ONLOOKERS,
         )
         return (down, up, *_server_releases(settings, schedule))
 
@@ -242,7 +250,15 @@ def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Releas
         return ()
     what = "the server's own noised step, which every later message reads"
     every = np.ones(schedule.rounds, dtype=np.bool_)
-    return (own.describe(kind="server-update", what=what, rounds=every, seen_by=_EVERYONE, reaches_all=True),)
+    step = own.describe(
+        kind="server-update",
+        what=what,
+        rounds=every,
+        seen_by=_EVERYONE,
+        reaches_all=True,
+        fresh=schedule.devices == 1,
+    )
+    return (step,)
 
 
 def _calibrated(settings: DpzvSettings) -> Claim:

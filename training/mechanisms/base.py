@@ -87,6 +87,7 @@ class Mechanism(ABC):
         seen_by: frozenset[str],
         reaches_all: bool = False,
         carried: bool = False,
+        fresh: bool = False,
         leak: StateLeak | None = None,
     ) -> Release:
         """The ledger's entry for the releases of this mechanism."""
@@ -100,6 +101,7 @@ class Mechanism(ABC):
             reaches_all=reaches_all,
             carried=carried,
             additive=self.additive,
+            fresh=fresh,
             leak=leak,
         )
 

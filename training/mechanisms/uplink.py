@@ -42,7 +42,7 @@ ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
 DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
 """Who sees a downlink."""
 _JOINT = (Unit.RECORD, Unit.ADD_REMOVE)
-_WHOLE = (Unit.CLIENT_ZERO, Unit.CLIENT)
+_OF_ONE_DEVICE = (Unit.FEATURES, Unit.CLIENT_ZERO, Unit.CLIENT)
 _RAW = ("transformer-embedding",)
 _WITHOUT_BIAS = ("resnet18-stem",)
 
@@ -228,7 +228,7 @@ def uplink_releases(
 
     Without noise they are exact in everything. With it:
     - a whole record has a row in the message of every device that sends: √(senders) times one device's sensitivity;
-    - one device's row of a record, and one device, meet that device's rounds alone: the worst device's;
+    - one device's row of a record, and one device, meet that device's messages alone (`Release.senders`);
     - a device's model was moved by its raw features, and later messages of that device read it, whichever records they
       carry: after a record's first round every one may differ by all that the clip allows (`StateLeak`).
     Everyone sees noised uplinks: directly, or through the gradients that are computed from them.
@@ -238,12 +238,9 @@ def uplink_releases(
     if not settings.noise_std:
         return (mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=ONLOOKERS),)
     senders = math.sqrt(int(sent.sum(axis=1).max()))
-    by_record = int(np.argmax([schedule.counts(rounds).max() for rounds in sent.T]))
-    by_round = int(np.argmax(sent.sum(axis=0)))
     parts = (
-        (_JOINT, anyone, senders, f"{what}; a record's rows of all devices"),
-        ((Unit.FEATURES,), sent[:, by_record], 1.0, f"{what}; a record's row at device {by_record}"),
-        (_WHOLE, sent[:, by_round], 1.0, f"{what}; all that device {by_round} sends"),
+        (_JOINT, None, senders, f"{what}; a record's rows of all devices"),
+        (_OF_ONE_DEVICE, sent, 1.0, f"{what}; all that one device sends"),
     )
     seen_by = ONLOOKERS | DEVICES
     whole = mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=seen_by, reaches_all=True)
@@ -251,18 +248,17 @@ def uplink_releases(
         replace(
             whole,
             what=described,
-            rounds=rounds,
+            senders=of_device,
             sensitivity={unit: scale * mechanism.sensitivity[unit] for unit in units},
             leak=_carried(mechanism, units, scale),
         )
-        for units, rounds, scale, described in parts
+        for units, of_device, scale, described in parts
     )
 
 
-def _carried(mechanism: Mechanism, units: tuple[Unit, ...], scale: float) -> StateLeak | None:
-    """What the device's own model adds, for units that belong to one record; a whole block leaves nothing to add."""
-    if not units[0].per_record:
-        return None
+def _carried(mechanism: Mechanism, units: tuple[Unit, ...], scale: float) -> StateLeak:
+    """What the devices' own models add, for units that belong to one record; a whole block leaves nothing to add."""
     # Any two clipped batches are at most as far apart as those of two different blocks.
     bound = scale * mechanism.sensitivity[Unit.CLIENT]
-    return StateLeak(carrier="a device's own model", sensitivity=dict.fromkeys(units, bound))
+    by_unit = {unit: bound for unit in units if unit.per_record}
+    return StateLeak(carrier="a device's own model", sensitivity=by_unit, own=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -16,11 +16,15 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.worst_case import Event, Sampling, Term, choose, strength
 
-__all__ = ["Event", "Exposure", "Ledger", "Reading", "SampledRelease", "Sampling", "join"]
+__all__ = ["Event", "Exposure", "Joined", "Ledger", "Reading", "SampledRelease", "Sampling", "join"]
 
 
 _SCHEMES = {Batching.POISSON: "poisson", Batching.FIXED: "without-replacement"}
 """The batchings whose secrecy amplifies."""
+
+Observed = tuple[Release, NDArray[np.bool_]]
+"""A release, and the rounds in which an adversary observes it."""
+Sampled = tuple["SampledRelease", NDArray[np.bool_]]
 
 _BOUND = "each noise is counted for the {0} that meets it most often, which bounds every {0}"
 
@@ -83,8 +87,7 @@ class Ledger:
 
     def until(self, rounds: int) -> Ledger:
         """The ledger of a run that stops after this many rounds."""
-        early = np.arange(self.schedule.rounds) < rounds
-        return replace(self, releases=tuple(replace(r, rounds=r.rounds & early) for r in self.releases))
+        return replace(self, releases=tuple(r.until(rounds) for r in self.releases))
 
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
         """The exposure of this unit to this adversary; for `device`, of the worst one, or a bound on all devices."""
@@ -104,32 +107,33 @@ class Ledger:
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)
-        visible = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
-        visible = [(r, rounds) for r, rounds in visible if rounds.any() and r.sensitivity.get(unit, 0.0) > 0]
+        observed = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
+        observed = [(r, rounds) for r, rounds in observed if rounds.any()]
+        visible = [(r, rounds) for r, rounds in observed if r.sensitivity.get(unit, 0.0) > 0]
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
         unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
-        secret = not adversary.knows_batches and not (adversary.kind == "model" and self._exact_batches)
-        leaks = any(self._leaks(r, unit, reading) for r, _ in protected)
+        batches = self._batches(adversary, observed, reading)
         from_leaks = self._leak_notes(protected, unit, reading)
         carried = [self._carried_note(adversary, reading) for r, _ in protected if r.carried and adversary.is_device]
-        notes = [*self._batch_notes(adversary, secret, leaks), *from_leaks]
-        notes += [*(note for r, _ in protected for note in r.notes), *carried]
-        terms = self._terms(protected, unit, reading, amplified=secret and not leaks)
-        choice = choose(terms)
+        terms = self._terms(observed, protected, unit, reading, amplified=batches.amplify)
+        choice = choose([term for term, _ in terms])
+        notes = [batches.note, *from_leaks, *(note for _, note in terms if note is not None)]
+        notes += [*(note for r, _ in protected for note in r.notes if unit.per_record), *carried]
         if not choice.proven:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
-        events = [term.event(record) for term, record in zip(terms, choice.of_terms, strict=True)]
+        events = [term.event(candidate) for (term, _), candidate in zip(terms, choice.of_terms, strict=True)]
+        squares = _squares([term for term, _ in terms])
         return Exposure(
             unit=unit,
             adversary=adversary,
             reading=reading,
-            batches="secret" if secret else "known",
+            batches="secret" if batches.secret else "known",
             events=tuple(e for e in events if e.count),
             unprotected=() if reason else unprotected,
             assumptions=tuple(dict.fromkeys(notes)),
-            counts=self._counts(protected) if unit.per_record else None,
-            squares=_squares(terms) if unit.per_record else None,
-            worst=choice.leading if unit.per_record else None,
+            counts=self._counts(protected, unit) if unit.per_record else None,
+            squares=self._by_record(squares) if unit.per_record and squares is not None else None,
+            worst=choice.leading % self.schedule.records if unit.per_record else None,
             not_applicable=reason,
             ignored=tuple(dict.fromkeys((*from_leaks, *carried))) if reading is Reading.PAPER else (),
         )
@@ -138,10 +142,6 @@ class Ledger:
         if unit is not Unit.LABEL or adversary.kind not in self.label_holders:
             return None
         return f"the {'devices hold' if adversary.is_device else 'server holds'} the labels"
-
-    @property
-    def _exact_batches(self) -> bool:
-        return self.schedule.batching is Batching.FULL
 
     def _rounds(self, release: Release, adversary: Adversary, reading: Reading) -> NDArray[np.bool_]:
         everywhere = release.reaches_all or (release.carried and reading is Reading.RIGOROUS)
@@ -152,11 +152,12 @@ class Ledger:
     def _leaks(self, release: Release, unit: Unit, reading: Reading) -> bool:
         return reading is Reading.RIGOROUS and release.leak is not None and unit in release.leak.sensitivity
 
-    def _counts(self, protected: Sequence[tuple[Release, NDArray[np.bool_]]]) -> NDArray[np.int64]:
+    def _counts(self, protected: Sequence[Observed], unit: Unit) -> NDArray[np.int64]:
         """For each record, its number of releases of the kind that depends on it most often."""
         counts = np.zeros(self.schedule.records, dtype=np.int64)
         for release, rounds in protected:
-            counts = np.maximum(counts, self._participations(release, rounds))
+            for own in _senders(release, rounds, unit):
+                counts = np.maximum(counts, self._participations(release, own))
         return counts
 
     def _participations(self, release: Release, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -164,71 +165,105 @@ class Ledger:
             return np.ones(self.schedule.records, dtype=np.int64)
         return self.schedule.counts(rounds)
 
-    def _after_first(self, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each record, how many of these rounds come after the first one it takes part in."""
-        seen = np.concatenate([np.cumsum(rounds[::-1])[::-1], [0, 0]])
-        return np.asarray(seen[self.schedule.first_rounds() + 1], dtype=np.int64)
+    def _by_record(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The largest amount of each record, out of those of its blocks at each device."""
+        return np.asarray(amounts.reshape(-1, self.schedule.records).max(axis=0))
 
     def _terms(
         self,
-        protected: Sequence[tuple[Release, NDArray[np.bool_]]],
+        observed: Sequence[Observed],
+        protected: Sequence[Observed],
         unit: Unit,
         reading: Reading,
         *,
         amplified: bool,
-    ) -> list[Term]:
-        """The number of releases that depend on each record (or on the one unit that is not a record)."""
+    ) -> list[tuple[Term, str | None]]:
+        """The number of releases that depend on each candidate, and what each term takes for granted.
+
+        Candidates are the records, or the one unit that is not a record. Where messages depend on their sender's block
+        alone and the unit is at one device, they are the blocks of every device, one device after the other.
+        """
         scheme = _SCHEMES.get(self.schedule.batching) if amplified and unit.per_record else None
-        fixed = self.schedule.batching is Batching.FIXED
-        secret = [(r, rounds) for r, rounds in protected if scheme is not None and not r.once]
-        sampled = [SampledRelease.of(r, rounds, unit, fixed_size=fixed) for r, rounds in secret]
-        known = [(r, rounds) for r, rounds in protected if scheme is None or r.once]
-        joined, not_joined = join(sampled, scheme or "", self.schedule.rate, self.schedule.records)
+        several = unit.at_one_device and any(r.senders is not None for r, _ in protected)
+        width = (self.schedule.devices if several else 1) * (self.schedule.records if unit.per_record else 1)
+        if scheme is None:
+            known, joined = list(protected), Joined()
+        else:
+            known = [(r, rounds) for r, rounds in protected if r.once]
+            fixed = self.schedule.batching is Batching.FIXED
+            sampled = [
+                SampledRelease.of(r, rounds, unit, fixed_size=fixed) for r, rounds in observed if r.depends_on_batch
+            ]
+            joined = join(sampled, scheme, self.schedule.rate, width, one_sided=unit is Unit.ADD_REMOVE)
         as_known = [
             Term(kind=r.kind, noise=r.noise, sensitivity=r.sensitivity, counts=self.schedule.counts(rounds))
-            for r, rounds in not_joined
+            for r, rounds in joined.as_known
         ]
-        return [t for r, rounds in known for t in self._known_terms(r, rounds, unit, reading)] + joined + as_known
+        terms = [(t, None) for r, rounds in known for t in self._known_terms(r, rounds, unit, reading)]
+        return [(_widened(t, width), note) for t, note in (*terms, *joined.terms, *((t, None) for t in as_known))]
 
     def _known_terms(self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading) -> list[Term]:
         """The terms of one release if the records of its batches are known."""
 
-        def term(sensitivity: float, counts: NDArray[np.int64]) -> Term:
-            return Term(kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=counts)
+        def term(sensitivity: float, counts: Sequence[NDArray[np.int64]]) -> Term:
+            joined = np.concatenate(counts)
+            return Term(kind=release.kind, noise=release.noise, sensitivity=sensitivity, counts=joined)
 
-        own = release.sensitivity[unit]
+        own, parts = release.sensitivity[unit], _senders(release, rounds, unit)
         if not unit.per_record:
-            return [term(own, np.array([np.count_nonzero(rounds)], dtype=np.int64))]
-        if self._leaks(release, unit, reading) and release.leak is not None:
-            at_first = np.append(rounds, False)[self.schedule.first_rounds()].astype(np.int64)
-            return [term(own, at_first), term(release.leak.sensitivity[unit], self._after_first(rounds))]
-        return [term(own, self._participations(release, rounds))]
+            return [term(own, [np.array([np.count_nonzero(part)], dtype=np.int64) for part in parts])]
+        if release.leak is None or not self._leaks(release, unit, reading):
+            return [term(own, [self._participations(release, part) for part in parts])]
+        firsts = self._firsts(release, unit)
+        at_first = [np.append(part, False)[first].astype(np.int64) for part, first in zip(parts, firsts, strict=True)]
+        read = parts if release.leak.own else [rounds] * len(parts)
+        later = [_after(part, first) for part, first in zip(read, firsts, strict=True)]
+        return [term(own, at_first), term(max(own, release.leak.sensitivity[unit]), later)]
 
-    def _batch_notes(self, adversary: Adversary, secret: bool, leaks: bool) -> list[str]:
-        if self._exact_batches:
-            return ["every record is in every round: nothing is sampled"]
-        if not secret:
-            return [f"{adversary} knows which records were in each batch: no amplification by subsampling"]
-        if leaks:
-            return ["batches are secret, but counted as known: state that changes without noise may show who took part"]
-        if self.schedule.batching is Batching.POISSON:
-            return [f"batches are secret and Poisson with rate {self.schedule.rate:.6g}"]
-        if self.schedule.batching is Batching.FIXED:
-            rate = f"{self.schedule.batch_size} of {self.schedule.records} records, rate {self.schedule.rate:.6g}"
-            return [f"batches are secret and drawn without replacement, not Poisson: {rate}"]
-        return [
-            f"batches are secret but {self.schedule.batching}, not Poisson: counted as known, "
-            "by the schedule's own participation counts"
-        ]
+    def _firsts(self, release: Release, unit: Unit) -> list[NDArray[np.int64]]:
+        """The first round of each record, at every device where messages depend on the sender's block alone.
+
+        A block enters through its device: nothing depends on it before that device first takes part with the record.
+        """
+        if release.senders is None or not unit.at_one_device:
+            return [self.schedule.first_rounds()]
+        return [self.schedule.first_rounds(rounds) for rounds in (release.senders | self.schedule.active).T]
+
+    def _batches(self, adversary: Adversary, observed: Sequence[Observed], reading: Reading) -> _Batches:
+        """Whether the adversary can tell who is in a batch, and whether sampling may be counted in its favour.
+
+        It can tell if it is told, and if it receives anything that depends on the batch without noise: with features
+        and initial models known, exact rows or sums name the records they were computed from.
+        """
+        schedule = self.schedule
+        full = schedule.batching is Batching.FULL
+        exact = [r.kind for r, _ in observed if r.depends_on_batch and isinstance(r.noise, Exact)]
+        secret = not (adversary.knows_batches or exact or (full and adversary.kind == "model"))
+        if full:
+            return _Batches("every record is in every round: nothing is sampled", secret=secret)
+        if adversary.knows_batches:
+            return _Batches(f"{adversary} knows which records were in each batch: no amplification by subsampling")
+        if exact:
+            return _Batches(f"batches are secret, but {exact[0]} shows who is in them: no amplification by subsampling")
+        if any(self._leaks(r, unit, reading) for r, _ in observed for unit in Unit if unit.per_record):
+            reason = "state that changes without noise may show who took part"
+            return _Batches(f"batches are secret, but counted as known: {reason}", secret=True)
+        if schedule.batching is Batching.POISSON:
+            note = f"batches are secret and Poisson with rate {schedule.rate:.6g}"
+            return _Batches(note, secret=True, amplify=True)
+        if schedule.batching is Batching.FIXED:
+            rate = f"{schedule.batch_size} of {schedule.records} records, rate {schedule.rate:.6g}"
+            note = f"batches are secret and drawn without replacement, not Poisson: {rate}"
+            return _Batches(note, secret=True, amplify=True)
+        reason = f"{schedule.batching}, not Poisson: counted as known, by the schedule's own participation counts"
+        return _Batches(f"batches are secret but {reason}", secret=True)
 
     def _carried_note(self, adversary: Adversary, reading: Reading) -> str:
         if reading is Reading.PAPER:
             return f"only rounds of {adversary} count, although they depend on models that other rounds changed"
         return f"rounds of {adversary} depend on models that all rounds changed: all rounds count"
 
-    def _leak_notes(
-        self, protected: Sequence[tuple[Release, NDArray[np.bool_]]], unit: Unit, reading: Reading
-    ) -> list[str]:
+    def _leak_notes(self, protected: Sequence[Observed], unit: Unit, reading: Reading) -> list[str]:
         leaks = [r.leak for r, _ in protected if r.leak is not None and unit in r.leak.sensitivity]
         if reading is Reading.PAPER:
             return [f"{leak.carrier} is taken not to depend on the protected data, although it does" for leak in leaks]
@@ -253,62 +288,144 @@ def _squares(terms: Sequence[Term]) -> NDArray[np.float64] | None:
     return np.asarray(sum(term.squares for term in terms))
 
 
+def _senders(release: Release, rounds: NDArray[np.bool_], unit: Unit) -> list[NDArray[np.bool_]]:
+    """The rounds whose messages depend on the unit: of each device, where they depend on the sender's block alone."""
+    if release.senders is None or not unit.at_one_device:
+        return [rounds]
+    return [rounds & sent for sent in release.senders.T]
+
+
+def _after(rounds: NDArray[np.bool_], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each record, how many of these rounds come after its first."""
+    left = np.concatenate([np.cumsum(rounds[::-1])[::-1], [0, 0]])
+    return np.asarray(left[first + 1], dtype=np.int64)
+
+
+def _widened(term: Term, width: int) -> Term:
+    """The term for so many candidates: the same counts for every device."""
+    return term if len(term.counts) == width else replace(term, counts=np.tile(term.counts, width // len(term.counts)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batches:
+    """Whether an adversary knows the batches; `amplify` if their secrecy may be counted in its favour."""
+
+    note: str = field(kw_only=False)
+    secret: bool = False
+    amplify: bool = False
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampledRelease:
-    """One kind of release from secret batches; with `seen`, it shows whether a record takes part."""
+    """One kind of release from secret batches.
+
+    `sensitivity` is the distance between two neighbours in a batch that both are in; 0 if only who is in the batch
+    matters, or if the release does not protect the unit and is named as such. `hidden` is the distance by which a
+    dominating pair of the sampled release has to differ; infinite if the release may show whether a record takes part.
+    """
 
     kind: str
     noise: Noise
     sensitivity: float
-    seen: bool
+    hidden: float
     rounds: NDArray[np.bool_]
 
     @classmethod
     def of(cls, release: Release, rounds: NDArray[np.bool_], unit: Unit, *, fixed_size: bool) -> SampledRelease:
-        """A release in these rounds. In a batch of fixed size another record takes an absent one's place."""
-        own = release.sensitivity[unit]
-        swapped = release.sensitivity.get(Unit.RECORD, 2 * release.sensitivity.get(Unit.ADD_REMOVE, math.inf))
-        moved = max(own, swapped) if fixed_size else own
-        seen = not release.additive or math.isinf(moved)
-        return cls(kind=release.kind, noise=release.noise, sensitivity=own if seen else moved, seen=seen, rounds=rounds)
+        """A release in these rounds.
+
+        Poisson batches. Let the adversary be told who else is in every batch: that is independent of the record and of
+        the data. What is left of a round is N(0) without the record and N(a) with it, |a| at most c, the sensitivity
+        for the add-remove unit. `a` may depend on the record's earlier rounds, which are secret (a table of embeddings
+        sent last): given all earlier releases it is then random, with another law in either world. So a round is a
+        mixture of pairs (1-q) N(0) + q N(a) against (1-q) N(0) + q N(b) with |a|, |b| at most c, but |a - b| may exceed
+        the sensitivity. The pair a = -b = c dominates all of them, hence the mixture: the distance is 2c. A record that
+        is absent in one world has b = 0: the distance is c.
+
+        Batches of a fixed size. Another record takes an absent one's place, so that who else is in the batch depends
+        on the record. The dominating pair needs that batches without the record give the same in both worlds, which is
+        not so where other records' contributions depend on earlier, secret batches. It is used for fresh ones alone.
+        """
+        own = release.sensitivity.get(unit, 0.0) if release.protects(unit) else 0.0
+        removed = release.sensitivity.get(Unit.ADD_REMOVE, math.inf)
+        swapped = min(release.sensitivity.get(Unit.RECORD, math.inf), 2 * removed)
+        one_sided = unit is Unit.ADD_REMOVE
+        if fixed_size and one_sided and own > 0:
+            own = max(own, swapped)
+        hidden = swapped if fixed_size else removed if one_sided else 2 * removed
+        hides = release.additive and (release.fresh or not fixed_size)
+        return cls(
+            kind=release.kind,
+            noise=release.noise,
+            sensitivity=own,
+            hidden=max(own, hidden) if hides else math.inf,
+            rounds=rounds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """Terms of sampled releases with what they take for granted, and the releases that are counted as known."""
+
+    terms: list[tuple[Term, str | None]] = field(default_factory=list)
+    as_known: list[Sampled] = field(default_factory=list)
 
 
 def join(
-    releases: Sequence[SampledRelease], scheme: str, rate: float, records: int
-) -> tuple[list[Term], list[tuple[SampledRelease, NDArray[np.bool_]]]]:
-    """One term for each set of releases that share rounds; and the releases that cannot be joined, with their rounds.
+    releases: Sequence[SampledRelease], scheme: str, rate: float, candidates: int, *, one_sided: bool = False
+) -> Joined:
+    """One term for each set of releases that share rounds, or those releases as if their batches were known.
 
-    Releases of one round can be joined if all noise is Gaussian; those that cannot are to be counted as if the batches
-    of their rounds were known.
+    Releases of one round can be joined if all noise is Gaussian. The joint release hides who took part if each of them
+    does. Where it does not, or where hiding costs more, the adversary is told all batches: the record is in each with
+    probability `rate`, and then differs by the sensitivity (`-seen`). That holds for replaced records, whose worlds
+    have the same batches; with a record absent in one world (`one_sided`), batches count as known instead.
     """
+    joined = Joined()
     if not releases:
-        return [], []
+        return joined
     present = np.stack([release.rounds for release in releases])
     patterns, pattern_of = np.unique(present, axis=1, return_inverse=True)
-    terms, not_joined = [], []
     for number, pattern in enumerate(patterns.T):
         members = [release for release, included in zip(releases, pattern, strict=True) if included]
         rounds = pattern_of == number
-        if len(members) > 1 and not all(isinstance(member.noise, Gaussian) for member in members):
-            not_joined += [(member, rounds) for member in members]
-        elif members:
-            joint = members[0] if len(members) == 1 else _joined(members)
-            sampling = Sampling(f"{scheme}-seen" if joint.seen else scheme, rate)
-            counts = np.full(records, np.count_nonzero(rounds), dtype=np.int64)
-            terms.append(
-                Term(
-                    kind=joint.kind, noise=joint.noise, sensitivity=joint.sensitivity, counts=counts, sampling=sampling
-                )
-            )
-    return terms, not_joined
+        if all(member.sensitivity == 0 for member in members):
+            continue
+        joint = members[0] if len(members) == 1 else _joined(members)
+        if joint is None or (one_sided and math.isinf(joint.hidden)):
+            joined.as_known.extend((member, rounds) for member in members if member.sensitivity > 0)
+            continue
+        secret = one_sided or joint.hidden * math.sqrt(rate) <= joint.sensitivity
+        secret = secret and math.isfinite(joint.hidden)
+        term = Term(
+            kind=joint.kind,
+            noise=joint.noise,
+            sensitivity=joint.hidden if secret else joint.sensitivity,
+            counts=np.full(candidates, np.count_nonzero(rounds), dtype=np.int64),
+            sampling=Sampling(scheme if secret else f"{scheme}-seen", rate),
+        )
+        joined.terms.append((term, None if secret else _shown_note(joint, scheme)))
+    return joined
 
 
-def _joined(members: Sequence[SampledRelease]) -> SampledRelease:
-    """Several Gaussian releases of one round as one with noise of std 1; if one shows who took part, all do."""
+def _shown_note(joint: SampledRelease, scheme: str) -> str:
+    if math.isfinite(joint.hidden):
+        return f"{joint.kind} is counted as if it showed who takes part, which costs less than what hiding it would"
+    if scheme == _SCHEMES[Batching.POISSON]:
+        missing = "no sensitivity for the add-remove unit bounds what one record adds to it"
+        return f"{joint.kind} is counted as if it showed who takes part: {missing}"
+    reason = "what records add to it may depend on who was in earlier batches"
+    return f"{joint.kind} is counted as if it showed who takes part: {reason}"
+
+
+def _joined(members: Sequence[SampledRelease]) -> SampledRelease | None:
+    """Several Gaussian releases of one round as one with noise of std 1; None with other noise."""
+    if not all(isinstance(member.noise, Gaussian) for member in members):
+        return None
     return SampledRelease(
         kind=" + ".join(member.kind for member in members),
         noise=Gaussian(1.0),
-        sensitivity=math.sqrt(sum(strength(member.noise, member.sensitivity) ** 2 for member in members)),
-        seen=any(member.seen for member in members),
+        sensitivity=math.hypot(*(strength(member.noise, member.sensitivity) for member in members)),
+        hidden=math.hypot(*(strength(member.noise, member.hidden) for member in members)),
         rounds=members[0].rounds,
     )

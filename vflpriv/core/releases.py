@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +63,13 @@ class StateLeak:
     """State that is computed from private data without noise and that later releases depend on.
 
     From the round after a record's first, every release may then differ by `sensitivity`, in its batch or not.
-    `carrier` names the state, such as the server's model.
+    `carrier` names the state, such as the server's model. With `own` each sender has such a state of its own, which the
+    messages of other senders do not depend on.
     """
 
     carrier: str
     sensitivity: Mapping[Unit, float]
+    own: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,13 +92,32 @@ class Release:
     seen_by: frozenset[str]
     reaches_all: bool = False
     carried: bool = False
+    senders: NDArray[np.bool_] | None = None
+    """(rounds, devices): who sends it, where a message depends on the sender's block alone. For a unit at one device
+    only that device's messages then count. None: every message may depend on every block."""
     additive: bool = False
-    """Whether it is a sum to which an absent record adds nothing, so that secret batches hide who took part."""
+    """Whether it is a sum to which an absent record adds nothing, so that secret batches may hide who took part. What
+    one record adds is then at most as long as the sensitivity for the add-remove unit."""
+    fresh: bool = False
+    """Whether what a record adds is computed from the data and earlier releases alone, and not from state that depends
+    on who was in earlier batches, such as a table of the embeddings sent last."""
     once: bool = False
     """Whether every record is released exactly once, whatever the batches."""
     leak: StateLeak | None = None
     notes: tuple[str, ...] = field(default=())
+    """What is taken for granted where a budget of one record counts this release."""
 
     def protects(self, unit: Unit) -> bool:
         """Whether the noise bounds the privacy loss of this release for the unit."""
         return not isinstance(self.noise, Exact) and math.isfinite(self.sensitivity.get(unit, 0.0))
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether it depends on who is in a round's batch, and not only on the data."""
+        return not self.once and any(unit.per_record and bound > 0 for unit, bound in self.sensitivity.items())
+
+    def until(self, rounds: int) -> Release:
+        """The release in a run that stops after this many rounds."""
+        early = np.arange(len(self.rounds)) < rounds
+        senders = None if self.senders is None else self.senders & early[:, None]
+        return replace(self, rounds=self.rounds & early, senders=senders)

@@ -146,13 +146,14 @@ class Schedule:
             last[np.ix_(ids, members)] = t
         return ages
 
-    def first_rounds(self) -> Ints:
-        """The first round of each record, whichever device is active; `rounds` for a record without one."""
-        first = np.full(self.records, self.rounds, dtype=np.int64)
+    def first_rounds(self, marked: NDArray[np.bool_] | None = None) -> Ints:
+        """The first round of each record, of all or of those marked true; `rounds` for a record without one."""
+        chosen = np.arange(self.rounds) if marked is None else np.flatnonzero(marked)
         if self.batching is Batching.FULL:
-            return np.zeros(self.records, dtype=np.int64) if self.rounds else first
-        rounds = np.repeat(np.arange(self.rounds), self.size)
-        ids = np.concatenate([self.batch(t) for t in range(self.rounds)]) if self.rounds else np.empty(0, np.int64)
+            return np.full(self.records, chosen[0] if len(chosen) else self.rounds, dtype=np.int64)
+        first = np.full(self.records, self.rounds, dtype=np.int64)
+        rounds = np.repeat(chosen, self.size[chosen])
+        ids = np.concatenate([self.batch(int(t)) for t in chosen]) if len(chosen) else np.empty(0, np.int64)
         np.minimum.at(first, ids, rounds)
         return first
 

@@ -27,6 +27,11 @@ class Unit(StrEnum):
         """Whether the unit is part of one record, so that only the rounds of that record count."""
         return self not in (Unit.CLIENT, Unit.CLIENT_ZERO)
 
+    @property
+    def at_one_device(self) -> bool:
+        """Whether the unit lies at one device, so that of the devices' own messages only that device's count."""
+        return self in (Unit.FEATURES, Unit.CLIENT, Unit.CLIENT_ZERO)
+
     def implies(self, other: Unit) -> bool:
         """Whether a guarantee for this unit is also one for `other`, with the same budget.
 

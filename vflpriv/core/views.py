@@ -13,7 +13,10 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Adversary", "Belongings", "View"]
+__all__ = ["ON_THE_WIRE", "Adversary", "Belongings", "View"]
+
+ON_THE_WIRE = frozenset({"eavesdropper", "outsider"})
+"""Kinds of adversaries that are no party: they observe what is sent, unless it is encrypted."""
 
 _SYNTAX = re.compile(r"^(device|devices|eavesdropper|server|model|outsider)(?:\(([\d,\s]*|all)\))?$")
 _FORMS = "device, device(M), devices(all), devices(M, …), eavesdropper, server, model or outsider"
@@ -87,7 +90,7 @@ class Adversary:
         """Whether it observes this message."""
         if self.is_device:
             return message.device.index in self.members(devices)
-        return self.kind != "model"
+        return self.kind == "server" or (self.kind in ON_THE_WIRE and not message.encrypted)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -51,6 +51,8 @@ class Message:
     kind: str
     tensors: Mapping[str, Tensor]
     records: Tensor | None = None
+    encrypted: bool = False
+    """Whether only the sender and the receiver can read it."""
 
     @property
     def payload_bytes(self) -> int:
@@ -133,6 +135,8 @@ class Payload:
 
     kind: str
     tensors: Mapping[str, Tensor]
+    encrypted: bool = False
+    """Whether only the sender and the receiver can read it."""
 
     def send(self, wire: Wire, round_: int, sender: Party, receiver: Party, records: Tensor) -> Mapping[str, Tensor]:
         """What arrives at the receiver."""
@@ -143,5 +147,6 @@ class Payload:
             kind=self.kind,
             tensors=self.tensors,
             records=records,
+            encrypted=self.encrypted,
         )
         return wire.send(message).tensors

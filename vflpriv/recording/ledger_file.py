@@ -42,9 +42,18 @@ class LeakConfig(_Section):
     sensitivity: dict[Unit, Positive] = Field(
         description="by unit, how far a message may change after a record's first round"
     )
+    own: bool = Field(
+        False, description="each device has such a state of its own, which messages of other devices do not depend on"
+    )
 
     def state(self) -> StateLeak:
-        return StateLeak(carrier=self.carrier, sensitivity=self.sensitivity)
+        """The leak, for the units that are named and for those that these include."""
+        bounds: dict[Unit, float] = dict(self.sensitivity)
+        for unit in Unit:
+            wider = [bound for wide, bound in self.sensitivity.items() if wide.per_record and wide.implies(unit)]
+            if unit not in bounds and wider:
+                bounds[unit] = min(wider)
+        return StateLeak(carrier=self.carrier, sensitivity=bounds, own=self.own)
 
 
 class ReleaseConfig(_Section):
@@ -72,9 +81,21 @@ class ReleaseConfig(_Section):
     )
     shared: bool = Field(False, description="one value for all devices: counted once per round")
     carried: bool = Field(True, description="whether it changes models that later messages to other devices depend on")
-    additive: bool = Field(False, description="a sum to which an absent record adds nothing")
+    additive: bool = Field(
+        False,
+        description="a sum to which an absent record adds nothing; sensitivity.add-remove bounds what one record adds, "
+        "which secret Poisson batches need to be accounted for as secret",
+    )
+    fresh: bool = Field(
+        False,
+        description="what a record adds is computed from data and earlier messages alone, not from state that depends "
+        "on who was in earlier batches; secret batches of a fixed size need it",
+    )
     once: bool = Field(False, description="every record is released once, whatever the batches")
-    leak: LeakConfig | None = Field(None, description="state that changes without noise and that this kind depends on")
+    leak: LeakConfig | Literal["none"] | None = Field(
+        None,
+        description="state that changes without noise and that this kind depends on; none if there is no such state",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
@@ -105,8 +126,14 @@ class ReleaseConfig(_Section):
         }
         return {unit: bound for unit, bound in (given | implied).items() if bound > 0}
 
-    def release(self, rounds: NDArray[np.bool_], ways: frozenset[str]) -> Release:
-        """The release of this kind, given the turns with a message of it and the directions it was sent in."""
+    def release(
+        self, rounds: NDArray[np.bool_], ways: frozenset[str], links: NDArray[np.bool_] | None = None
+    ) -> Release:
+        """The release of this kind, given the turns with a message of it and the directions it was sent in.
+
+        `links`, (turns, devices), says whose message each is: what a device sends depends on its own block alone.
+        """
+        own = links is not None and ways == {"up"} and not (self.shared or self.once)
         observers = frozenset[str]().union(*(_SEEN_BY[way] for way in ways)) if ways else _ALL_ADVERSARIES
         return Release(
             kind=self.kind,
@@ -117,9 +144,25 @@ class ReleaseConfig(_Section):
             seen_by=observers if self.seen_by is None else frozenset(self.seen_by),
             reaches_all=self.shared or self.once,
             carried=self.carried,
+            senders=rounds[:, None] & links if own and links is not None else None,
             additive=self.additive,
+            fresh=self.fresh,
             once=self.once,
-            leak=None if self.leak is None else self.leak.state(),
+            leak=self.leak.state() if isinstance(self.leak, LeakConfig) else None,
+            notes=(self.premise(ways),) if self.asks_for_leak else (),
+        )
+
+    @property
+    def asks_for_leak(self) -> bool:
+        """Whether the file leaves open if state that changes without noise moves this noised message."""
+        return self.leak is None and self.noise != "none" and not self.once
+
+    def premise(self, ways: frozenset[str]) -> str:
+        """What is taken for granted where the file does not say what state the message depends on."""
+        whose = "device models are" if ways == {"up"} else "the server's model is" if ways == {"down"} else "models are"
+        return (
+            f"{whose} taken to depend on a record through noised releases alone: the ledger declares no leak of "
+            f"{self.kind}"
         )
 
     def _noise(self) -> Noise:
@@ -187,8 +230,13 @@ class LedgerConfig(_Section):
     def releases(self, recorded: RecordedSchedule, ways: Mapping[str, frozenset[str]]) -> tuple[Release, ...]:
         """Every listed release, every recorded kind that is not listed, and the trained model."""
         rounds = recorded.schedule.rounds
+        links = recorded.schedule.active if self._blocks_leave_noised(ways) else None
         listed = [
-            r.release(recorded.kinds.get(r.kind, recorded.unrecorded), ways.get(r.kind, frozenset()))
+            r.release(
+                recorded.kinds.get(r.kind, recorded.unrecorded),
+                ways.get(r.kind, frozenset()),
+                links,
+            )
             for r in self.release
         ]
         missing = [
@@ -201,6 +249,18 @@ class LedgerConfig(_Section):
         what = "the trained model; the ledger does not say that it follows from releases"
         model = ReleaseConfig(kind="models", noise="none", what=what, seen_by=("model",))
         return (*listed, *missing, model.release(np.arange(rounds) == rounds - 1, frozenset()))
+
+    def _blocks_leave_noised(self, ways: Mapping[str, frozenset[str]]) -> bool:
+        """Whether every recorded uplink that depends on features carries noise.
+
+        Then other devices' messages depend on a device's block through that device's noised messages alone.
+        """
+        listed = {r.kind: r for r in self.release}
+        kinds = [kind for kind, directions in ways.items() if "up" in directions and kind not in self.public]
+        return all(
+            kind in listed and (listed[kind].noise != "none" or Unit.FEATURES not in listed[kind].bounds())
+            for kind in kinds
+        )
 
 
 _LEDGERS_ONLY = frozenset(LedgerConfig.model_fields) - {"key", "title", "seed", "confidence", "accountant"}

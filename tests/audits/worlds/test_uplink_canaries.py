@@ -138,7 +138,7 @@ def test_a_model_that_saw_no_noise_gives_the_label_away():
 
 
 def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
-    changes = {"noise_std": 0.2, "rounds": 4, "schedule": "poisson", "batch_size": 6}
+    changes = {"noise_std": 0.2, "rounds": 4, "schedule": "poisson", "batch_size": 6, "encrypted_uplink": True}
     one, outsider = make_system("dpzv-joint", **changes), Adversary.parse("outsider")
     found = TwoWorldAudit().measure(one, [outsider], CanaryKind.WORST_CASE, trials=1000, unit=Unit.LABEL)[outsider]
     assert found.one_sided
@@ -149,6 +149,9 @@ def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
     assert right == pytest.approx([rate, rate], abs=0.05)
     assert all((sign * s > -5).all() for s, sign in zip(found.scores, (1, -1), strict=True))
     assert p_value_rectangle(found.errors, 0.5) < 1e-6
+    shown = make_system("dpzv-joint", **changes | {"encrypted_uplink": False})
+    reason = TwoWorldAudit.view_refusal(shown, outsider, unit=Unit.LABEL)
+    assert "needs a view that knows the batches" in reason, "embeddings show them, but no score reads them off"
 
 
 def test_it_refuses_what_it_cannot_try():

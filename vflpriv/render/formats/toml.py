@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vflpriv.common.registry import register
@@ -26,8 +26,8 @@ class TomlFormat(Format):
         return "config.toml" if "system" in result.config else "ledger.toml"
 
     def render(self, result: Report, context: Context) -> str:
-        """Only the configuration: no result is in it."""
-        return to_toml(result.config)
+        """Only the configuration, with what a ledger leaves open as comments: no result is in it."""
+        return to_toml(result.config) + "".join(_questions(result.config.get("release", ())))
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -38,6 +38,18 @@ def to_toml(values: Mapping[str, Any]) -> str:
     system = [{"key" = "a", "rates" = [0.5, 1e-05]}]
     """
     return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
+
+
+def _questions(releases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """One comment for each noised kind of a ledger that does not say what state without noise it depends on."""
+    for release in releases:
+        if release.get("leak") is None and release.get("noise") != "none" and not release.get("once"):
+            yield (
+                f"# {release['kind']}: does it depend on state that raw data changed without noise, such as a model "
+                "trained on them?\n"
+                '# If so: leak = { carrier = "the device\'s model", own = true, sensitivity = { features = … } }. '
+                'If not: leak = "none".\n'
+            )
 
 
 def _toml(value: Any) -> str:
