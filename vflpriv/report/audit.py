@@ -171,6 +171,11 @@ class Report(Displayed, Row):
     tool_version: str
     seed: int
     confidence: float
+    """Of every interval and lower bound."""
+    verdict_confidence: float = 0.95
+    """A claim is called violated at a family-wise error of one minus this; reports without the field used 0.95."""
+    ledger_trusted: bool = False
+    """Whether claims that nothing measured were left out of the exit code."""
     systems: tuple[SystemRow, ...]
     not_tested: tuple[str, ...]
     config: dict[str, Any]
