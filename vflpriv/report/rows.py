@@ -103,9 +103,10 @@ class MeasurementRow(Row):
     """Holm over all tests of the report."""
     refutes: bool
     power: float | None = None
-    """How likely so many trials refute a mechanism whose `power_of` is 1.2 times the claimed one; None if not known."""
+    """How likely so many trials refute `power_excess` times the claimed `power_of`, at best; None if not known."""
     power_of: str = "μ"
     """What the claim was tested in: μ, a trade-off curve, or ε at its δ."""
+    power_excess: float = 1.2
     curve: tuple[tuple[float, float], ...]
     """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
 

@@ -13,6 +13,7 @@ from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval, mu_estimate, mu_rectangle
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run
+from vflpriv.audits.statistics.power import EXCESS
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common import formatting
@@ -99,6 +100,7 @@ def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContex
         p_adjusted=_p_value(test.p_adjusted),
         refutes=test.refutes,
         power=trials.power(context.claim, context.level),
+        power_excess=EXCESS,
         power_of=EPSILON if not trials.tests_curve(context.claim) else MU,
         curve=tuple(trials.curve()),
     )
