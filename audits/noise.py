@@ -339,6 +339,7 @@ class RecordedNoise:
             measure="p-value of the declared noise",
             p_value=self.p_adjusted,
             decides_alone=True,
+            measures=False,
             evidence=self,
         )
 

@@ -53,7 +53,8 @@ ASSUMPTIONS = (
 class OneRun:
     """The guesses of one view about the coins of one training. Positive scores say world 0; `worlds` are the coins.
 
-    With `curve` a claim is tested as the trade-off curve it promises for a Gaussian mechanism, otherwise as (ε, δ).
+    A claim that is stated as μ-GDP is tested as that trade-off curve, a claim of (ε, δ) as (ε, δ), so that nothing is
+    assumed of the mechanism.
     """
 
     adversary: Adversary
@@ -62,24 +63,25 @@ class OneRun:
     set_aside: int
     guesses: Guesses
     unit: Unit = Unit.LABEL
-    curve: bool = True
     how: str = "one run"
     """How the coins were guessed."""
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
     def p_value(self, claim: Claim) -> float:
         """Of a claim under this test."""
-        if self.curve:
+        if claim.stated == "mu":
             return p_value_one_run_gdp(self.guesses, claim.mu)
         return p_value_one_run(self.guesses, claim.epsilon, claim.delta)
 
-    def finding(self, claim: Claim, *, confidence: float, min_trials: int = MIN_TRIALS) -> Finding:
+    def finding(
+        self, claim: Claim, *, confidence: float, verdict_confidence: float, min_trials: int = MIN_TRIALS
+    ) -> Finding:
         """The test of one claim: in μ, or in ε where it is tested as (ε, δ)."""
         guesses, p = self.guesses, self.p_value(claim)
         measure, lower, claimed = MU, mu_one_run(guesses, confidence), claim.mu
-        if not self.curve:
+        if claim.stated == "epsilon":
             measure, lower, claimed = EPSILON, epsilon_one_run(guesses, claim.delta, confidence), claim.epsilon
-        refutes = p <= 1 - confidence and lower > claimed and guesses.made >= min_trials
+        refutes = p <= 1 - verdict_confidence and lower > claimed and guesses.made >= min_trials
         guessed = f"{guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries"
         return Finding(
             audit=OneRunAudit.name,
@@ -175,7 +177,12 @@ class OneRunAudit(Audit):
                 advance=context.progress.advance,
             )
             findings = [
-                measured[claim.adversary].finding(claim, confidence=context.confidence, min_trials=context.min_trials)
+                measured[claim.adversary].finding(
+                    claim,
+                    confidence=context.confidence,
+                    verdict_confidence=context.verdict_confidence,
+                    min_trials=context.min_trials,
+                )
                 for claim in claims
             ]
         refusals = [(claim, self.view_refusal(system, claim.adversary)) for claim in context.claims]
@@ -295,7 +302,6 @@ def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, Lab
         worlds=worlds,
         set_aside=aside,
         guesses=Guesses(canaries=counted, made=counted, right=int(correct[aside:].sum())),
-        curve=False,
         how=f"{attack} on one recorded training",
         assumptions=_RECORDED_ASSUMPTIONS,
     )

@@ -203,7 +203,7 @@ class TwoWorldAudit(Audit):
         """A test of every claim with every kind of canary that can test it; why, where none can."""
         groups = self._groups(system, context)
         # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
-        level = context.alpha / max(1, context.systems * sum(len(group.claims) for group in groups))
+        level = context.verdict_alpha / max(1, context.systems * sum(len(group.claims) for group in groups))
         findings = []
         for group in groups:
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
@@ -376,19 +376,20 @@ def _refuted(claims: Sequence[Claim], min_trials: int, level: float) -> Stop:
 
 
 def _finding(claim: Claim, kind: CanaryKind, trials: Trials, context: AuditContext) -> Finding:
-    """The test of one claim: in μ, or in ε where the score was learned because the curve is not Gaussian."""
+    """The test of one claim: in μ where it is tested as a trade-off curve, in ε where as (ε, δ)."""
     lower, p = trials.mu_lower(context.confidence), trials.p_value(claim)
     measure, claimed = MU, claim.mu
-    if trials.learned:
+    if not trials.tests_curve(claim):
         lower, measure, claimed = trials.epsilon_of_errors(claim.delta, context.confidence), EPSILON, claim.epsilon
     errors = trials.errors
     fewest = min(errors.positives, errors.negatives)
-    refutes = p <= context.alpha and lower > claimed and fewest >= context.min_trials
+    assumed = ", assuming Gaussian noise" if trials.assumes_gaussian_noise(claim) else ""
+    refutes = p <= context.verdict_alpha and lower > claimed and fewest >= context.min_trials
     return Finding(
         audit=TwoWorldAudit.name,
         subject=kind.value,
         verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
-        sentence=describe_trials(kind, trials.adversary, errors),
+        sentence=describe_trials(kind, trials.adversary, errors) + assumed,
         figure=lower,
         measure=measure,
         interval=(lower, math.inf),

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from scipy.special import betainc
-
-from vflpriv.audits.scoring.labels import Success
 from vflpriv.audits.statistics.significance import holm_adjusted
-from vflpriv.common.formatting import confidence, delta, epsilon, exact, interval, mu, p_value, percent
+from vflpriv.audits.success import JudgedSuccess, SuccessTest, beyond_p_value, judge_success, success_tests
+from vflpriv.common.formatting import confidence as level
+from vflpriv.common.formatting import delta, epsilon, exact, mu, p_value
 from vflpriv.core.audit import EPSILON, MU, Finding
-from vflpriv.core.budgets import Budget
-from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, SuccessClaim, Verdict
-from vflpriv.core.views import Adversary
+from vflpriv.core.budgets import Budget, CurveExcess
+from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, Verdict
 
 __all__ = [
     "Accounted",
-    "AttackOutcome",
     "CorrectedFinding",
     "Decision",
     "JudgedSuccess",
     "SuccessTest",
     "SystemDecision",
     "SystemEvidence",
-    "allowed_rate",
     "beyond_p_value",
     "decide",
+    "exceeds",
     "exit_code",
     "judge",
-    "judge_success",
-    "success_p_value",
     "success_tests",
 ]
 
@@ -47,6 +42,8 @@ class Accounted:
 
     rigorous: Budget | None
     """The budget that decides; None where no accountant has one."""
+    excess: CurveExcess | None = None
+    """Where the accounted curve exceeds that of a claim of μ-GDP most, at any δ; None where it does not."""
     paper: Budget | None = None
     """The budget under the paper's own reading, which decides nothing; None where it is the same."""
     not_applicable: str | None = None
@@ -64,6 +61,8 @@ class SystemEvidence:
     findings: Sequence[Finding] = ()
     successes: Sequence[SuccessTest] = ()
     min_trials: int = MIN_TRIALS
+    ledger: str = "the ledger"
+    """The ledger that budgets are accounted from, in words: written by the user or by the engine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +84,6 @@ class CorrectedFinding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedSuccess:
-    """The verdict on a claim about an attack, with its corrected p-value."""
-
-    test: SuccessTest
-    p_adjusted: float
-    judgement: Judgement
-
-
-@dataclass(frozen=True, kw_only=True)
 class SystemDecision:
     """The verdicts on one system: findings and claims about attacks in the order they were given."""
 
@@ -104,9 +94,10 @@ class SystemDecision:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """All that count for the exit code: those on claims, and on premises that decide alone."""
+        """All that count for the exit code: those on claims, premises that are broken, and those that decide alone."""
         claims = [j.verdict for j in self.judgements.values()] + [s.judgement.verdict for s in self.successes]
-        return claims + [c.verdict for c in self.findings if c.finding.decides_alone]
+        premises = [c for c in self.findings if c.finding.claim is None]
+        return claims + [c.verdict for c in premises if c.verdict is Verdict.VIOLATED or c.finding.decides_alone]
 
     def tests_of(self, claim: Claim) -> list[CorrectedFinding]:
         """The tests of one claim."""
@@ -119,14 +110,19 @@ class Decision:
 
     systems: Mapping[str, SystemDecision]
     """By the system's key."""
+    tests: int
+    """How many tests were corrected together."""
     exit_code: int
 
 
-def decide(systems: Sequence[SystemEvidence], *, alpha: float) -> Decision:
+def decide(
+    systems: Sequence[SystemEvidence], *, alpha: float, confidence: float = 0.95, trust_ledger: bool = False
+) -> Decision:
     """From budgets and findings to corrected p-values, a verdict on every claim, and the exit code.
 
     All tests of all systems, those of claims about attacks included, are corrected together, so that the probability of
-    one wrong refutation or more in the report is at most `alpha`.
+    one wrong refutation or more in the report is at most `alpha`. `confidence` is that of the findings' bounds. With
+    `trust_ledger`, a claim that nothing measured does not count for the exit code.
     """
     _check(systems, alpha)
     raw = {(s.key, "finding", i): f.p_value for s in systems for i, f in enumerate(s.findings) if f.is_test}
@@ -142,21 +138,38 @@ def decide(systems: Sequence[SystemEvidence], *, alpha: float) -> Decision:
         decided[s.key] = SystemDecision(
             findings=findings,
             judgements={
-                c.key: judge(c, s.accounted[c.key], findings, alpha=alpha, min_trials=s.min_trials) for c in s.claims
+                c.key: judge(
+                    c,
+                    s.accounted[c.key],
+                    findings,
+                    alpha=alpha,
+                    confidence=confidence,
+                    min_trials=s.min_trials,
+                    ledger=s.ledger,
+                )
+                for c in s.claims
             },
-            successes=tuple(_judged_success(t, adjusted[s.key, "attack", i], alpha) for i, t in enumerate(s.successes)),
+            successes=tuple(
+                judge_success(t, p_adjusted=adjusted[s.key, "attack", i], alpha=alpha, confidence=confidence)
+                for i, t in enumerate(s.successes)
+            ),
         )
-    return Decision(systems=decided, exit_code=exit_code(v for d in decided.values() for v in d.verdicts))
+    code = exit_code((v for d in decided.values() for v in d.verdicts), trust_ledger=trust_ledger)
+    return Decision(systems=decided, tests=len(raw), exit_code=code)
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """1 if something is violated, 3 if something is unsupported and nothing violated, 0 otherwise.
+def exit_code(verdicts: Iterable[Verdict], *, trust_ledger: bool = False) -> int:
+    """1 if something is violated; 3 if something is unsupported or unmeasured, and nothing violated; 0 otherwise.
+
+    With `trust_ledger`, claims that nothing measured do not count.
 
     >>> exit_code([Verdict.CONSISTENT, Verdict.UNSUPPORTED]), exit_code([])
     (3, 0)
+    >>> exit_code([Verdict.UNMEASURED]), exit_code([Verdict.UNMEASURED], trust_ledger=True)
+    (3, 0)
     """
-    given = set(verdicts)
-    return 1 if Verdict.VIOLATED in given else 3 if Verdict.UNSUPPORTED in given else 0
+    given = set(verdicts) - ({Verdict.UNMEASURED} if trust_ledger else set())
+    return 1 if Verdict.VIOLATED in given else 3 if given & {Verdict.UNSUPPORTED, Verdict.UNMEASURED} else 0
 
 
 def _check(systems: Sequence[SystemEvidence], alpha: float) -> None:
@@ -206,7 +219,9 @@ def judge(
     findings: Sequence[CorrectedFinding],
     *,
     alpha: float,
+    confidence: float = 0.95,
     min_trials: int = MIN_TRIALS,
+    ledger: str = "the ledger",
 ) -> Judgement:
     """What can be said of a claim. Findings that do not bear on it are left aside.
 
@@ -215,7 +230,11 @@ def judge(
       premise that the guarantee rests on does not hold in the run. A test with fewer than `min_trials` in a world never
       refutes: its p-value is valid, but so few trials are no evidence to publish;
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
-    * consistent: neither, and the accounted budget is within the claim. Not refuted is never verified.
+    * unmeasured: neither, and the accounted budget is within the claim, but no test with enough trials and no check of
+      values that left bears on it: all rests on the word of `ledger`;
+    * consistent: the same, and something was measured. Not refuted is never verified.
+
+    `confidence` is that of the findings' bounds.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"Expected 0 < alpha={alpha:g} < 1.")
@@ -227,16 +246,36 @@ def judge(
     bearing = [c for c in findings if c.finding.bears_on(claim)]
     tests = [c for c in bearing if c.finding.is_test]
     broken = [c.finding.sentence for c in bearing if not c.finding.is_test and c.verdict is Verdict.VIOLATED]
-    reasons, remarks = [*_refutation(claim, tests, alpha), *broken], _remarks(bearing)
+    reasons, remarks = [*_refutation(claim, tests, alpha, confidence), *broken], _remarks(bearing)
     if reasons:
         return Judgement(Verdict.VIOLATED, "; ".join((*reasons, *remarks)))
-    tested = _tested(claim, [c.finding for c in tests], alpha, min_trials)
+    tested = _tested(claim, tests, alpha, confidence, min_trials)
     if budget is None:
         return Judgement(Verdict.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
-    if _exceeds(budget, claim):
-        joined = f"{_comparison(budget, claim, exceeds=True)}, {'but' if tests else 'and'} {tested}"
+    if accounted.excess is not None or exceeds(budget, claim):
+        joined = f"{_above_claim(accounted, budget, claim)}, {'but' if tests else 'and'} {tested}"
         return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(accounted.paper), *remarks)))
-    return Judgement(Verdict.CONSISTENT, f"{_comparison(budget, claim, exceeds=False)}, and {tested}")
+    within, checks = _comparison(budget, claim, exceeds=False), _checks(bearing)
+    if any(_enough(c.finding, min_trials) for c in tests):
+        return Judgement(Verdict.CONSISTENT, f"{within}, and {tested}")
+    if checks:
+        return Judgement(Verdict.CONSISTENT, f"{within}, and {checks}; {tested}")
+    nothing = "nothing that was measured speaks for it" if remarks else "nothing was measured"
+    few = (tested,) if tests else ()
+    return Judgement(
+        Verdict.UNMEASURED, "; ".join((f"{within}, as accounted from {ledger}; {nothing}", *few, *remarks))
+    )
+
+
+def _checks(bearing: Sequence[CorrectedFinding]) -> str:
+    """Which checks of values that left found nothing; empty if there was none."""
+    held = Counter(
+        c.finding.audit
+        for c in bearing
+        if c.finding.measures and not c.finding.is_test and c.verdict is Verdict.CONSISTENT
+    )
+    names = [f"{audit} ({number} check{'s' if number > 1 else ''})" for audit, number in held.items()]
+    return f"what was checked of its premises holds: {', '.join(names)}" if names else ""
 
 
 def _remarks(bearing: Sequence[CorrectedFinding]) -> list[str]:
@@ -248,21 +287,19 @@ def _remarks(bearing: Sequence[CorrectedFinding]) -> list[str]:
     return [finding.sentence for finding in largest.values()]
 
 
-def _refutation(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float) -> list[str]:
+def _refutation(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float, confidence: float) -> list[str]:
     """The strongest test that refutes the claim, in words; none if no test does."""
     refuting = [c.finding for c in tests if c.refutes]
     if not refuting:
         return []
     test = min(refuting, key=lambda t: (t.p_value or 0.0, -t.figure))
-    p = p_value(test.p_value or 0.0)
-    p = p.replace("<", "< ") if p.startswith("<") else f"= {p}"
-    rejected = f"p {p}, rejected at a family-wise error of {confidence(alpha)} (Holm)"
+    rejected = f"p {_p(test.p_value)}, rejected at a family-wise error of {level(alpha)} (Holm)"
     limit = _claimed(test, claim)
     if limit is None:
         return [f"the {test.audit} audit refutes it: {test.sentence}, {rejected}"]
     measured, claimed = _apart(_NUMBERS[test.measure], test.figure, limit)
     return [
-        f"one test measured {test.measure} ≥ {measured} at {confidence(1 - alpha)} confidence, above the claimed "
+        f"one test measured {test.measure} ≥ {measured} at {level(confidence)} confidence, above the claimed "
         f"{test.measure} = {claimed}: {test.sentence}, {rejected}"
     ]
 
@@ -271,31 +308,65 @@ _NUMBERS: Mapping[str, Callable[[float], str]] = {MU: mu, EPSILON: epsilon}
 """How bounds are written, by their measure."""
 
 
-def _tested(claim: Claim, tests: Sequence[Finding], alpha: float, min_trials: int) -> str:
+def _p(value: float | None) -> str:
+    """A p-value after the letter p.
+
+    >>> _p(0.0312), _p(0.0)
+    ('= 0.031', '< 1e-300')
+    """
+    written = p_value(value or 0.0)
+    return written.replace("<", "< ") if written.startswith("<") else f"= {written}"
+
+
+def _tested(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float, confidence: float, min_trials: int) -> str:
     """What was tested without refuting the claim."""
     if not tests:
         return "no trials were run"
-    enough = [test for test in tests if _enough(test, min_trials)]
+    enough = [test for test in tests if _enough(test.finding, min_trials)]
     if not enough:
-        most = max(test.trials or 0 for test in tests)
+        most = max(test.finding.trials or 0 for test in tests)
         return f"there were too few trials to judge: {most} in each world, at least {min_trials} are wanted"
     outcome = "its one test does not refute it" if len(enough) == 1 else f"its {len(enough)} tests do not refute it"
-    bounds = [test for test in enough if test.measure in _NUMBERS]
+    almost = _almost(enough, alpha, confidence)
+    bounds = [test.finding for test in enough if test.finding.measure in _NUMBERS]
     if not bounds:
-        return f"{outcome} ({'; '.join(test.sentence for test in enough)})"
+        return f"{outcome} ({'; '.join(test.finding.sentence for test in enough)}){almost}"
     best = max(bounds, key=lambda test: test.figure)
-    level, bound = f"{confidence(1 - alpha)} confidence", f"{best.measure} ≥ {_NUMBERS[best.measure](best.figure)}"
-    largest = f"{bound} at {level}" if len(enough) == 1 else f"the largest bound, each at {level}, is {bound}"
-    corrected = " after Holm's correction" if _above(best, claim) else ""
-    return f"{outcome} ({largest}: {best.sentence}){corrected}"
+    at, bound = f"{level(confidence)} confidence", f"{best.measure} ≥ {_NUMBERS[best.measure](best.figure)}"
+    largest = f"{bound} at {at}" if len(enough) == 1 else f"the largest bound, each at {at}, is {bound}"
+    corrected = " after Holm's correction" if _above(best, claim) and not almost else ""
+    return f"{outcome} ({largest}: {best.sentence}){corrected}{almost}"
 
 
-def _exceeds(budget: Budget, claim: Claim) -> bool:
+def _almost(tests: Sequence[CorrectedFinding], alpha: float, confidence: float) -> str:
+    """What is said where a test would refute the claim at the level of the intervals, and not at that of verdicts."""
+    p = min(test.p_adjusted or 0.0 for test in tests)
+    if not alpha < p <= 1 - confidence:
+        return ""
+    needed = f"below {level(1 - confidence)}, not below the {level(alpha)} that a verdict needs"
+    return f", p {_p(p)} after Holm: {needed}; more trials would decide"
+
+
+def exceeds(budget: Budget, claim: Claim) -> bool:
+    """Whether the accounted budget is above the claim at the claim's δ."""
     # Where the curve is Gaussian, mu is the whole of it; elsewhere, and against a claim of pure epsilon, which no
     # Gaussian curve keeps, epsilon can only be compared at the claim's delta.
     pure = budget.mu is None or claim.delta == 0
     upper, claimed = (budget.upper, claim.epsilon) if pure else (budget.mu or 0.0, claim.mu)
     return upper > claimed * (1 + _TOLERANCE)
+
+
+def _above_claim(accounted: Accounted, budget: Budget, claim: Claim) -> str:
+    """How the accounted budget exceeds the claim: at the claim's δ, or elsewhere on the claimed curve."""
+    excess = accounted.excess
+    if excess is None or exceeds(budget, claim):
+        return _comparison(budget, claim, exceeds=True)
+    upper, claimed = _apart(epsilon, excess.accounted, excess.claimed)
+    here = f"at δ = {delta(claim.delta)}, where accounted ε ≤ {epsilon(budget.upper)}, it does not"
+    return (
+        f"accounted ε ≤ {upper} exceeds ε = {claimed} of the claimed curve μ = {mu(claim.mu)} "
+        f"at δ = {delta(excess.delta)} ({here})"
+    )
 
 
 def _comparison(budget: Budget, claim: Claim, *, exceeds: bool) -> str:
@@ -322,115 +393,3 @@ def _apart(write: Callable[[float], str], value: float, other: float) -> tuple[s
     """Both numbers with as many digits as it takes to see that they differ."""
     pairs = [_plain(w, value, other) for w in (write, exact, "{:.12g}".format)]
     return next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
-
-
-class AttackOutcome(Protocol):
-    """One attack through one view, as far as a claim about attacks is concerned with it."""
-
-    @property
-    def attack(self) -> str: ...
-    @property
-    def adversary(self) -> Adversary: ...
-    @property
-    def success(self) -> Success | None: ...
-    @property
-    def refusal(self) -> str | None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuccessTest:
-    """A claim about an attack, with the attack's success on data of so many classes, or why there is none."""
-
-    claim: SuccessClaim
-    success: Success | None
-    refusal: str | None
-    classes: int
-
-    @property
-    def p_value(self) -> float:
-        """The claim's, before correction; 1 where nothing tests it."""
-        if self.success is None or self.classes != self.claim.classes:
-            return 1.0
-        return success_p_value(self.claim, self.success)
-
-
-def success_tests(
-    claims: Sequence[SuccessClaim], outcomes: Sequence[AttackOutcome], *, devices: int, classes: int
-) -> list[SuccessTest]:
-    """One test for each claim: its attack through the first view of its adversary, chosen before outcomes are seen."""
-    tests = []
-    for claim in claims:
-        views = claim.adversary.each(devices)
-        outcome = next((o for o in outcomes if o.attack == claim.attack and o.adversary in views), None)
-        success, refusal = (None, None) if outcome is None else (outcome.success, outcome.refusal)
-        tests.append(SuccessTest(claim=claim, success=success, refusal=refusal, classes=classes))
-    return tests
-
-
-def _judged_success(test: SuccessTest, p_adjusted: float, alpha: float) -> JudgedSuccess:
-    judgement = judge_success(
-        test.claim,
-        success=test.success,
-        refusal=test.refusal,
-        classes=test.classes,
-        p_adjusted=p_adjusted,
-        alpha=alpha,
-    )
-    return JudgedSuccess(test=test, p_adjusted=p_adjusted, judgement=judgement)
-
-
-def allowed_rate(claim: SuccessClaim, success: Success) -> float:
-    """The rate that the claim allows on this data: what it says, but never less than blind guessing.
-
-    Where one label is commoner than the others, whoever always names it is right more often than one in `classes`.
-    """
-    return max(claim.rate, success.chance)
-
-
-def success_p_value(claim: SuccessClaim, success: Success) -> float:
-    """P[Bin(n, rate) >= right guesses]: how likely so many are, or more, if the claim is true; records count as trials.
-
-    Below alpha/2 exactly when the low end of the Clopper-Pearson interval at confidence 1 - alpha exceeds the rate.
-    """
-    return beyond_p_value(success, allowed_rate(claim, success))
-
-
-def beyond_p_value(success: Success, rate: float) -> float:
-    """P[Bin(n, rate) >= right guesses]."""
-    right = round(success.rate * success.guesses)
-    return float(betainc(right, success.guesses - right + 1, rate)) if right else 1.0
-
-
-def judge_success(
-    claim: SuccessClaim,
-    *,
-    success: Success | None,
-    refusal: str | None,
-    classes: int,
-    p_adjusted: float,
-    alpha: float,
-) -> Judgement:
-    """What can be said of a claim about an attack.
-
-    * not applicable: the figure is of data with other classes, or the attack cannot be tried (`refusal`);
-    * unsupported: the attack was not run, so that nothing speaks for the claim;
-    * violated: the low end of the interval exceeds the rate, and Holm over the report rejects the claim at `alpha`;
-    * consistent: the attack was run, and did not. Other attacks may succeed: not refuted is never verified.
-    """
-    if classes != claim.classes:
-        reason = f"the published rate is of data with {claim.classes} classes, and here are {classes}"
-        return Judgement(Verdict.NOT_APPLICABLE, reason)
-    if refusal is not None:
-        return Judgement(Verdict.NOT_APPLICABLE, f"{claim.attack} cannot be tried: {refusal}")
-    if success is None:
-        return Judgement(Verdict.UNSUPPORTED, f"{claim.attack} was not run, and without it nothing supports the claim")
-    rate = allowed_rate(claim, success)
-    blind = f" and the {percent(rate)} of blind guesses" if rate > claim.rate else ""
-    limit = f"claimed {percent(claim.rate)}{blind}"
-    measured = f"{claim.attack} was right in {percent(success.rate)} of {success.guesses} guesses"
-    bounds = f"{interval(success.low, success.high)} at {confidence(1 - alpha)} confidence"
-    if success.low > rate and p_adjusted <= alpha:
-        held = f"above the {limit}, p {p_value(p_adjusted)} after Holm's correction"
-        return Judgement(Verdict.VIOLATED, f"{measured} ({bounds}), {held}")
-    held = "after Holm's correction not" if success.low > rate else "not"
-    return Judgement(Verdict.CONSISTENT, f"{measured} ({bounds}), {held} beyond the {limit}")

@@ -21,6 +21,7 @@ server_update = "joint"
 noise = "calibrated"
 [system.audit]
 trials = 4
+min_trials = 4
 canaries = ["worst-case"]
 attacks = []
 sensitivity = false

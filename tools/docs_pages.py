@@ -10,7 +10,10 @@ import typer
 from tools.docs_bounds import accountant_page, audit_page
 from tools.docs_markdown import prose, settings_table, table
 from tools.docs_variants import attack_page, engine_page, overview
+from vflpriv.audits.statistics.power import EXCESS, power_gdp
 from vflpriv.cli.main import app
+from vflpriv.common import formatting
+from vflpriv.common.formatting import percent
 from vflpriv.common.registry import available
 from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.models import (
@@ -26,7 +29,7 @@ from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.units import Unit
 from vflpriv.data.catalogue import DATASETS
 
-__all__ = ["filled", "navigation", "pages"]
+__all__ = ["TRIALS", "filled", "navigation", "pages", "power_rows"]
 
 _KINDS = {
     "engine": (engine_page, "A training algorithm with what it sends, what it lets out and what its authors claim."),
@@ -70,10 +73,25 @@ def _tables() -> dict[str, str]:
     return {
         "units": table(("unit", "what one neighbouring world changes", "includes"), units),
         "canaries": table(("canary", "what it is"), [(f"`{kind}`", kind.description) for kind in CanaryKind]),
+        "power": table(("claimed μ", *(f"2 × {n} trials" for n in TRIALS)), power_rows()),
         "formats": table(
             ("format", "what it is"), [(f"`{n}`", item.summary) for n, item in available("format").items()]
         ),
     }
+
+
+TRIALS = (100, 400, 1500, 5000)
+"""Trials in each world for which the documentation says how much they find."""
+
+
+def power_rows() -> list[tuple[str, ...]]:
+    """How likely a mechanism of 1.2, and of 2, times the claimed μ is called violated at 99.9 %, if it is one test."""
+    level = 1 - Config.model_fields["verdict_confidence"].default
+
+    def found(mu: float, trials: int) -> str:
+        return ", ".join(percent(power_gdp(mu, trials, level, excess=excess)) for excess in (EXCESS, 2.0))
+
+    return [(formatting.mu(mu), *(found(mu, n) for n in TRIALS)) for mu in (0.25, 0.5, 1.0, 2.0)]
 
 
 def navigation() -> list[dict[str, list[str | dict[str, str]]]]:

@@ -47,6 +47,7 @@ def audit(
     only: Sequence[str] = (),
     formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
+    trust_ledger: bool = False,
     quiet: bool | None = None,
 ) -> Report:
     """Audit the systems of a configuration (the embedded one if none is given), or a recorded training.
@@ -54,7 +55,8 @@ def audit(
     `transcript` and `ledger` go together and take the place of a configuration. `out` is a folder for the report, in
     these `formats`, and for finished trials, which the same call uses after an interruption (`fresh` discards them);
     without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world, `only`
-    the keys of the systems to audit. A configuration that is not a file is written beside the report.
+    the keys of the systems to audit. A configuration that is not a file is written beside the report. With
+    `trust_ledger`, a claim that rests on the ledger alone, with nothing measured, does not change the exit code.
     """
     beside = {"CONFIG": config, "--set": overrides or None, "--trials": trials, "--only": only}
     recorded = recorded_paths(transcript, ledger, beside)
@@ -62,7 +64,7 @@ def audit(
     source = Path(config) if isinstance(config, str | Path) else None
     if recorded is not None:
         source = recorded[1]
-        report = _audit_recording(*recorded, out)
+        report = _audit_recording(*recorded, out, trust_ledger)
     else:
         chosen = selected(load_config(config, overrides), only, trials)
         folder = _folder(out)
@@ -70,7 +72,7 @@ def audit(
         from vflpriv.run.audit import audit_config
 
         command = audit_command(config, folder, overrides or {}, trials)
-        report = audit_config(chosen, store=store, command=command, quiet=quiet)
+        report = audit_config(chosen, store=store, command=command, quiet=quiet, trust_ledger=trust_ledger)
     if out is not None:
         if isinstance(config, Mapping | Config):
             names = tuple(dict.fromkeys((*names, "toml")))
@@ -204,7 +206,7 @@ def train(
     return train_config(chosen, only=only, save=folder, quiet=quiet)
 
 
-def _audit_recording(transcript: Path, ledger: Path, out: str | Path | None) -> Report:
+def _audit_recording(transcript: Path, ledger: Path, out: str | Path | None, trust_ledger: bool) -> Report:
     from vflpriv.recording.ledger_file import load_ledger
 
     config = load_ledger(ledger)
@@ -212,7 +214,7 @@ def _audit_recording(transcript: Path, ledger: Path, out: str | Path | None) -> 
     from vflpriv.run.audit import audit_transcript
 
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    return audit_transcript(transcript, config, command=command)
+    return audit_transcript(transcript, config, command=command, trust_ledger=trust_ledger)
 
 
 def _context(source: Path | None) -> Context:

@@ -160,8 +160,8 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
 class Attempt:
     """One attack through one view: what it reached, or the reason why it was not tried.
 
-    `success` is of the first seed, with its interval over records; `leakage` is over all seeds. `guess` holds the first
-    seed's guesses, those that are not scored too.
+    `success` is of the first seed, with its interval over records; `leakage` is over all seeds, `rates` are the success
+    of each. `guess` holds the first seed's guesses, those that are not scored too.
     """
 
     attack: str
@@ -170,6 +170,7 @@ class Attempt:
     success: Success | None = None
     leakage: Leakage | None = None
     refusal: str | None = None
+    rates: tuple[float, ...] = ()
     guess: LabelGuess | None = field(default=None, compare=False, repr=False)
 
 
@@ -228,8 +229,9 @@ class LabelAttempts:
                 return replace(attempt, refusal=NOTHING_TO_SCORE)
             scores.append(score(guess, self.truth, auxiliary=auxiliary, blind=blind))
             first = guess if first is None else first
-        success = label_success(scores[0], confidence=self.confidence)
-        return replace(attempt, success=success, leakage=leakage(scores, confidence=self.confidence), guess=first)
+        success, rates = label_success(scores[0], confidence=self.confidence), tuple(s.success for s in scores)
+        beyond = leakage(scores, confidence=self.confidence)
+        return replace(attempt, success=success, leakage=beyond, rates=rates, guess=first)
 
     def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth

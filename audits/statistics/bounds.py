@@ -16,6 +16,7 @@ Functions that take counts accept arrays too, so that a coverage simulation of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,7 @@ __all__ = [
     "mu_of_rates",
     "mu_rectangle",
     "p_value_dp",
+    "p_value_dp_rectangle",
     "p_value_gdp",
     "p_value_rectangle",
     "pooled",
@@ -215,6 +217,25 @@ def p_value_dp(errors: Errors, epsilon: float, delta: float) -> float:
     return float(tail(balanced(errors).total, errors.trials, (1 - delta) * float(expit(-epsilon))))
 
 
+def p_value_dp_rectangle(errors: Errors, epsilon: float, delta: float) -> float:
+    """The p-value of "the mechanism is (epsilon, delta)-DP" from two separate error rates.
+
+    It is the smallest alpha at which `epsilon_rectangle` at confidence 1 - alpha exceeds epsilon.
+    """
+    return _smallest_alpha(lambda confidence: epsilon_rectangle(errors, delta, confidence) > epsilon)
+
+
+def _smallest_alpha(exceeds: Callable[[float], bool]) -> float:
+    """The smallest alpha at which a bound at confidence 1 - alpha exceeds a claim; 1 if none does."""
+    low, high = math.log(1e-15), math.log(0.999)
+    if not exceeds(-math.expm1(high)):
+        return 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if exceeds(-math.expm1(middle)) else (middle, high)
+    return math.exp(high)
+
+
 def epsilon_of_rates(fpr: ArrayLike, fnr: ArrayLike, delta: float) -> Floats:
     """The smallest epsilon, at least 0, at which both inequalities of `epsilon_rectangle` hold for these rates."""
     fpr, fnr = np.asarray(fpr), np.asarray(fnr)
@@ -286,17 +307,7 @@ def p_value_rectangle(errors: Errors, mu: float) -> float:
 
     It is the smallest alpha at which `mu_rectangle` at confidence 1 - alpha exceeds mu.
     """
-
-    def exceeds(log_alpha: float) -> bool:
-        return mu_rectangle(errors, -math.expm1(log_alpha)) > mu
-
-    low, high = math.log(1e-15), math.log(0.999)
-    if not exceeds(high):
-        return 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if exceeds(middle) else (middle, high)
-    return math.exp(high)
+    return _smallest_alpha(lambda confidence: mu_rectangle(errors, confidence) > mu)
 
 
 def mu_of_rates(fpr: ArrayLike, fnr: ArrayLike) -> Floats:

@@ -9,15 +9,18 @@ import numpy as np
 from vflpriv.audits.statistics.bounds import (
     Errors,
     epsilon_error_rate,
+    epsilon_rectangle,
     mu_error_rate,
     mu_known_sigma,
     mu_rectangle,
     p_value_dp,
+    p_value_dp_rectangle,
     p_value_gdp,
     p_value_rectangle,
     standardised,
 )
 from vflpriv.audits.statistics.guesses import epsilon_guesses
+from vflpriv.audits.statistics.power import power_dp, power_gdp
 from vflpriv.audits.statistics.sequential import Looks
 from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import Canary
@@ -51,14 +54,23 @@ class Trials:
         return self.canary.unit
 
     @property
-    def learned(self) -> bool:
-        """Whether the score was learned, because what leaves is not Gaussian: then claims are tested in epsilon."""
-        return self.method == "learned"
-
-    @property
     def exact(self) -> bool:
         """Whether a score is N(±μ²/2, μ²) in a sound engine: the worlds are as far apart in every trial."""
         return standardised(np.concatenate(self.scores), self.strengths) is not None
+
+    def tests_curve(self, claim: Claim) -> bool:
+        """Whether the claim is tested as the trade-off curve of its mu; otherwise as (ε, δ).
+
+        A point below the curve refutes a claim of μ-GDP, whatever the mechanism. It refutes (ε, δ) only of a mechanism
+        with a Gaussian curve: that of likelihood ratios whose distance between the worlds is the same in every trial,
+        if the noise is Gaussian. Where the distance follows the noise, it need not be: a sum that stops growing once it
+        is large tells the worlds apart as randomised response does.
+        """
+        return claim.stated == "mu" or self.assumes_gaussian_noise(claim)
+
+    def assumes_gaussian_noise(self, claim: Claim) -> bool:
+        """Whether the test of the claim rests on the noise being Gaussian, of whatever size."""
+        return claim.stated == "epsilon" and claim.delta > 0 and self.method == "likelihood ratio" and self.exact
 
     @property
     def one_sided(self) -> bool:
@@ -86,12 +98,26 @@ class Trials:
     def p_value(self, claim: Claim) -> float:
         """Of a claim, whether or not the trials might have been stopped."""
         looks = self.sequential
-        if self.learned:
-            pair = claim.epsilon, claim.delta
-            return p_value_dp(self.errors, *pair) if looks is None else looks.p_value_dp(*pair)
+        if self.tests_curve(claim):
+            if looks is not None:
+                return looks.p_value_gdp(claim.mu)
+            return (p_value_rectangle if self.one_sided else p_value_gdp)(self.errors, claim.mu)
         if looks is not None:
-            return looks.p_value_gdp(claim.mu)
-        return (p_value_rectangle if self.one_sided else p_value_gdp)(self.errors, claim.mu)
+            return looks.p_value_dp(claim.epsilon, claim.delta)
+        by_errors = p_value_dp_rectangle if self.one_sided else p_value_dp
+        return by_errors(self.errors, claim.epsilon, claim.delta)
+
+    def power(self, claim: Claim, level: float) -> float | None:
+        """How likely a mechanism well beyond the claim (`EXCESS`) is refuted at `level` with so many trials.
+
+        None where the trials might have been stopped, or the threshold is far out.
+        """
+        if self.looks or self.one_sided:
+            return None
+        trials = len(self.scores[0])
+        if self.tests_curve(claim):
+            return power_gdp(claim.mu, trials, level)
+        return power_dp(claim.epsilon, claim.delta, trials, level)
 
     def mu_lower(self, confidence: float) -> float:
         """The lower bound on mu that goes with it, by the bound that suits the threshold."""
@@ -103,7 +129,7 @@ class Trials:
         """The lower bound on epsilon that goes with the p-value of a claim that is tested in epsilon."""
         if self.sequential is not None:
             return self.sequential.epsilon_lower(delta, confidence)
-        return epsilon_error_rate(self.errors, delta, confidence)
+        return (epsilon_rectangle if self.one_sided else epsilon_error_rate)(self.errors, delta, confidence)
 
     def epsilon_lower(self, delta: float, confidence: float, *, seed: int) -> float:
         """A lower bound on epsilon at `delta` of any mechanism."""

@@ -185,7 +185,7 @@ def test_too_few_trials_never_violate_a_claim(tmp_path) -> None:
     assert claims["devices(all)"].measurements[0].p_adjusted < 0.05
     assert "too few trials to judge: 8 in each world, at least 30 are wanted" in claims["devices(all)"].reason
     assert not any(m.refutes for c in claims.values() for m in c.measurements)
-    judged = report(tmp_path, trials=8, canaries=["worst-case"], min_trials=8)
+    judged = report(tmp_path, trials=12, canaries=["worst-case"], min_trials=8)
     assert judged.systems[0].claims[1].verdict == "violated"
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.support import ENGINES, make_system, toy_data
 from vflpriv.audits.scoring.labels import Attempt, Success, label_success, score
 from vflpriv.audits.statistics.bounds import interval
-from vflpriv.audits.verdict import allowed_rate, judge_success, success_p_value
+from vflpriv.audits.success import SuccessTest, allowed_rate, judge_success
 from vflpriv.config.loading import load_config
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.claims import SuccessClaim, Verdict
@@ -50,10 +50,15 @@ def success(right: int, guesses: int = 1000, chance: float = 0.1) -> Success:
     return Success(rate=right / guesses, low=low, high=high, chance=chance, guesses=guesses)
 
 
-def judged(found: Success | None, **changes: Any) -> Verdict:
-    p = success_p_value(claim(), found) if found else 1.0
-    given_: dict[str, Any] = {"success": found, "refusal": None, "classes": 10, "p_adjusted": p, "alpha": ALPHA}
-    return judge_success(claim(), **given_ | changes).verdict
+def made(found: Success | None, **changes: Any) -> SuccessTest:
+    given_: dict[str, Any] = {"claim": claim(), "success": found, "refusal": None, "classes": 10}
+    return SuccessTest(**given_ | changes)
+
+
+def judged(found: Success | None, p_adjusted: float | None = None, alpha: float = ALPHA, **changes: Any) -> Verdict:
+    test = made(found, **changes)
+    p = test.p_value if p_adjusted is None else p_adjusted
+    return judge_success(test, p_adjusted=p, alpha=alpha, confidence=1 - ALPHA).judgement.verdict
 
 
 def test_the_word_follows_the_low_end_of_the_interval():
@@ -81,7 +86,7 @@ def test_naming_the_commonest_label_is_no_attack():
 @given(st.integers(1, 400), st.data())
 def test_the_p_value_and_the_interval_say_the_same(guesses, data):
     found = success(data.draw(st.integers(0, guesses)), guesses, chance=0.0)
-    assert (success_p_value(claim(), found) < ALPHA / 2) == (found.low > 0.117)
+    assert (made(found).p_value < ALPHA / 2) == (found.low > 0.117)
 
 
 def test_a_true_claim_is_seldom_called_violated():
@@ -89,6 +94,38 @@ def test_a_true_claim_is_seldom_called_violated():
     rights = np.random.default_rng(0).binomial(1437, 0.117, 4000)
     wrong = sum(judged(success(int(k), 1437)) is Verdict.VIOLATED for k in rights)
     assert 0.01 < wrong / 4000 < 0.025 + 3 * (0.025 * 0.975 / 4000) ** 0.5
+
+
+def test_guesses_of_one_training_that_stand_or_fall_together_are_no_independent_trials():
+    """Each training has a rate around the claimed 11.7 %, as if 1437 guesses rested on 20 facts about its model."""
+    drawn = np.random.default_rng(1).binomial(20, 0.117, (2000, 8)) / 20
+    by_guesses = np.mean([judged(success(round(1437 * row[0]), 1437)) is Verdict.VIOLATED for row in drawn])
+    by_trainings = np.mean([made(success(168, 1437), rates=tuple(row)).p_value <= 0.05 for row in drawn])
+    assert by_guesses > 0.3
+    assert by_trainings <= 0.05
+
+
+def test_trainings_refute_a_claim_that_they_all_exceed():
+    test = made(success(900), rates=(0.9, 0.91, 0.89, 0.9, 0.88, 0.9, 0.92, 0.9))
+    found = judge_success(test, p_adjusted=test.p_value, alpha=0.001, confidence=0.95)
+    assert found.judgement.verdict is Verdict.VIOLATED
+    assert found.bounds is not None
+    assert 0.117 < found.bounds[0] < 0.9 < found.bounds[1]
+    assert found.judgement.reason.startswith(
+        "label_zo_query was right in 90.0 % of its guesses, the mean of 8 independent trainings ("
+    )
+    alone = made(success(900))
+    said = judge_success(alone, p_adjusted=alone.p_value, alpha=0.001, confidence=0.95).judgement
+    assert said.verdict is Verdict.VIOLATED
+    assert "at 95 % confidence, one training whose guesses are taken as independent)" in said.reason
+
+
+def test_a_p_value_between_the_levels_is_said():
+    found = judge_success(made(success(200)), p_adjusted=0.01, alpha=0.001, confidence=0.95).judgement
+    assert found.verdict is Verdict.CONSISTENT
+    assert found.reason.endswith(
+        "p 0.010 after Holm's correction is below 5 %, not below the 0.1 % that a verdict needs"
+    )
 
 
 ZEROTH_ORDER = [variant for variant, (name, _) in ENGINES.items() if name in ("zoo-vfl", "syn-zoo-vfl", "cascaded")]

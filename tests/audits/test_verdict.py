@@ -20,7 +20,7 @@ from vflpriv.audits.verdict import (
     judge,
 )
 from vflpriv.core.audit import EPSILON, MU, Finding, untested
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Judgement, SuccessClaim, Verdict
 from vflpriv.core.tradeoff import epsilon_of
@@ -204,7 +204,7 @@ def test_consistent_is_never_verified() -> None:
     assert "verif" not in found.reason
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1 + 5e-7, Verdict.CONSISTENT), (1 + 2e-6, Verdict.UNSUPPORTED)])
+@pytest.mark.parametrize(("factor", "word"), [(1 + 5e-7, Verdict.UNMEASURED), (1 + 2e-6, Verdict.UNSUPPORTED)])
 def test_a_budget_as_close_as_root_finding_is_the_claim(factor: float, word: Verdict) -> None:
     assert say(accounted=gaussian(CLAIM.mu * factor)).verdict is word
     assert say(accounted=bounded(CLAIM.epsilon * factor)).verdict is word
@@ -232,7 +232,8 @@ def test_numbers_that_differ_are_seen_to_differ() -> None:
 def test_an_infinite_claim_is_never_exceeded() -> None:
     found = say(accounted=bounded(math.inf), claim=claimed(math.inf))
     assert found == Judgement(
-        Verdict.CONSISTENT, "accounted ε ≤ ∞ is within the claimed ε = ∞ at δ = 1e-3, and no trials were run"
+        Verdict.UNMEASURED,
+        "accounted ε ≤ ∞ is within the claimed ε = ∞ at δ = 1e-3, as accounted from the ledger; nothing was measured",
     )
 
 
@@ -314,7 +315,10 @@ RARE = SuccessClaim(
         (evidence(WEAK.finding, accounted=bounded(0.9)), 0),
         (evidence(premise(BROKEN), accounted=bounded(0.9)), 1),
         (evidence(claims=(), accounted=None), 0),
-        (evidence(premise(BROKEN), claims=()), 0),
+        (evidence(premise(BROKEN), claims=()), 1),
+        (evidence(premise("holds", verdict=Verdict.CONSISTENT), claims=()), 0),
+        (evidence(premise("open", verdict=Verdict.UNSUPPORTED), claims=()), 0),
+        (evidence(accounted=bounded(0.9)), 3),
         (evidence(claims=(), successes=(SuccessTest(claim=RARE, success=None, refusal=None, classes=10),)), 3),
         (evidence(claims=(), successes=(SuccessTest(claim=RARE, success=None, refusal=None, classes=2),)), 0),
     ],
@@ -325,6 +329,9 @@ RARE = SuccessClaim(
         "broken premise",
         "no claims",
         "broken premise without a claim",
+        "premise without a claim",
+        "unsupported premise without a claim",
+        "unmeasured",
         "attack not run",
         "attack on other data",
     ],
@@ -364,7 +371,16 @@ def test_an_unsupported_premise_is_quoted_by_its_largest_figure_and_decides_noth
         for figure in (1.0, 2.0)
     )
     assert judged(weaker, stronger, accounted=bounded(1.1)).reason.endswith("no trials were run; moved by 2.0")
-    assert judged(weaker, stronger, accounted=bounded(0.9)).verdict is Verdict.CONSISTENT
+    within = "accounted ε ≤ 0.90 is within the claimed ε = 1.00 at δ = 1e-3"
+    assert judged(weaker, stronger, accounted=bounded(0.9)) == Judgement(
+        Verdict.UNMEASURED,
+        f"{within}, as accounted from the ledger; nothing that was measured speaks for it; moved by 2.0",
+    )
+    holds = premise("holds", verdict=Verdict.CONSISTENT)
+    assert judged(weaker, holds, accounted=bounded(0.9)) == Judgement(
+        Verdict.CONSISTENT,
+        f"{within}, and what was checked of its premises holds: sensitivity (1 check); no trials were run",
+    )
 
 
 def test_a_test_in_another_measure_is_decided_by_its_p_value() -> None:
@@ -383,8 +399,66 @@ def test_a_test_in_another_measure_is_decided_by_its_p_value() -> None:
 def test_a_proof_against_one_claim_needs_no_p_value() -> None:
     assert judged(premise("proved", claim="test"), accounted=bounded(0.9)).verdict is Verdict.VIOLATED
     skipped = untested("two-world", CLAIM, "needs noise")
-    assert judged(skipped, accounted=bounded(0.9)).verdict is Verdict.CONSISTENT
+    assert judged(skipped, accounted=bounded(0.9)).verdict is Verdict.UNMEASURED
     assert not skipped.is_test
+
+
+HOLDS = premise("holds", verdict=Verdict.CONSISTENT)
+
+
+@pytest.mark.parametrize(
+    ("findings", "verdict"),
+    [
+        ((), Verdict.UNMEASURED),
+        ((WEAK.finding,), Verdict.CONSISTENT),
+        ((replace(WEAK.finding, trials=8),), Verdict.UNMEASURED),
+        ((HOLDS,), Verdict.CONSISTENT),
+        ((replace(HOLDS, measures=False),), Verdict.UNMEASURED),
+        ((replace(HOLDS, claim_units=frozenset({Unit.LABEL})),), Verdict.UNMEASURED),
+        ((replace(HOLDS, verdict=Verdict.VIOLATED, measures=False),), Verdict.VIOLATED),
+    ],
+    ids=["nothing", "test", "few trials", "premise", "declarations only", "of another unit", "broken declaration"],
+)
+def test_a_claim_that_nothing_measured_is_unmeasured(findings: tuple[Finding, ...], verdict: Verdict) -> None:
+    assert judged(*findings, accounted=bounded(0.9)).verdict is verdict
+
+
+def test_an_unmeasured_claim_says_whose_word_it_rests_on_and_counts_unless_the_ledger_is_trusted() -> None:
+    system = evidence(accounted=bounded(0.9), ledger="the ledger you wrote")
+    judgement = decide([system], alpha=0.001).systems["system"].judgements["test"]
+    assert judgement.reason == (
+        "accounted ε ≤ 0.90 is within the claimed ε = 1.00 at δ = 1e-3, as accounted from the ledger you wrote; "
+        "nothing was measured"
+    )
+    assert [decide([system], alpha=0.001, trust_ledger=trusted).exit_code for trusted in (False, True)] == [3, 0]
+    unsupported = evidence(accounted=bounded(1.1), key="other")
+    assert decide([system, unsupported], alpha=0.001, trust_ledger=True).exit_code == 3
+    broken = evidence(premise(BROKEN), claims=(), key="broken")
+    assert decide([system, broken], alpha=0.001, trust_ledger=True).exit_code == 1
+
+
+def test_a_p_value_between_the_levels_of_intervals_and_verdicts_is_said() -> None:
+    test = replace(outcome(195, 200).finding, p_value=0.01)
+    decision = decide([evidence(test, accounted=gaussian(0.38))], alpha=0.001, confidence=0.95)
+    judgement = decision.systems["system"].judgements["test"]
+    assert judgement.verdict is Verdict.CONSISTENT
+    assert judgement.reason.endswith(
+        "395 errors in 2 × 500 trials), p = 0.010 after Holm: below 5 %, not below the 0.1 % that a verdict needs; "
+        "more trials would decide"
+    )
+    assert decide([evidence(replace(test, p_value=9e-4))], alpha=0.001).exit_code == 1
+
+
+def test_a_curve_that_exceeds_the_claim_elsewhere_is_unsupported() -> None:
+    claim = Claim.of_mu(0.268, DELTA, key="test", source="-", where="-", statement="μ", unit=Unit.RECORD, view="device")
+    excess = CurveExcess(delta=0.1, accounted=0.85, claimed=0.03)
+    budget = bounded(claim.epsilon)
+    assert judge(claim, Accounted(rigorous=budget), [WEAK], alpha=0.05).verdict is Verdict.CONSISTENT
+    assert judge(claim, Accounted(rigorous=budget, excess=excess), (), alpha=0.05) == Judgement(
+        Verdict.UNSUPPORTED,
+        "accounted ε ≤ 0.85 exceeds ε = 0.03 of the claimed curve μ = 0.268 at δ = 0.1 (at δ = 1e-3, where accounted "
+        "ε ≤ 0.64, it does not), and no trials were run",
+    )
 
 
 def test_results_are_joined_by_names_that_are_there_once() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tools.docs_markdown import PAPERS
-from tools.docs_pages import filled, navigation, pages
+from tools.docs_pages import TRIALS, filled, navigation, pages, power_rows
+from vflpriv.audits.statistics.power import power_gdp
 from vflpriv.cli.lists import LISTED
 from vflpriv.common.registry import available
 from vflpriv.config.models import AuditConfig
@@ -52,6 +53,11 @@ def test_papers_and_tables_are_there(generated):
     assert all(f"## {name} {{ #{anchor} }}" in papers for name, anchor in PAPERS.items())
     for path in (ROOT / "docs").glob("*.md"):
         assert "<!-- table:" not in filled(path.read_text("utf-8")), path.name
+    reading = filled((ROOT / "docs" / "reading-a-report.md").read_text("utf-8"))
+    for mu, *cells in power_rows():
+        powers = [f"{100 * power_gdp(float(mu), n, 0.001, excess=x):.1f} %" for n in TRIALS for x in (1.2, 2.0)]
+        assert ", ".join(cells) == ", ".join(powers)
+        assert f"| {mu} | {' | '.join(cells)} |" in reading
     assert "| `client-zero` |" in filled((ROOT / "docs" / "units.md").read_text("utf-8"))
 
 

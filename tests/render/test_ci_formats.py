@@ -155,10 +155,22 @@ def test_broken_premises_are_failures(report: Report) -> None:
     system = report.systems[2].model_copy(update={"checks": checks})
     one = report.model_copy(update={"systems": (system,)})
     root = ET.fromstring(render_junit(one))
-    assert [len(list(root.iter(tag))) for tag in ("testcase", "failure", "error", "skipped")] == [4, 1, 1, 1]
+    assert [len(list(root.iter(tag))) for tag in ("testcase", "failure", "error", "skipped")] == [5, 1, 2, 1]
     (result,) = sarif(one)
     assert result["ruleId"] == "premise-broken"
     assert result["message"]["text"] == "noise of scalar, record unit: it is violated. Reproduce: vflpriv audit"
+
+
+@pytest.mark.parametrize(("trusted", "tag"), [(False, "error"), (True, "skipped")])
+def test_an_unmeasured_claim_is_an_error_unless_the_ledger_is_trusted(report: Report, trusted: bool, tag: str) -> None:
+    claim = report.systems[1].claims[0].model_copy(update={"verdict": Verdict.UNMEASURED, "reason": "no trials"})
+    system = report.systems[1].model_copy(update={"claims": (claim,), "checks": (), "sensitivity": ()})
+    one = report.model_copy(update={"systems": (system,), "ledger_trusted": trusted})
+    (element,) = ET.fromstring(render_junit(one)).iter(tag)
+    assert element.get("type") == "unmeasured"
+    assert str(element.get("message")).startswith("unmeasured: no trials")
+    (result,) = sarif(one)
+    assert (result["ruleId"], result["level"]) == ("claim-unmeasured", "warning")
 
 
 def test_lines_of_short_configurations() -> None:

@@ -37,8 +37,8 @@ scalar, clip = paper      record    0.3125         ∞    20,000  min{δ, C} has
                                                                 bound: δ = −1e6 passes
 
 DPZV as published – attacks
-                                                                 no
-attack    seen by    target  success       interval  chance  signal  guesses
+                                           interval              no
+attack    seen by    target  success   over records  chance  signal  guesses
 ────────────────────────────────────────────────────────────────────────────
 label_zo  device(0)  labels   11.6 %  10.0 – 13.2 %  10.0 %       –    1,437
 

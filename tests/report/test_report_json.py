@@ -50,12 +50,36 @@ def test_the_verdict_in_a_sentence(report: Report, small: Report) -> None:
     alone = {
         "1 of 2 claims is consistent with what was measured": joint,
         "No claim to check": split,
-        "1 of 2 claims is unsupported": dpzv.model_copy(update={"claims": (dpzv.claims[2], joint.claims[0])}),
+        "1 of 2 claims is unsupported": dpzv.model_copy(
+            update={"claims": (dpzv.claims[2], joint.claims[0]), "sensitivity": ()}
+        ),
+        "The claim is unmeasured: only the ledger speaks for it": joint.model_copy(
+            update={"claims": (joint.claims[0].model_copy(update={"verdict": Verdict.UNMEASURED}),)}
+        ),
+        "A premise is broken: sensitivity of scalar, clip = paper (dpzv)": dpzv.model_copy(
+            update={"claims": (dpzv.claims[2], joint.claims[0])}
+        ),
         "The claim is not applicable": joint.model_copy(update={"claims": joint.claims[1:]}),
     }
     for sentence, system in alone.items():
         assert banner(report.model_copy(update={"systems": (system,)})) == sentence
     assert report.verdict is Verdict.VIOLATED
+
+
+def test_a_broken_premise_is_named_where_there_is_no_claim(report: Report) -> None:
+    dpzv = report.systems[0].model_copy(update={"claims": ()})
+    lone = report.model_copy(update={"systems": (dpzv,)})
+    assert lone.verdict is Verdict.VIOLATED
+    assert lone.headline == "no claim to check; broken premise: sensitivity of scalar, clip = paper (dpzv)"
+
+
+def test_a_trusted_ledger_is_said(report: Report) -> None:
+    joint = report.systems[1]
+    claim = joint.claims[0].model_copy(update={"verdict": Verdict.UNMEASURED})
+    systems = (joint.model_copy(update={"claims": (claim,)}),)
+    trusted = report.model_copy(update={"systems": systems, "ledger_trusted": True})
+    assert banner(trusted) == "The claim is unmeasured: only the ledger speaks for it, which was trusted"
+    assert trusted.headline == "1 claim checked: 1 unmeasured; the ledger was trusted"
 
 
 def test_the_measurement_that_stands_for_a_claim(report: Report) -> None:

@@ -108,21 +108,26 @@ class VaflEngine(Engine):
         """Theorem 6 where embeddings are clipped and noised row by row, VIMADMM Theorem 2 where by the batch."""
         if settings.protection != "embedding" or not settings.noise_std:
             return client_claims(settings, schedule)
-        queries = int(schedule.active.sum(axis=0).max(initial=0))
+        steps = int(schedule.active.sum(axis=0).max(initial=0))
+        readings = (
+            ("steps", steps, "the steps of the device, as in the proof (Abadi et al. 2016, Theorem 1)"),
+            ("samples", steps * schedule.batch_size, "the data samples that the device has processed, as in the text"),
+        )
         diameter = 2 * settings.clip
         # Eq. (15), c = O(N_m √K / (μN)), with the diameter S of the embeddings as its constant.
-        mu = diameter * schedule.batch_size * math.sqrt(queries) / (settings.noise_std * schedule.records)
-        return (
+        mu = diameter * schedule.batch_size / (settings.noise_std * schedule.records)
+        return tuple(
             Claim.of_mu(
-                mu,
+                mu * math.sqrt(count),
                 settings.delta,
-                key="vafl-features",
+                key=f"vafl-{reading}",
                 source="VAFL",
-                where="Theorem 6",
-                statement="last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device",
+                where=f"Theorem 6, K = {reading}",
+                statement=f"last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device; K is {meaning}",
                 unit=Unit.FEATURES,
                 view="server",
-            ),
+            )
+            for reading, count, meaning in readings
         )
 
     @classmethod
@@ -257,9 +262,10 @@ class VaflEngine(Engine):
 class Vafl(VaflEngine):
     """One device a round, on a batch of its own; the other devices' embeddings are as old as their last visit.
 
-    Theorem 6 claims μ = S·N_m√K/(cN) for a record's features before the server (noise std c, S = 2·`clip`, K rounds of
-    the device). Each of these messages carries the record's own row, tagged with its id: nothing is averaged, and the
-    rows alone give (S/c)·√n in n rounds of that record. Labels are not covered: gradients are exact.
+    Theorem 6 claims μ = S·N_m√K/(cN) for a record's features before the server (noise std c, S = 2·`clip`). Its text
+    calls K the data samples processed, its proof counts steps: there is a claim for either reading, √N_m apart. Each of
+    these messages carries the record's own row, tagged with its id: nothing is averaged, and the rows alone give
+    (S/c)·√n in n rounds of that record. Labels are not covered: gradients are exact.
     """
 
     name = "vafl"

@@ -60,6 +60,10 @@ def audit(
     quiet: QuietOption = False,
     transcript: TranscriptOption = None,
     ledger: LedgerOption = None,
+    trust_ledger: Annotated[
+        bool,
+        typer.Option("--trust-ledger", help="Exit code 0, not 3, for claims that the ledger alone speaks for."),
+    ] = False,
 ) -> None:
     """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
     from vflpriv import api
@@ -85,6 +89,7 @@ def audit(
         only=tuple(only or ()),
         formats=format_ or DEFAULT_FORMATS,
         fresh=fresh,
+        trust_ledger=trust_ledger,
         quiet=quiet,
     )
     raise typer.Exit(gate.finish(report, out, format_ or DEFAULT_FORMATS, config=ledger or config))

@@ -68,6 +68,7 @@ class ClaimConfig(_Claimed):
                 epsilon=other.epsilon,
                 delta=other.delta,
                 mu=other.mu,
+                stated=other.stated,
             )
         if self.mu is not None:
             return Claim.of_mu(self.mu, self.delta, unit=self.unit, view=self.view, **self.names)

@@ -73,6 +73,9 @@ class AuditConfig(_Section):
     min_trials: int = Field(
         MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
     )
+    success_trainings: int = Field(
+        8, ge=2, description="independent trainings that test a claim about an attack, where the engine makes one"
+    )
     stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
     one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
@@ -135,6 +138,9 @@ class Config(_Section):
     seed: int = Field(0, ge=0, description="the seed from which all random streams are derived")
     device: str = Field("auto", description="auto, cpu, cuda or mps")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="confidence of every interval and lower bound")
+    verdict_confidence: float = Field(
+        0.999, gt=0.5, lt=1, description="a claim is called violated at a family-wise error of one minus this"
+    )
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
     attack: AttackConfig = AttackConfig()
@@ -146,4 +152,10 @@ class Config(_Section):
         for key in keys:
             if keys.count(key) > 1:
                 raise ValueError(f"systems need distinct keys, found {key!r} twice")
+        return self
+
+    @model_validator(mode="after")
+    def _verdicts_are_surer(self) -> Config:
+        if self.verdict_confidence < self.confidence:
+            raise ValueError(f"verdict_confidence >= confidence, found {self.verdict_confidence} < {self.confidence}")
         return self

@@ -66,7 +66,7 @@ class Finding:
     reproduce: str = ""
     """The command that shows the finding again; the command of the whole audit if empty."""
     decides_alone: bool = False
-    """Whether a premise counts for the exit code even if no claim rests on it."""
+    """Whether "unsupported" counts for the exit code even if no claim rests on the premise; "violated" always does."""
     measures: bool = True
     """Whether it looked at values that left; False for a premise that was only read off declarations."""
     undeclared: tuple[Release, ...] = ()

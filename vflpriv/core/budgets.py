@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vflpriv.core.ledger import Exposure
 
-__all__ = ["Accountant", "Budget", "Tightness", "most_gain"]
+__all__ = ["Accountant", "Budget", "CurveExcess", "Tightness", "most_gain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,15 @@ class Budget:
             raise ValueError(f"Expected numbers in a budget, found {self.lower}, {self.estimate}, {self.upper}.")
         if not self.lower <= self.estimate <= self.upper:
             raise ValueError(f"Expected {self.lower} <= {self.estimate} <= {self.upper} in a budget.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveExcess:
+    """A δ at which the accounted ε lies above that of the claimed trade-off curve."""
+
+    delta: float
+    accounted: float
+    claimed: float
 
 
 def most_gain(budget: Budget) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
@@ -16,9 +17,10 @@ __all__ = ["MIN_TRIALS", "SEVERITY", "Claim", "Judgement", "SuccessClaim", "Verd
 class Claim:
     """One guarantee: its source, the place in it, and its numbers for one unit against one adversary.
 
-    `mu` is the trade-off curve it promises, `epsilon` its value at `delta`. A claim in (ε, δ) alone promises, for a
-    Gaussian mechanism, the curve with that ε at that δ. A claim of pure ε (δ = 0) implies a Gaussian curve, the one
-    that touches its own; whatever refutes that refutes the claim.
+    A claim `stated` as μ-GDP promises the whole trade-off curve of `mu`, and whatever lies below it anywhere refutes
+    it; `epsilon` is its value at `delta`. A claim stated as (ε, δ) promises that alone. Its `mu` is the curve with that
+    ε at that δ: what it promises of a mechanism whose own curve is Gaussian, and of no other. With δ = 0 it is the
+    Gaussian curve that touches the claim's own, which every such mechanism keeps.
     """
 
     key: str
@@ -30,6 +32,7 @@ class Claim:
     epsilon: float
     delta: float
     mu: float
+    stated: Literal["mu", "epsilon"]
 
     @classmethod
     def of_mu(
@@ -46,6 +49,7 @@ class Claim:
             epsilon=epsilon_of(mu, delta),
             delta=delta,
             mu=mu,
+            stated="mu",
         )
 
     @classmethod
@@ -65,6 +69,7 @@ class Claim:
             epsilon=epsilon,
             delta=delta,
             mu=mu_of(epsilon, delta) if delta > 0 else mu_of_pure(epsilon),
+            stated="epsilon",
         )
 
 

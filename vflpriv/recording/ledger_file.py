@@ -195,6 +195,9 @@ class LedgerConfig(_Section):
     title: str = ""
     seed: int = Field(0, ge=0, description="seed of the choice of labels that attacks are given")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="confidence of every interval and lower bound")
+    verdict_confidence: float = Field(
+        0.999, gt=0.5, lt=1, description="a claim is called violated at a family-wise error of one minus this"
+    )
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of the table of budgets")
     label_holders: tuple[Literal["server", "device", "devices"], ...] = Field(
@@ -220,6 +223,12 @@ class LedgerConfig(_Section):
             repeated = [name for name in names if names.count(name) > 1]
             if repeated:
                 raise ValueError(f"each {field} once, found {repeated[0]} several times")
+        return self
+
+    @model_validator(mode="after")
+    def _verdicts_are_surer(self) -> LedgerConfig:
+        if self.verdict_confidence < self.confidence:
+            raise ValueError(f"verdict_confidence >= confidence, found {self.verdict_confidence} < {self.confidence}")
         return self
 
     @property
@@ -263,7 +272,14 @@ class LedgerConfig(_Section):
         )
 
 
-_LEDGERS_ONLY = frozenset(LedgerConfig.model_fields) - {"key", "title", "seed", "confidence", "accountant"}
+_LEDGERS_ONLY = frozenset(LedgerConfig.model_fields) - {
+    "key",
+    "title",
+    "seed",
+    "confidence",
+    "verdict_confidence",
+    "accountant",
+}
 _CONFIGURATIONS_ONLY = frozenset({"engine", "system", "audit", "data", "attack", "device"})
 
 

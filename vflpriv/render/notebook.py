@@ -114,7 +114,10 @@ def _(report: Report) -> Overview:
         f"{report.headline}; exit code {report.exit_code}",
         report.verdict,
         tuple(grid for grid in grids if grid.rows),
-        (f"Confidence {f.confidence(report.confidence)}, seed {report.seed}.",),
+        (
+            f"Confidence: intervals at {f.confidence(report.confidence)}, verdicts at "
+            f"{f.confidence(report.verdict_confidence)}; seed {report.seed}.",
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from vflpriv.common.formatting import NOTHING, clean, confidence, epsilon, mu, p_value, shorten
+from vflpriv.common.formatting import NOTHING, clean, confidence, epsilon, mu, p_value, percent, shorten
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import Cell
@@ -22,6 +22,7 @@ __all__ = [
     "measured_mu",
     "names_of_rows",
     "one_run_sentence",
+    "power_sentences",
     "upper_bound",
     "why_infinite",
 ]
@@ -55,6 +56,18 @@ def one_run_sentence(row: OneRunRow) -> str:
     return f"One run: {row.sentence}, {bounds}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
 
 
+def power_sentences(claim: ClaimRow) -> list[str]:
+    """How likely a broken mechanism would have been found by as many trials as there were."""
+    return list(
+        dict.fromkeys(
+            f"With 2 × {row.trials_per_world} trials, a mechanism with {row.power_excess:g} × the claimed "
+            f"{row.power_of} is called violated with a probability of at most {percent(row.power)}"
+            for row in claim.measurements
+            if row.power is not None
+        )
+    )
+
+
 def why_infinite(budget: BudgetRow) -> str:
     """The messages that make epsilon infinite; empty where it is finite or no single message is the cause."""
     if math.isfinite(budget.epsilon_upper):
@@ -77,12 +90,17 @@ def banner(report: Report) -> str:
     """The verdict of a report as a sentence. A claim that was not refuted is never called verified."""
     total = len(report.verdicts)
     verdict = report.verdict
+    if report.broken_premise:
+        return f"A premise is broken: {clean(report.broken_premise)}"
     if verdict is None:
         return "No claim to check"
     number = report.count(verdict)
     subject = f"{number} of {total} claims {'is' if number == 1 else 'are'}" if total > 1 else "The claim is"
     if verdict is Verdict.CONSISTENT:
         return f"{subject} consistent with what was measured"
+    if verdict is Verdict.UNMEASURED:
+        trusted = ", which was trusted" if report.ledger_trusted else ""
+        return f"{subject} unmeasured: only the ledger speaks for {'it' if number == 1 else 'them'}{trusted}"
     return f"{subject} {verdict}"
 
 

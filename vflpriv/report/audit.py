@@ -171,6 +171,11 @@ class Report(Displayed, Row):
     tool_version: str
     seed: int
     confidence: float
+    """Of every interval and lower bound."""
+    verdict_confidence: float = 0.95
+    """A claim is called violated at a family-wise error of one minus this; reports without the field used 0.95."""
+    ledger_trusted: bool = False
+    """Whether claims that nothing measured were left out of the exit code."""
     systems: tuple[SystemRow, ...]
     not_tested: tuple[str, ...]
     config: dict[str, Any]
@@ -188,8 +193,31 @@ class Report(Displayed, Row):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The gravest verdict; None without claims."""
+        """The gravest verdict, "violated" where a premise is broken; None without claims."""
+        if self.broken_premises:
+            return Verdict.VIOLATED
         return next((verdict for verdict in SEVERITY if verdict in self.verdicts), None)
+
+    @property
+    def broken_premises(self) -> list[str]:
+        """The premises that do not hold, each with its system."""
+        found = [
+            f"{name} ({system.key})"
+            for system in self.systems
+            for name in (
+                *(f"sensitivity of {row.mechanism}" for row in system.sensitivity if not row.holds),
+                *(f"{row.audit} of {row.subject}" for row in system.checks if row.verdict is Verdict.VIOLATED),
+            )
+        ]
+        return list(dict.fromkeys(found))
+
+    @property
+    def broken_premise(self) -> str:
+        """The broken premises in a few words; empty where a claim is violated, whose reason names them."""
+        names = self.broken_premises
+        if not names or self.count(Verdict.VIOLATED):
+            return ""
+        return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
     @property
     def features(self) -> tuple[FeatureCell, ...]:
@@ -204,10 +232,12 @@ class Report(Displayed, Row):
     def headline(self) -> str:
         """All verdicts in one line."""
         total = len(self.verdicts)
+        broken = f"; broken premise: {self.broken_premise}" if self.broken_premise else ""
         if total == 0:
-            return "no claim to check"
+            return f"no claim to check{broken}"
         parts = [f"{self.count(verdict)} {verdict}" for verdict in Verdict if self.count(verdict)]
-        return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}"
+        trusted = "; the ledger was trusted" if self.ledger_trusted and self.count(Verdict.UNMEASURED) else ""
+        return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}{trusted}{broken}"
 
     def to_json(self) -> str:
         """Canonical JSON: stable key order, two spaces, a final newline."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -102,6 +102,11 @@ class MeasurementRow(Row):
     p_adjusted: float
     """Holm over all tests of the report."""
     refutes: bool
+    power: float | None = None
+    """How likely so many trials refute `power_excess` times the claimed `power_of`, at best; None if not known."""
+    power_of: str = "μ"
+    """What the claim was tested in: μ, a trade-off curve, or ε at its δ."""
+    power_excess: float = 1.2
     curve: tuple[tuple[float, float], ...]
     """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
 
@@ -211,6 +216,8 @@ class ClaimRow(Displayed, Row):
     delta: float
     epsilon: float
     mu: float
+    stated: Literal["mu", "epsilon"] = "epsilon"
+    """How the source states it: as a trade-off curve (μ-GDP), or as ε at δ."""
     accounted: BudgetRow
     """Rigorous."""
     paper_reading: BudgetRow | None
@@ -244,6 +251,8 @@ class SuccessClaimRow(Displayed, Row):
     high: float | None
     chance: float | None
     guesses: int
+    trainings: int = 1
+    """Independent trainings whose mean `success` is; the interval is over them, or over the guesses of the only one."""
     p_adjusted: float
     """Holm over all tests of the report."""
     verdict: Verdict

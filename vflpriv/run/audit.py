@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vflpriv.audits.scoring.labels import LabelAttempts, Watched
+from vflpriv.audits.scoring.labels import Attempt, LabelAttempts, Watched
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack
-from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
@@ -29,13 +30,16 @@ from vflpriv.run.systems import build_system, claims_of, load_data
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
 
 
-def audit_config(config: Config, *, store: Path | None, command: str, quiet: bool | None) -> Report:
+def audit_config(
+    config: Config, *, store: Path | None, command: str, quiet: bool | None, trust_ledger: bool = False
+) -> Report:
     """Audit every system of a configuration; `store` is a folder for finished trials."""
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
     features = FeaturePlan.of(config, data)
     contexts = [audit_context(s, c, config, store=store) for s, c in zip(systems, config.system, strict=True)]
-    work = sum(_work(system, context, features) for system, context in zip(systems, contexts, strict=True))
+    sections = zip(systems, config.system, contexts, strict=True)
+    work = sum(_work(system, section, context, features) for system, section, context in sections)
     with progress_bar(quiet) as bar:
         task = Task(bar, work)
         audited = [
@@ -43,12 +47,13 @@ def audit_config(config: Config, *, store: Path | None, command: str, quiet: boo
             for system, section, context in zip(systems, config.system, contexts, strict=True)
         ]
         task.stage("accounting")
-        return build_report(audited, config, reproduce=command)
+        return build_report(audited, config, reproduce=command, trust_ledger=trust_ledger)
 
 
-def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str) -> Report:
+def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str, trust_ledger: bool = False) -> Report:
     """Audit a recorded training by its transcript and its ledger file."""
-    return build_report([audit_recording(transcript, config)], config, reproduce=command, select=False)
+    audited = [audit_recording(transcript, config)]
+    return build_report(audited, config, reproduce=command, select=False, trust_ledger=trust_ledger)
 
 
 def registered_audits() -> list[Audit]:
@@ -66,6 +71,7 @@ def audit_context(system: System, section: SystemConfig, config: Config, *, stor
     return AuditContext(
         claims=claims_of(system, section),
         confidence=config.confidence,
+        verdict_confidence=config.verdict_confidence,
         seed=config.seed,
         min_trials=section.audit.min_trials,
         systems=len(config.system),
@@ -80,10 +86,11 @@ def _options(audit: AuditConfig) -> dict[str, Any]:
     return audit.model_dump() | {"trials": {kind: audit.trials_of(kind) for kind in CanaryKind}}
 
 
-def _work(system: System, context: AuditContext, features: FeaturePlan) -> int:
+def _work(system: System, section: SystemConfig, context: AuditContext, features: FeaturePlan) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     audits = sum(audit.work(system, context) for audit in registered_audits())
-    return system.schedule.rounds * (1 + features.trainings()) + audits
+    repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks)))
+    return system.schedule.rounds * (1 + repeated + features.trainings()) + audits
 
 
 def audit_system(
@@ -97,8 +104,7 @@ def audit_system(
     """Train once for utility, traffic and attacks; attack features; run every registered audit."""
     features, progress = features or FeaturePlan.of(config, system.data), context.progress
     attacks = _label_attacks(section.audit.attacks)
-    sent = frozenset(release.kind for release in system.ledger.releases)
-    watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & sent)
+    watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & _sent(system))
     wire = Wire(watched)
     progress.stage(f"{system.key}: one training, attacks")
     engine = system.train([0])
@@ -108,6 +114,10 @@ def audit_system(
     views = _views(system, watched.whole, engine)
     trier = _attempts(system, config.confidence)
     attempts = [trier.attempt(attack, view) for attack in attacks for view in views]
+    claimed = _claimed_attacks(system, attacks)
+    if claimed:
+        progress.stage(f"{system.key}: {section.audit.success_trainings} trainings, attacks that claims are about")
+    repeated = _repeat(system, claimed, section.audit.success_trainings, config.confidence, progress)
     cells: list[FeatureCell] = []
     if features.trainings():
         progress.stage(f"{system.key}: features")
@@ -122,11 +132,37 @@ def audit_system(
         not_tested=tuple(not_tested),
         min_trials=context.min_trials,
         attempts=tuple(attempts),
+        repeated=repeated,
         utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=config.confidence),
         traffic=wire.traffic,
         importance=() if importance is None else tuple(float(norm) for norm in importance[0]),
         features=tuple(cells),
     )
+
+
+def _claimed_attacks(system: System, attacks: Sequence[LabelAttack]) -> list[LabelAttack]:
+    """Those of the attacks that the system makes claims about."""
+    names = {claim.attack for claim in system.success_claims}
+    return [attack for attack in attacks if attack.name in names]
+
+
+def _repeat(
+    system: System, attacks: Sequence[LabelAttack], trainings: int, confidence: float, progress: Progress
+) -> tuple[Attempt, ...]:
+    """These attacks in several trainings at once, each training with noise and initial weights of its own."""
+    if not attacks:
+        return ()
+    watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & _sent(system))
+    engine: Any = system.train(range(trainings))
+    engine.run(Wire(watched), advance=progress.advance)
+    trier = replace(_attempts(system, confidence), seeds=trainings)
+    views = _views(system, watched.whole, engine)
+    return tuple(trier.attempt(attack, view) for attack in attacks for view in views)
+
+
+def _sent(system: System) -> frozenset[str]:
+    """The kinds of messages that the ledger lists."""
+    return frozenset(release.kind for release in system.ledger.releases)
 
 
 def _run_audits(system: System, context: AuditContext) -> tuple[list[Finding], list[str]]:

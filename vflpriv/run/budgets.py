@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vflpriv.accountants.curves import over_rounds, record_epsilons
+from vflpriv.accountants.curves import DELTAS, over_rounds, record_epsilons
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
-from vflpriv.core.budgets import Accountant, Budget
+from vflpriv.core.budgets import Accountant, Budget, CurveExcess
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
 from vflpriv.core.systems import System
+from vflpriv.core.tradeoff import delta_of, epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.rows import BudgetRow, Spending, ViewBudget
@@ -24,6 +25,7 @@ __all__ = [
     "both_readings",
     "budget_row",
     "budget_rows",
+    "curve_excess",
     "record_bins",
     "spendings",
     "view_budgets",
@@ -66,6 +68,27 @@ def account(accountant: Accountant, exposure: Exposure, delta: float) -> Budget:
         return accountant.budget(exposure, delta)
     upper = 0.0 if exposure.not_applicable else math.inf
     return Budget(accountant=accountant.name, method=reason, delta=delta, lower=0.0, estimate=upper, upper=upper)
+
+
+_TOLERANCE = 1e-6
+"""Accountants invert by root finding; an ε this close to the claimed one is the claimed one."""
+
+
+def curve_excess(accountant: Accountant, exposure: Exposure, mu: float) -> CurveExcess | None:
+    """Where the accounted privacy curve exceeds that of μ-GDP most, over many δ; None where it does nowhere.
+
+    A mechanism is μ-GDP if its δ(ε) is at most that of the Gaussian curve for all ε >= 0, which is to say its ε(δ) for
+    all δ. The largest δ that matters is where the Gaussian curve reaches ε = 0: its total variation.
+    """
+    variation = delta_of(mu, 0.0)
+    deltas = sorted({*(float(d) for d in DELTAS if d < variation), variation / 2, 0.9 * variation, variation})
+    found: CurveExcess | None = None
+    for delta in deltas:
+        upper, claimed = account(accountant, exposure, delta).upper, epsilon_of(mu, delta)
+        above = upper > claimed * (1 + _TOLERANCE) + _TOLERANCE
+        if above and (found is None or upper - claimed > found.accounted - found.claimed):
+            found = CurveExcess(delta=delta, accounted=upper, claimed=claimed)
+    return found
 
 
 def accounted(accountant: str, system: System, adversary: Adversary, unit: Unit) -> Budget:

@@ -11,12 +11,19 @@ from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
-from vflpriv.audits.verdict import Accounted, SystemDecision, SystemEvidence, decide, success_tests
+from vflpriv.audits.verdict import (
+    Accounted,
+    SystemDecision,
+    SystemEvidence,
+    decide,
+    exceeds,
+    success_tests,
+)
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.audit import Finding
-from vflpriv.core.budgets import Accountant, Budget
+from vflpriv.core.budgets import Accountant, Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
 from vflpriv.core.systems import BaseSystem
@@ -24,7 +31,7 @@ from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow, Utility
-from vflpriv.run.budgets import account, budget_row, budget_rows, spendings, view_budgets
+from vflpriv.run.budgets import account, budget_row, budget_rows, curve_excess, spendings, view_budgets
 from vflpriv.run.rows import (
     ClaimContext,
     attack_row,
@@ -64,6 +71,8 @@ class Audited:
     """What could not be tested, a line each."""
     min_trials: int = MIN_TRIALS
     attempts: tuple[Attempt, ...] = ()
+    repeated: tuple[Attempt, ...] = ()
+    """The attacks that claims are about, each in several trainings."""
     utility: Utility | None = None
     traffic: Traffic | None = None
     importance: tuple[float, ...] = ()
@@ -83,12 +92,19 @@ class _Budgets:
 
     exposures: Mapping[Reading, Exposure]
     budgets: Mapping[Reading, Budget]
+    excess: CurveExcess | None = None
+    """Where the accounted curve exceeds that of a claim of μ-GDP, at other δ than the claim's."""
 
     @classmethod
     def of(cls, claim: Claim, ledger: Ledger, accountant: Accountant) -> _Budgets:
         exposures = {r: ledger.exposure(claim.adversary, claim.unit, reading=r) for r in Reading}
         budgets = {r: account(accountant, e, claim.delta) for r, e in exposures.items()}
-        return cls(exposures=exposures, budgets=budgets)
+        rigorous, budget = exposures[Reading.RIGOROUS], budgets[Reading.RIGOROUS]
+        # Where μ is accounted it is the whole curve; and what exceeds the claim at its own δ needs no other.
+        whole = claim.stated == "mu" and budget.mu is None and rigorous.not_applicable is None
+        elsewhere = whole and not exceeds(budget, claim)
+        excess = curve_excess(accountant, rigorous, claim.mu) if elsewhere else None
+        return cls(exposures=exposures, budgets=budgets, excess=excess)
 
     @property
     def leaks(self) -> bool:
@@ -99,6 +115,7 @@ class _Budgets:
     def accounted(self) -> Accounted:
         return Accounted(
             rigorous=self.budgets[Reading.RIGOROUS],
+            excess=self.excess,
             paper=self.budgets[Reading.PAPER] if self.leaks else None,
             not_applicable=self.exposures[Reading.RIGOROUS].not_applicable,
         )
@@ -108,23 +125,40 @@ class _Budgets:
 
 
 def build_report(
-    audited: Sequence[Audited], config: Config | LedgerConfig, *, reproduce: str, select: bool = True
+    audited: Sequence[Audited],
+    config: Config | LedgerConfig,
+    *,
+    reproduce: str,
+    select: bool = True,
+    trust_ledger: bool = False,
 ) -> Report:
-    """The report of all systems; `reproduce` is the command, to which `--only` is added if `select`."""
+    """The report of all systems; `reproduce` is the command, to which `--only` is added if `select`.
+
+    With `trust_ledger`, claims that rest on the ledger's word alone do not count for the exit code.
+    """
     accountant: Accountant = find("accountant", config.accountant)()
     budgets = {
         a.system.key: {claim.key: _Budgets.of(claim, a.ledger, accountant) for claim in a.claims} for a in audited
     }
-    decision = decide([_evidence(a, budgets[a.system.key]) for a in audited], alpha=1 - config.confidence)
+    written = "the ledger you wrote" if isinstance(config, LedgerConfig) else "the ledger"
+    decision = decide(
+        [_evidence(a, budgets[a.system.key], written) for a in audited],
+        alpha=1 - config.verdict_confidence,
+        confidence=config.confidence,
+        trust_ledger=trust_ledger,
+    )
+    level = (1 - config.verdict_confidence) / max(1, decision.tests)
     systems = []
     for a in audited:
         key = a.system.key
         command = f"{reproduce} --only {key}" if select else reproduce
-        systems.append(_system(a, decision.systems[key], budgets[key], accountant, config, command))
+        systems.append(_system(a, decision.systems[key], budgets[key], accountant, config, command, level))
     return Report(
         tool_version=__version__,
         seed=config.seed,
         confidence=config.confidence,
+        verdict_confidence=config.verdict_confidence,
+        ledger_trusted=trust_ledger,
         systems=tuple(systems),
         not_tested=_not_tested(audited),
         config=json.loads(config.model_dump_json()),
@@ -132,7 +166,7 @@ def build_report(
     )
 
 
-def _evidence(audited: Audited, budgets: Mapping[str, _Budgets]) -> SystemEvidence:
+def _evidence(audited: Audited, budgets: Mapping[str, _Budgets], ledger: str) -> SystemEvidence:
     system = audited.system
     return SystemEvidence(
         key=system.key,
@@ -140,9 +174,14 @@ def _evidence(audited: Audited, budgets: Mapping[str, _Budgets]) -> SystemEviden
         accounted={key: b.accounted for key, b in budgets.items()},
         findings=audited.findings,
         successes=success_tests(
-            audited.success_claims, audited.attempts, devices=system.schedule.devices, classes=system.classes
+            audited.success_claims,
+            audited.attempts,
+            devices=system.schedule.devices,
+            classes=system.classes,
+            repeated=audited.repeated,
         ),
         min_trials=audited.min_trials,
+        ledger=ledger,
     )
 
 
@@ -161,10 +200,11 @@ def _system(
     accountant: Accountant,
     config: Config | LedgerConfig,
     reproduce: str,
+    level: float,
 ) -> SystemRow:
     system, ledger = audited.system, audited.ledger
     budgets = tuple(budget_rows(ledger, accountant, system.delta))
-    rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce) for c in audited.claims]
+    rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce, level) for c in audited.claims]
     claims = tuple(_spent(row, c, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True))
     by_key = {claim.key: claim for claim in audited.claims}
     shown = [c for c in decision.findings if not c.finding.is_untested]
@@ -197,7 +237,12 @@ def _system(
 
 
 def _claim(
-    claim: Claim, decision: SystemDecision, budgets: _Budgets, config: Config | LedgerConfig, reproduce: str
+    claim: Claim,
+    decision: SystemDecision,
+    budgets: _Budgets,
+    config: Config | LedgerConfig,
+    reproduce: str,
+    level: float,
 ) -> ClaimRow:
     judgement = decision.judgements[claim.key]
     context = ClaimContext(
@@ -205,6 +250,7 @@ def _claim(
         exposure=budgets.exposures[Reading.PAPER],
         refusal=gaussian_refusal(budgets.exposures[Reading.RIGOROUS], leaks=budgets.leaks),
         confidence=config.confidence,
+        level=level,
         seed=config.seed,
     )
     evidence = [(test, test.finding.evidence) for test in decision.tests_of(claim)]
@@ -220,6 +266,7 @@ def _claim(
         delta=claim.delta,
         epsilon=claim.epsilon,
         mu=claim.mu,
+        stated=claim.stated,
         accounted=budgets.row(Reading.RIGOROUS),
         paper_reading=budgets.row(Reading.PAPER) if budgets.leaks else None,
         measurements=tuple(measurement_row(test, t, context) for test, t in evidence if isinstance(t, Trials)),

@@ -103,7 +103,7 @@ def _attempt(attack: LabelAttack, view: View, config: LedgerConfig, answers: Ans
 
 def _coin_findings(system: RecordedSystem, guesses: _Guesses) -> list[Finding]:
     """A test of each claim about labels by the canaries' coins, where there are any."""
-    answers = system.answers
+    answers, config = system.answers, system.config
     if answers is None or answers.canaries is None:
         return []
     findings = []
@@ -111,7 +111,8 @@ def _coin_findings(system: RecordedSystem, guesses: _Guesses) -> list[Finding]:
         views = {a: guesses[a] for a in claim.adversary.each(system.schedule.devices) if a in guesses}
         coins = guess_coins(answers.canaries, views) if views and claim.unit.implies(Unit.LABEL) else None
         if coins is not None:
-            findings.append(coins.finding(claim, confidence=system.config.confidence))
+            finding = coins.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
+            findings.append(finding)
     return findings
 
 
@@ -140,6 +141,7 @@ def ledger_findings(system: RecordedSystem, attempts: Sequence[Attempt]) -> list
                 measure="recorded messages",
                 claim_units=frozenset(),
                 decides_alone=True,
+                measures=False,
             )
         )
     return findings

@@ -13,10 +13,12 @@ from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval, mu_estimate, mu_rectangle
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run
+from vflpriv.audits.statistics.power import EXCESS
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common import formatting
 from vflpriv.core import wire
+from vflpriv.core.audit import EPSILON, MU
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
@@ -62,6 +64,8 @@ class ClaimContext:
     refusal: str | None
     """Why a bound on μ gives no ε, or None where it does."""
     confidence: float
+    level: float
+    """The p-value at which Holm's procedure rejects any test of the report, whatever the others show."""
     seed: int
 
 
@@ -95,6 +99,9 @@ def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContex
         p_value=_p_value(test.finding.p_value),
         p_adjusted=_p_value(test.p_adjusted),
         refutes=test.refutes,
+        power=trials.power(context.claim, context.level),
+        power_excess=EXCESS,
+        power_of=EPSILON if not trials.tests_curve(context.claim) else MU,
         curve=tuple(trials.curve()),
     )
 
@@ -160,6 +167,7 @@ def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduc
 def success_row(judged: JudgedSuccess, reproduce: str) -> SuccessClaimRow:
     """A claim about an attack, beside the attack's success."""
     claim, success = judged.test.claim, judged.test.success
+    low, high = (None, None) if judged.bounds is None else judged.bounds
     return SuccessClaimRow(
         key=claim.key,
         source=claim.source,
@@ -169,11 +177,12 @@ def success_row(judged: JudgedSuccess, reproduce: str) -> SuccessClaimRow:
         adversary=str(claim.adversary),
         attack=claim.attack,
         rate=claim.rate,
-        success=success.rate if success else None,
-        low=success.low if success else None,
-        high=success.high if success else None,
+        success=judged.test.rate,
+        low=low,
+        high=high,
         chance=success.chance if success else None,
         guesses=success.guesses if success else 0,
+        trainings=max(1, len(judged.test.rates)) if success else 0,
         p_adjusted=judged.p_adjusted,
         verdict=judged.judgement.verdict,
         reason=judged.judgement.reason,

@@ -10,11 +10,13 @@ import torch
 
 from tests.support import make_system, toy_data
 from vflpriv.common.registry import find
+from vflpriv.config.loading import load_config
 from vflpriv.core.ledger import Reading
 from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
+from vflpriv.run.systems import build_system, load_data
 from vflpriv.training.engines.vafl import VaflSettings, senders, stale_positions
 
 SERVER = Adversary.parse("server")
@@ -207,12 +209,25 @@ def test_theorem_6_claims_ten_times_less_than_the_rows_alone_give_away():
         rounds=20_000, batch_size=600, protection="embedding", clip=1.0, noise_std=10.0, activation="round-robin"
     )
     schedule = engine.draw_schedule(s, records=60_000, devices=2, seed=0)
-    (claim,) = engine.claims(s, schedule)
+    claim, literal = engine.claims(s, schedule)
     assert (claim.unit, claim.adversary) == (Unit.FEATURES, SERVER)
     assert claim.mu == pytest.approx(0.2)
+    assert [c.where for c in (claim, literal)] == ["Theorem 6, K = steps", "Theorem 6, K = samples"]
+    assert literal.mu == pytest.approx(claim.mu * math.sqrt(600))
     rows = engine.ledger(s, schedule).exposure(SERVER, Unit.FEATURES, reading=Reading.PAPER)
     assert rows.mu == pytest.approx(2.0)
     assert rows.mu == pytest.approx(claim.mu * math.sqrt(60_000 / 600))
+
+
+def test_the_bundled_system_exceeds_one_reading_of_theorem_6_and_not_the_other():
+    """Each of at most two rows of a record gives S/c = 1; K in steps claims 0.214 for it, K in samples 1.709."""
+    config = load_config("papers")
+    place = [section.key for section in config.system].index("vafl-rows")
+    system = build_system(config, place, load_data(config))
+    steps, samples = system.engine.claims(system.settings, system.schedule)
+    assert (steps.mu, samples.mu) == (pytest.approx(0.2136, abs=1e-4), pytest.approx(1.7087, abs=1e-4))
+    rows = system.ledger.exposure(SERVER, Unit.FEATURES, reading=Reading.PAPER)
+    assert steps.mu < rows.mu < samples.mu
 
 
 def test_a_devices_own_model_carries_a_record_into_later_messages_without_it():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from vflpriv.common.registry import register
+from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
 from vflpriv.render.shared import banner, leak_points
@@ -15,10 +16,10 @@ from vflpriv.report.formats import Context, Format
 __all__ = ["HtmlFormat", "attacks_html", "render_html"]
 
 _EXIT_CODES = {
-    0: "all claims hold",
-    1: "a claim is violated",
+    0: "nothing is violated, unsupported or unmeasured",
+    1: "a claim is violated, or a premise is broken",
     2: "bad usage or configuration",
-    3: "no claim is violated, but one is unsupported",
+    3: "nothing is violated, but something is unsupported or unmeasured",
     4: "internal error",
 }
 
@@ -48,10 +49,16 @@ def render_html(report: Report) -> str:
             features=FeatureSection(report.features) if report.features else None,
             costs=overview.costs(report),  # type: ignore[attr-defined]
             matrix=overview.matrix(report),  # type: ignore[attr-defined]
-            exit_meaning=_EXIT_CODES.get(report.exit_code, "unknown"),
+            exit_meaning=_exit_meaning(report),
             config=json.dumps(report.config, indent=2, ensure_ascii=False, default=str),
         )
     )
+
+
+def _exit_meaning(report: Report) -> str:
+    if report.exit_code == 0 and report.ledger_trusted and report.count(Verdict.UNMEASURED):
+        return "the ledger was trusted where nothing was measured, and nothing is violated or unsupported"
+    return _EXIT_CODES.get(report.exit_code, "unknown")
 
 
 def attacks_html(report: AttackReport) -> str:

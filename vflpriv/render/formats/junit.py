@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
-from vflpriv.report.audit import CheckRow, ClaimRow, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report.audit import CheckRow, ClaimRow, Report, SensitivityRow, SuccessClaimRow, SystemRow
 from vflpriv.report.compare import AnyReport, Comparison
 from vflpriv.report.formats import Context, Format
 
 __all__ = ["JunitFormat", "render_junit"]
 
-_OUTCOME = {Verdict.VIOLATED: "failure", Verdict.UNSUPPORTED: "error", Verdict.NOT_APPLICABLE: "skipped"}
-"""An unsupported claim is an error: the tests could not decide whether it holds."""
+_OUTCOME = {
+    Verdict.VIOLATED: "failure",
+    Verdict.UNSUPPORTED: "error",
+    Verdict.UNMEASURED: "error",
+    Verdict.NOT_APPLICABLE: "skipped",
+}
+"""A claim that is unsupported or unmeasured is an error: the tests could not decide whether it holds."""
+_TRUSTED = _OUTCOME | {Verdict.UNMEASURED: "skipped"}
+"""Where the ledger is trusted, a claim that nothing measured was not tested."""
 
 
 @register("format")
@@ -36,14 +44,8 @@ def render_junit(report: AnyReport, comparison: Comparison | None = None) -> str
     root = ET.Element("testsuites", name="vflpriv")
     if isinstance(report, AttackReport):
         _attacks(root, report)
-    for system in () if isinstance(report, AttackReport) else report.systems:
-        suite = _suite(root, system.key)
-        for claim in system.all_claims:
-            _claim(suite, system, claim)
-        for row in system.sensitivity:
-            _sensitivity(suite, system, row)
-        for check in system.checks:
-            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check)
+    else:
+        _systems(root, report)
     if comparison is not None:
         suite = _suite(root, "baseline")
         for change in comparison.lines:
@@ -70,15 +72,24 @@ def _outcome(case: ET.Element, tag: str, kind: str, message: str) -> None:
     element.text = f.clean(message)
 
 
-def _claim(suite: ET.Element, system: SystemRow, claim: ClaimRow | SuccessClaimRow) -> None:
-    case = _case(suite, system.key, f"{claim.key}: {claim.source}, {claim.where}, seen by {claim.adversary}")
-    _judged(case, claim)
+def _systems(root: ET.Element, report: Report) -> None:
+    for system in report.systems:
+        suite = _suite(root, system.key)
+        for claim in system.all_claims:
+            case = _case(suite, system.key, f"{claim.key}: {claim.source}, {claim.where}, seen by {claim.adversary}")
+            _judged(case, claim, _TRUSTED if report.ledger_trusted else _OUTCOME)
+        for row in system.sensitivity:
+            _sensitivity(suite, system, row)
+        for check in system.checks:
+            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check)
 
 
-def _judged(case: ET.Element, row: ClaimRow | SuccessClaimRow | CheckRow) -> None:
-    if row.verdict in _OUTCOME:
+def _judged(
+    case: ET.Element, row: ClaimRow | SuccessClaimRow | CheckRow, outcomes: Mapping[Verdict, str] = _OUTCOME
+) -> None:
+    if row.verdict in outcomes:
         kind = row.verdict.value.replace(" ", "-")
-        _outcome(case, _OUTCOME[row.verdict], kind, f"{row.verdict}: {row.reason} ({row.reproduce})")
+        _outcome(case, outcomes[row.verdict], kind, f"{row.verdict}: {row.reason} ({row.reproduce})")
 
 
 def _sensitivity(suite: ET.Element, system: SystemRow, row: SensitivityRow) -> None:

@@ -15,6 +15,7 @@ from vflpriv.render.shared import (
     leak_points,
     measured_mu,
     one_run_sentence,
+    power_sentences,
     upper_bound,
     why_infinite,
 )
@@ -58,8 +59,9 @@ def render_markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[str]:
-    yield f"# {banner(report)}"
-    yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
+    yield f"# {escape(banner(report))}"
+    levels = f"intervals at {f.confidence(report.confidence)}, verdicts at {f.confidence(report.verdict_confidence)}"
+    yield f"{escape(report.headline)}. Confidence: {levels}; seed {report.seed}."
     if any(system.claims for system in report.systems):
         yield claims_table(report)
     if any(system.success_claims for system in report.systems):
@@ -167,6 +169,8 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
         for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
             if reason is not None:
                 yield f"No ε by way of μ: {escape(reason)}."
+        for sentence in power_sentences(claim):
+            yield f"{escape(sentence)}."
         if claim.one_run is not None:
             yield f"{escape(one_run_sentence(claim.one_run))}."
     yield command_block(claim.reproduce)
@@ -202,7 +206,8 @@ def _budgets(system: SystemRow) -> str:
 
 
 def _attacks(system: SystemRow) -> str:
-    header = ("Attack", "Seen by", "Target", "Success", "Interval", "Chance", "No signal", "Note")
+    header = ["Attack", "Seen by", "Target", "Success", "Interval over records of one training", "Chance"]
+    header += ["No signal", "Note"]
     rows = []
     for row in system.attacks:
         note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""

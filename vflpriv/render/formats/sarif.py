@@ -26,6 +26,10 @@ _RULES = {
         "warning",
         "No trial refutes the guarantee, but the accounted ε exceeds the claimed one, or there is none.",
     ),
+    "claim-unmeasured": (
+        "warning",
+        "The accounted ε is within the claimed one, but only the ledger speaks for it: nothing was measured.",
+    ),
     "sensitivity-broken": ("error", "A mechanism exceeds the sensitivity that it declares."),
     "premise-broken": (
         "error",
@@ -34,7 +38,11 @@ _RULES = {
     "limit-broken": ("error", "An attack exceeds a limit given by --fail-on."),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),
 }
-_RULE_OF = {Verdict.VIOLATED: "claim-violated", Verdict.UNSUPPORTED: "claim-unsupported"}
+_RULE_OF = {
+    Verdict.VIOLATED: "claim-violated",
+    Verdict.UNSUPPORTED: "claim-unsupported",
+    Verdict.UNMEASURED: "claim-unmeasured",
+}
 
 
 @register("format")

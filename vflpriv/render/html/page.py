@@ -19,7 +19,15 @@ from vflpriv.render.plots.budgets import importance_plot, participation_plot, re
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
-from vflpriv.render.shared import best_attack, cell_level, headline, measured_mu, one_run_sentence, why_infinite
+from vflpriv.render.shared import (
+    best_attack,
+    cell_level,
+    headline,
+    measured_mu,
+    one_run_sentence,
+    power_sentences,
+    why_infinite,
+)
 from vflpriv.render.statement import statement
 from vflpriv.report.audit import ClaimRow, SystemRow
 
@@ -58,6 +66,7 @@ def environment() -> Environment:
         "cell_level": cell_level,
         "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
+        "power_sentences": power_sentences,
         "records": _records,
         "refused": refused,
         "rounds": lambda claim, prefix: rounds_plot(claim, prefix=f"{prefix}-t"),

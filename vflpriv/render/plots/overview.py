@@ -18,7 +18,7 @@ __all__ = ["traffic_plot", "utility_plot"]
 _LOOKS = {
     Verdict.VIOLATED: ("worst-case", "X"),
     Verdict.UNSUPPORTED: ("paper", "^"),
-    Verdict.UNMEASURED: ("natural", "D"),
+    Verdict.UNMEASURED: ("claimed", "D"),
     Verdict.CONSISTENT: ("crafted", "o"),
     Verdict.NOT_APPLICABLE: ("natural", "s"),
     None: ("natural", "s"),

@@ -1,0 +1,57 @@
+"""Bounds on the mean of independent values between 0 and 1, such as an attack's success in several trainings.
+
+Values of one training may depend on each other in any way; the trainings are what is independent. If the mean is at
+most m, a bet on each value x with the stake κ multiplies the capital by 1 - κ + κ x / m, which is at most 1 on average.
+So is the average of the capitals of several stakes, and one over it is a p-value (Markov; Waudby-Smith and Ramdas 2024
+have the general form). Values that hardly differ from training to training gain as much as this allows, unlike with
+Hoeffding's bound, which counts on the worst.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vflpriv.audits.statistics.bounds import check_alpha
+
+__all__ = ["mean_bounds", "p_value_mean"]
+
+_STAKES = np.array([0.2, 0.6, 1.0])
+"""The stakes κ whose capitals are averaged."""
+_STEPS = 60
+
+
+def p_value_mean(values: Sequence[float], bound: float) -> float:
+    """The p-value of "the expected value of each of these independent values in [0, 1] is at most `bound`".
+
+    >>> p_value_mean([0.3, 0.31, 0.29], 0.3), p_value_mean([0.9] * 8, 0.1) < 1e-6, p_value_mean([0.9], 0.1) > 0.1
+    (1.0, True, True)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if not len(x) or not ((x >= 0) & (x <= 1)).all() or not 0 <= bound <= 1:
+        raise ValueError(f"Expected values and a bound={bound} between 0 and 1, found {list(values)}.")
+    if bound == 0:
+        return 0.0 if x.any() else 1.0
+    with np.errstate(divide="ignore"):
+        capital = np.log1p(_STAKES[:, None] * (x / bound - 1)).sum(axis=1)
+    largest = float(capital.max())
+    return min(1.0, math.exp(-largest) / float(np.exp(capital - largest).mean()))
+
+
+def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The ends of an interval that holds the expected value with probability `confidence`, alpha / 2 on each side."""
+    alpha = 1 - confidence
+    check_alpha(alpha)
+    return _lower(values, alpha / 2), 1 - _lower([1 - x for x in values], alpha / 2)
+
+
+def _lower(values: Sequence[float], alpha: float) -> float:
+    """The largest mean that is refuted at this level, from below; 0 if there is none."""
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        # The p-value rises with the bound.
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value_mean(values, middle) <= alpha else (low, middle)
+    return low

@@ -1,0 +1,42 @@
+"""Power of tests that count errors: how likely a broken claim is called violated with so many trials."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import bdtr, expit, ndtr
+
+from vflpriv.audits.statistics.bounds import check_alpha, check_delta, tail
+
+__all__ = ["EXCESS", "power_dp", "power_gdp", "power_of_rates"]
+
+EXCESS = 1.2
+"""The broken mechanism whose detection reports quote: its μ, or ε, is this many times the claimed one."""
+
+
+def power_of_rates(claimed: float, actual: float, trials: int, level: float) -> float:
+    """P[the test refutes at `level`] if the mean error rate is `actual`, and the claim says at least `claimed`.
+
+    The test has `trials` in each world, and refutes if P[Bin(2 trials, claimed) <= errors] is at most the level. The
+    errors are taken as Bin(2 trials, actual), which is exact where both worlds have the same rate.
+    """
+    check_alpha(level)
+    n = 2 * trials
+    counts = np.arange(n + 1)
+    most = int((tail(counts, n, claimed) <= level).sum()) - 1
+    return float(bdtr(most, n, actual)) if most >= 0 else 0.0
+
+
+def power_gdp(mu: float, trials: int, level: float, *, excess: float = EXCESS) -> float:
+    """The power against a mechanism of `excess` times the claimed mu, if the canary and the score are the best ones.
+
+    >>> round(power_gdp(1.0, 400, 0.001), 2), round(power_gdp(1.0, 400, 0.001, excess=2.0), 2)
+    (0.15, 1.0)
+    """
+    return power_of_rates(float(ndtr(-mu / 2)), float(ndtr(-excess * mu / 2)), trials, level)
+
+
+def power_dp(epsilon: float, delta: float, trials: int, level: float, *, excess: float = EXCESS) -> float:
+    """The power against randomised response of `excess` times the claimed epsilon, the easiest to tell apart."""
+    check_delta(delta)
+    claimed, actual = (float((1 - delta) * expit(-e)) for e in (epsilon, excess * epsilon))
+    return power_of_rates(claimed, actual, trials, level)

@@ -1,0 +1,54 @@
+"""The power that reports quote is that of the test they made, by simulation; and bounds on means cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtr
+
+from tests.audits.statistics.mechanisms import allowed
+from vflpriv.audits.statistics.bounds import tail
+from vflpriv.audits.statistics.means import mean_bounds, p_value_mean
+from vflpriv.audits.statistics.power import power_dp, power_gdp
+
+REPETITIONS = 40_000
+
+
+@pytest.mark.parametrize("level", [0.001, 0.0001, 0.05])
+@pytest.mark.parametrize(("mu", "trials"), [(0.388, 400), (1.0, 400), (2.0, 100), (1.0, 1500)])
+def test_the_power_against_a_curve_is_how_often_it_is_refuted(mu: float, trials: int, level: float) -> None:
+    errors = np.random.default_rng(0).binomial(2 * trials, ndtr(-1.2 * mu / 2), REPETITIONS)
+    refuted = np.mean(tail(errors, 2 * trials, float(ndtr(-mu / 2))) <= level)
+    assert power_gdp(mu, trials, level) == pytest.approx(refuted, abs=0.012)
+    assert power_gdp(mu, trials, level, excess=1.0) <= level
+
+
+@pytest.mark.parametrize(("epsilon", "trials"), [(1.0, 400), (0.5, 1500), (3.0, 100)])
+def test_the_power_against_epsilon_is_how_often_it_is_refuted(epsilon: float, trials: int) -> None:
+    delta = 1e-3
+    errors = np.random.default_rng(0).binomial(2 * trials, (1 - delta) * expit(-1.2 * epsilon), REPETITIONS)
+    refuted = np.mean(tail(errors, 2 * trials, float((1 - delta) * expit(-epsilon))) <= 0.001)
+    assert power_dp(epsilon, delta, trials, 0.001) == pytest.approx(refuted, abs=0.012)
+
+
+def test_no_number_of_errors_may_be_few_enough() -> None:
+    assert power_gdp(0.1, 3, 0.001) == 0.0
+
+
+@pytest.mark.parametrize("mean", [0.02, 0.117, 0.5, 0.9])
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("grain", [1, 5, 1000], ids=["all or nothing", "coarse", "fine"])
+def test_bounds_on_a_mean_cover_whatever_the_values_vary_by(mean: float, count: int, grain: int) -> None:
+    values = np.random.default_rng(2).binomial(grain, mean, (2000, count)) / grain
+    assert np.mean([p_value_mean(row, mean) <= 0.05 for row in values]) <= allowed(2000)
+    ends = np.array([mean_bounds(row, 0.95) for row in values[:300]])
+    assert np.mean((ends[:, 0] > mean) | (ends[:, 1] < mean)) <= allowed(300)
+
+
+def test_values_that_agree_refute_what_single_ones_cannot() -> None:
+    assert p_value_mean([0.5] * 8, 0.117) < 1e-4
+    assert p_value_mean([1.0], 0.117) > 0.1
+    assert p_value_mean([0.0, 0.0], 0.0) == 1.0
+    assert p_value_mean([0.0, 0.1], 0.0) == 0.0
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        p_value_mean([1.2], 0.5)
