@@ -95,6 +95,8 @@ class Release:
     once: bool = False
     """Whether every record is released exactly once, whatever the batches."""
     leak: StateLeak | None = None
+    tensors: frozenset[str] | None = None
+    """The tensors of its messages that it covers; if None, the only one, or those of the table of kinds."""
     notes: tuple[str, ...] = field(default=())
 
     def protects(self, unit: Unit) -> bool:

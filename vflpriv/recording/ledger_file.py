@@ -75,6 +75,9 @@ class ReleaseConfig(_Section):
     additive: bool = Field(False, description="a sum to which an absent record adds nothing")
     once: bool = Field(False, description="every record is released once, whatever the batches")
     leak: LeakConfig | None = Field(None, description="state that changes without noise and that this kind depends on")
+    tensors: tuple[str, ...] | None = Field(
+        None, description="the tensors of its messages that this covers; by default those of a kind in the table"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
@@ -120,6 +123,7 @@ class ReleaseConfig(_Section):
             additive=self.additive,
             once=self.once,
             leak=None if self.leak is None else self.leak.state(),
+            tensors=None if self.tensors is None else frozenset(self.tensors),
         )
 
     def _noise(self) -> Noise:
