@@ -154,6 +154,7 @@ class Engine(ABC):
         self.seed, self.replicas = seed, tuple(replicas)
         check_choice(settings, data, self.bottoms)
         self.embedding = embedding_width(settings, data)
+        self._as_given = self.data
         self._protect_labels()
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.conducts = dict(conducts or {})
@@ -261,6 +262,7 @@ class Engine(ABC):
         """Let a probe see, and replace, what the release points release."""
         for point in self.release_points:
             point.probe = probe
+        self._protect_labels(probe)
 
     def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
         """Draw the noise of all release points from the streams of this seed and these replicas instead."""
@@ -276,16 +278,21 @@ class Engine(ABC):
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""
         return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
 
-    def _protect_labels(self) -> None:
-        """Noise the labels once, before training, where the settings ask for it: all that follows reads the noised."""
-        mechanism = self.settings.label_mechanism
+    def _protect_labels(self, probe: Probe | None = None) -> None:
+        """Noise the labels once, before training, where the settings ask for it: all that follows reads the noised.
+
+        It is a release like those of the release points, from a stream that gives the same noise again: a probe that is
+        attached later is shown the noised labels, and may put others in their place.
+        """
+        mechanism, given = self.settings.label_mechanism, self._as_given
         if mechanism is None:
             return
-        every = torch.arange(self.data.records, device=self.torch_device)
-        labels = self.data.labels_of(every).expand(len(self.replicas), -1)
-        observed = mechanism.observe(labels, self.data.classes, self.stream("labels"))
+        labels = given.labels_of(torch.arange(given.records, device=self.torch_device)).expand(len(self.replicas), -1)
+        observed = mechanism.observe(labels, given.classes, self.stream("labels"))
+        if probe is not None:
+            observed = probe.observed(observed)
         evidence = None if self.settings.targets == "likeliest" else mechanism.evidence(observed)
-        self.data = self.data.with_labels(observed.argmax(-1), evidence)
+        self.data = given.with_labels(observed.argmax(-1), evidence)
 
     def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
         """What losses of these records are taken against: labels (R, B), or the posterior (R, B, C) of noised ones.

@@ -56,6 +56,8 @@ class Released:
     worlds: Tensor | None = None
     shift: Shift | None = None
     message: Message | None = None
+    internal: bool = False
+    """Whether it is a noised step that no message carries by itself."""
 
 
 class Probe:
@@ -63,6 +65,11 @@ class Probe:
 
     def __init__(self) -> None:
         self.values: list[Released] = []
+        self.noised_labels: Tensor | None = None
+
+    def observed(self, observed: Tensor) -> Tensor:
+        self.noised_labels = observed
+        return observed
 
     def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
         return point.noiseless(contributions)
@@ -77,6 +84,7 @@ class Probe:
                 party=contributions.party,
                 noiseless=noiseless,
                 released=released,
+                internal=point.internal,
             )
         )
         return released
@@ -117,10 +125,17 @@ class Follower(Probe):
         super().__init__()
         self.leader = leader
 
+    def observed(self, observed: Tensor) -> Tensor:
+        led = self.leader.noised_labels
+        return super().observed(observed if led is None else led.clone())
+
     def released(
         self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
     ) -> Tensor:
-        led = self.leader.values[len(self.values)].released.clone()
+        place, led = len(self.values), released
+        # A release beyond the leader's, or of another shape, is left as it is: the two runs differ there anyway.
+        if place < len(self.leader.values) and self.leader.values[place].released.shape == released.shape:
+            led = self.leader.values[place].released.clone()
         return super().released(point, contributions, noiseless, led)
 
 

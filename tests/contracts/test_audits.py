@@ -75,7 +75,7 @@ def test_findings_are_of_one_shape_and_work_is_as_announced(name: str, variant: 
 @pytest.mark.parametrize("name", AUDITS)
 def test_what_the_configuration_switches_off_finds_nothing(name: str) -> None:
     system = make_system("dpzv-joint")
-    off = {"sensitivity": False, "noise": False, "state": False, "trials": {}, "one_run": None}
+    off = {"wire": False, "sensitivity": False, "noise": False, "state": False, "trials": {}, "one_run": None}
     context = context_of(system, options=off)
     assert AUDITS[name]().work(system, context) == 0
     assert AUDITS[name]().run(system, context) == []
@@ -110,7 +110,7 @@ def test_audits_run_in_their_declared_order_and_others_last(monkeypatch: pytest.
 
     monkeypatch.setattr(run, "available", lambda kind: {"a-late-one": Late, **AUDITS})
     names = [audit.name for audit in run.registered_audits()]
-    assert names == ["sensitivity", "noise", "server-state", "two-world", "one-run", "a-late-one"]
+    assert names == ["wire", "sensitivity", "noise", "server-state", "two-world", "one-run", "a-late-one"]
     system = make_system("dpzv-joint")
     assert (Late().refusal(system, AuditContext()), Late().work(system, AuditContext())) == (None, 0)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -16,7 +18,8 @@ from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import ZoEngine, losses_and_models
 from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings
-from vflpriv.training.mechanisms.uplink import uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.mechanisms.uplink import ONLOOKERS, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import descend
 from vflpriv.training.settings import AsyncSettings
 
@@ -27,6 +30,14 @@ class CzofoSettings(AsyncSettings, OneSidedSettings):
     """Settings of VFL-CZOFO; n = 5 is that of the DPZV paper."""
 
     perturbations: int = Field(5, ge=1, le=100_000, description="n, perturbed embeddings per record and round")
+
+
+def _perturbed(kind: str, schedule: Schedule) -> Release:
+    """The perturbations of noised embeddings: post-processing of them."""
+    what = "noised embeddings moved along public directions: they tell nothing more"
+    every = np.ones(schedule.rounds, dtype=np.bool_)
+    exact = NoNoise(depends_on=frozenset()).describe(kind=kind, what=what, rounds=every, seen_by=ONLOOKERS)
+    return replace(exact, tensors=frozenset({"perturbed"}))
 
 
 @register("engine")
@@ -58,6 +69,8 @@ class Czofo(ZoEngine):
         """
         kind = "logits" if settings.aggregation == "sum" else "embeddings"
         uplinks = uplink_releases(settings, schedule, kind=kind, sent=schedule.active)
+        if settings.noise_std > 0:
+            uplinks = (*(replace(r, tensors=frozenset({"embedding"})) for r in uplinks), _perturbed(kind, schedule))
         read = LABEL_UNITS if settings.noise_std > 0 else frozenset(Unit)
         what = "loss differences of each record"
         return *uplinks, *losses_and_models(schedule, "loss-differences", what, read, frozenset(Unit))

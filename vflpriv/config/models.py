@@ -79,6 +79,7 @@ class AuditConfig(_Section):
     stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
     one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
+    wire: bool = Field(True, description="whether to compare what is sent with the ledger, in two neighbouring worlds")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
     noise: bool = Field(True, description="whether to test the noise of the releases")
     state: bool = Field(True, description="whether to look for state that carries a record into other rounds")

@@ -135,7 +135,8 @@ class VerticalData:
     ) -> VerticalData:
         """The same data in which these records have, replica by replica, other labels (R, K) or blocks (R, K, …).
 
-        `factors` multiply whole blocks, (R,) each. Overrides replace those that were there before.
+        `factors` multiply whole blocks, (R,) each, but not the blocks of these records. Overrides replace those that
+        were there before.
         """
         for values in (labels, *(blocks or {}).values()):
             if values is not None and values.shape[1] != len(records):
@@ -158,8 +159,9 @@ class VerticalData:
             return base
         if m in self.overrides.factors:
             factor = self.overrides.factors[m]
-            return base.unsqueeze(0) * factor.reshape(-1, *(1 for _ in base.shape))
-        return self._merge(base, self.overrides.blocks[m], records) if m in self.overrides.blocks else base
+            whole = base.unsqueeze(0) * factor.reshape(-1, *(1 for _ in base.shape))
+            return self._merge(whole, self.overrides.blocks[m], records) if m in self.overrides.blocks else whole
+        return self._merge(base.unsqueeze(0), self.overrides.blocks[m], records) if m in self.overrides.blocks else base
 
     def differs(self, m: int) -> bool:
         """Whether replicas see different features at device m."""
@@ -172,11 +174,12 @@ class VerticalData:
         base = self.labels.index_select(0, records)
         if self.overrides is None or self.overrides.labels is None:
             return base
-        return self._merge(base, self.overrides.labels, records)
+        return self._merge(base.unsqueeze(0), self.overrides.labels, records)
 
     def _merge(self, base: Tensor, values: Tensor, records: Tensor) -> Tensor:
+        """(R, B, …): of `base`, (R or 1, B, …), with the values (R, K, …) of the records that have an override."""
         assert self.overrides is not None
         slot = self.overrides.slots.index_select(0, records)
         overriding = values.index_select(1, slot.clamp(min=0))
-        overridden = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[1:]))
-        return torch.where(overridden, overriding, base.unsqueeze(0))
+        overridden = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[2:]))
+        return torch.where(overridden, overriding, base)

@@ -109,6 +109,10 @@ class Probe(Protocol):
         """The value that leaves, noise included; `released` changes nothing."""
         ...
 
+    def observed(self, observed: Tensor) -> Tensor:
+        """The noised labels (R, N, C) that are trained on, where labels are noised; `observed` changes nothing."""
+        ...
+
 
 class Engine(Protocol):
     """A training engine: the class declares, an instance trains R replicas of one run."""

@@ -104,6 +104,8 @@ class Release:
     once: bool = False
     """Whether every record is released exactly once, whatever the batches."""
     leak: StateLeak | None = None
+    tensors: frozenset[str] | None = None
+    """The tensors of its messages that it covers; if None, the only one, or those of the table of kinds."""
     notes: tuple[str, ...] = field(default=())
     """What is taken for granted where a budget of one record counts this release."""
 

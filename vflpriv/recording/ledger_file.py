@@ -96,6 +96,9 @@ class ReleaseConfig(_Section):
         None,
         description="state that changes without noise and that this kind depends on; none if there is no such state",
     )
+    tensors: tuple[str, ...] | None = Field(
+        None, description="the tensors of its messages that this covers; by default those of a kind in the table"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
@@ -149,6 +152,7 @@ class ReleaseConfig(_Section):
             fresh=self.fresh,
             once=self.once,
             leak=self.leak.state() if isinstance(self.leak, LeakConfig) else None,
+            tensors=None if self.tensors is None else frozenset(self.tensors),
             notes=(self.premise(ways),) if self.asks_for_leak else (),
         )
 

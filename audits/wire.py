@@ -1,0 +1,342 @@
+"""The wire audit: is everything that leaves in the ledger, and does nothing else depend on what is private?
+
+It reads every tensor of every message, and trusts no declaration: first the names on the wire are compared with the
+ledger, then two runs in neighbouring worlds with the same randomness, of which the second releases what the first
+released. What differs between them, beyond what the ledger says, is a release that it leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vflpriv.audits.worlds.probes import Released
+from vflpriv.audits.worlds.reconcile import AUDIT, Sightings, is_open, link, reconcile
+from vflpriv.audits.worlds.store import one_thread
+from vflpriv.audits.worlds.twin_check import Difference, Excess, Gap, TwinCheck
+from vflpriv.audits.worlds.twins import TwinCanary, plan_twins, run_twins
+from vflpriv.common.registry import register
+from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Exact, Gaussian, Release
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Message
+
+__all__ = ["WireAudit", "recorded_tensors"]
+
+_NEIGHBOURS = {
+    Unit.LABEL: frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE}),
+    Unit.FEATURES: frozenset(Unit) - {Unit.LABEL},
+    Unit.RECORD: frozenset({Unit.RECORD, Unit.ADD_REMOVE}),
+    Unit.CLIENT: frozenset({Unit.CLIENT, Unit.CLIENT_ZERO}),
+    Unit.CLIENT_ZERO: frozenset({Unit.CLIENT, Unit.CLIENT_ZERO}),
+}
+"""The units that an exact value which moves with a unit leaves without protection.
+
+Whoever sees the difference between two labels of a record sees at least one of the two steps in which the record is
+taken out and put back; and likewise for a device.
+"""
+
+
+def recorded_tensors(ledger: Ledger, messages: Iterable[Message], kinds: Iterable[str]) -> list[Finding]:
+    """What a ledger leaves out of the recorded messages of kinds that it lists."""
+    return reconcile(ledger, Sightings().extend(messages), kinds=frozenset(kinds), trained=False)
+
+
+@register("audit")
+class WireAudit(Audit):
+    """Trains twice, in neighbouring worlds that release the same values, and compares all that is sent.
+
+    Each of a few dozen replicas is one pair of neighbours. There are no statistics in it: one difference is a proof.
+    """
+
+    name = AUDIT
+    summary = "compares every tensor that is sent with the ledger, and between two neighbouring worlds"
+    order = 5
+
+    def run(self, system: System, context: AuditContext) -> list[Finding]:
+        """What the ledger leaves out; then, for each unit, whether anything moves that should not."""
+        if not context.options.get("wire", True):
+            return []
+        context.progress.stage(f"{system.key}: wire, two worlds")
+        ledger, canaries = system.ledger, plan_twins(system, units_of(system.ledger, context.claims))
+        adversaries = [a for claim in context.claims for a in claim.adversary.each(system.schedule.devices)]
+        check, seen, values = TwinCheck(ledger, canaries, adversaries), Sightings(), _Releases()
+        with one_thread():
+            goes_on = True
+            for twins in run_twins(system, canaries):
+                released = [value.released for value in twins.values[0]]
+                for message in twins.messages[0]:
+                    seen.record(message, released)
+                values.add(twins.values[0])
+                goes_on = goes_on and check.add(twins)
+        findings = [*reconcile(ledger, seen, trained=True), *values.findings(ledger, seen)]
+        refusal = self._uncontrolled(system, check, canaries)
+        if refusal is not None:
+            return [*findings, _not_done(refusal)]
+        return findings + self._judge(system, context, check, canaries)
+
+    def _uncontrolled(self, system: System, check: TwinCheck, canaries: Sequence[TwinCanary]) -> str | None:
+        """Why two runs of this system cannot be compared, if they cannot."""
+        if check.uncontrolled is not None:
+            return check.uncontrolled
+        if check.uneven is None:
+            return None
+        again = TwinCheck(system.ledger, canaries)
+        with one_thread():
+            for twins in run_twins(system, canaries, alike=True):
+                if not again.add(twins):
+                    break
+        return again.uneven or again.uncontrolled
+
+    def _judge(
+        self, system: System, context: AuditContext, check: TwinCheck, canaries: Sequence[TwinCanary]
+    ) -> list[Finding]:
+        judge = _Judge(system, context.claims)
+        findings = [] if check.uneven is None else [judge.uneven(check.uneven)]
+        findings += [judge.weak(kind, *stds) for kind, stds in check.weak.items()]
+        findings += [judge.silent(kind, round_) for kind, round_ in check.silent.items()]
+        for difference in check.differences.values():
+            findings += judge.difference(difference)
+        for gap in check.gaps.values():
+            findings += judge.gap(gap) if gap.broken else []
+        for excess in check.excesses():
+            findings += judge.excess(excess)
+        broken = {f.unit for f in findings} | (set(Unit) if check.uneven else set())
+        return findings + [
+            _consistent(system, check, unit, [c for c in canaries if c.unit is unit])
+            for unit in dict.fromkeys(c.unit for c in canaries)
+            if unit is not None and unit not in broken
+        ]
+
+
+def units_of(ledger: Ledger, claims: Sequence[Claim]) -> frozenset[Unit]:
+    """The units that some claim or release speaks of."""
+    return frozenset(c.unit for c in claims).union(*(r.sensitivity for r in ledger.releases))
+
+
+class _Releases:
+    """Values that left release points, and whether a message carried them."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = set()
+        self.unsent: dict[str, int] = {}
+
+    def add(self, values: Sequence[Released]) -> None:
+        """Take one round into account."""
+        for value in values:
+            self.kinds.add(value.kind)
+            if value.message is None and not value.internal:
+                self.unsent[value.kind] = self.unsent.get(value.kind, 0) + 1
+
+    def findings(self, ledger: Ledger, seen: Sightings) -> list[Finding]:
+        """Declared noise that nothing carries."""
+        sent = set(seen.names)
+        never = sorted(
+            {r.kind for r in ledger.releases if isinstance(r.noise, Gaussian) and not r.once} - sent - self.kinds
+        )
+        return [
+            Finding(
+                audit=AUDIT,
+                subject=kind,
+                verdict=Verdict.UNSUPPORTED,
+                sentence=f"the ledger declares noise on {kind}, but nothing of that kind was sent or released",
+                figure=0,
+                measure="messages",
+                claim_units=frozenset(),
+                measures=False,
+                decides_alone=True,
+            )
+            for kind in never
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """From what the comparison found to findings: of each claim that it refutes, or of the ledger alone."""
+
+    system: System
+    claims: Sequence[Claim]
+
+    def difference(self, found: Difference) -> list[Finding]:
+        """A tensor that moves and is not declared: it counts as an exact release to those who see it."""
+        units = _NEIGHBOURS[found.unit]
+        observers = frozenset(a.kind for a in found.harmed)
+        observers |= {"devices"} if "device" in observers else frozenset()
+        sentence = (
+            f"{_moving(found.unit)} moves tensor {found.tensor} of {found.kind} messages by up to {found.largest:.4g}, "
+            f"with the same randomness and the same noised values, and the ledger does not say so (first in round "
+            f"{found.first.round}, {link(found.first)}; {found.messages} times; {found.canary})"
+        )
+        undeclared = Release(
+            kind=found.kind,
+            what=f"tensor {found.tensor}: moves with {_moving(found.unit)} without noise, against the ledger",
+            noise=Exact(),
+            sensitivity=dict.fromkeys(units, math.inf),
+            rounds=np.ones(self.system.schedule.rounds, dtype=np.bool_),
+            seen_by=observers,
+            reaches_all=True,
+            tensors=frozenset({found.tensor}),
+        )
+        refuted = [c for c in self.claims if c.unit in units and any(_within(a, c.adversary) for a in found.harmed)]
+        subject = f"{found.kind}/{found.tensor}"
+        return self._findings(subject, sentence, found.largest, _LARGEST, found.unit, refuted, (undeclared,))
+
+    def gap(self, gap: Gap) -> list[Finding]:
+        """A value under the noise that moves by more than the ledger says."""
+        beyond = f"beyond the declared {gap.declared:.4g}"
+        if not gap.declared:
+            beyond = "in which the ledger does not count it"
+        sentence = (
+            f"{_moving(gap.unit)} moved the value under the noise of {gap.kind} by {gap.largest:.4g} in round "
+            f"{gap.round}, {beyond} ({gap.canary})"
+        )
+        observers = frozenset[str]().union(*(r.seen_by for r in self.system.ledger.releases if r.kind == gap.kind))
+        refuted = [c for c in self._about(gap.unit) if c.adversary.kind in observers]
+        return self._findings(gap.kind, sentence, gap.largest, _LARGEST, gap.unit, refuted)
+
+    def excess(self, excess: Excess) -> list[Finding]:
+        """All rounds together give more away than is accounted for."""
+        sentence = (
+            f"{_moving(excess.unit)} moved the values under the noise so far in all rounds together that "
+            f"{excess.adversary} has μ = {excess.measured:.4g}, beyond the accounted μ = {excess.accounted:.4g} "
+            f"({excess.canary})"
+        )
+        refuted = [c for c in self._about(excess.unit) if c.adversary == excess.adversary]
+        subject = f"all rounds, {excess.adversary}"
+        return self._findings(subject, sentence, excess.measured, "μ of all rounds", excess.unit, refuted)
+
+    def uneven(self, where: str) -> Finding:
+        """What is sent at all depends on what is private."""
+        sentence = f"what is sent depends on private data, whatever the noise is: {where}"
+        return _premise("messages", sentence, 1, "rounds", None)
+
+    def weak(self, kind: str, actual: float, declared: float) -> Finding:
+        """Less noise than declared."""
+        sentence = f"the release point of {kind} adds noise of std {actual:.6g}, and the ledger declares {declared:.6g}"
+        return _premise(kind, sentence, actual, "std at the release point", None)
+
+    def silent(self, kind: str, round_: int) -> Finding:
+        """A release that was the noiseless value."""
+        return _premise(kind, f"what {kind} released in round {round_} had no noise on it", round_, "round", None)
+
+    def _about(self, unit: Unit) -> list[Claim]:
+        """Claims whose neighbours include those of the unit, and that the ledger itself does not refute."""
+        ledger, devices = self.system.ledger, self.system.schedule.devices
+        return [
+            c
+            for c in self.claims
+            if c.unit.implies(unit) and not any(is_open(ledger, a, c.unit) for a in c.adversary.each(devices))
+        ]
+
+    def _findings(
+        self,
+        subject: str,
+        sentence: str,
+        figure: float,
+        measure: str,
+        unit: Unit,
+        refuted: Sequence[Claim],
+        undeclared: tuple[Release, ...] = (),
+    ) -> list[Finding]:
+        """A finding for the ledger, which is wrong, and one for each claim that it refutes."""
+        premise = _premise(subject, sentence, figure, measure, unit, undeclared)
+        return [premise] + [
+            Finding(
+                audit=AUDIT,
+                subject=subject,
+                verdict=Verdict.VIOLATED,
+                sentence=sentence,
+                figure=figure,
+                measure=measure,
+                claim=claim.key,
+                unit=unit,
+                adversary=claim.adversary,
+            )
+            for claim in refuted
+        ]
+
+
+_LARGEST = "largest difference"
+
+
+def _premise(
+    subject: str, sentence: str, figure: float, measure: str, unit: Unit | None, undeclared: tuple[Release, ...] = ()
+) -> Finding:
+    """The ledger does not hold; claims that it refutes have findings of their own, all claims if it is about none."""
+    return Finding(
+        audit=AUDIT,
+        subject=subject,
+        verdict=Verdict.VIOLATED,
+        sentence=sentence,
+        figure=figure,
+        measure=measure,
+        claim_units=None if unit is None else frozenset(),
+        unit=unit,
+        decides_alone=True,
+        undeclared=undeclared,
+    )
+
+
+def _within(harmed: Adversary, claimed: Adversary) -> bool:
+    """Whether the adversary of a claim is, or includes, this one."""
+    if not harmed.devices or not claimed.is_device:
+        return harmed == claimed
+    return not claimed.devices or set(harmed.devices) <= set(claimed.devices)
+
+
+def _moving(unit: Unit) -> str:
+    return {
+        Unit.LABEL: "one record's label",
+        Unit.FEATURES: "one record's block at one device",
+        Unit.RECORD: "one record",
+        Unit.CLIENT: "one device's data",
+        Unit.CLIENT_ZERO: "emptying one device",
+    }[unit]
+
+
+def _not_done(where: str) -> Finding:
+    sentence = (
+        "two runs with the same data and the same seed differ, so that runs in two worlds cannot be compared: "
+        f"{where}; draw all randomness from the seeded streams, and all noise at release points"
+    )
+    return Finding(
+        audit=AUDIT,
+        subject="two worlds",
+        verdict=Verdict.UNMEASURED,
+        sentence=sentence,
+        figure=0,
+        measure="rounds compared",
+        measures=False,
+    )
+
+
+def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[TwinCanary]) -> Finding:
+    gaps = [gap for (moved, _), gap in check.gaps.items() if moved is unit]
+    largest = max(gaps, key=lambda gap: (gap.ratio, gap.largest), default=None)
+    compared = (
+        f"{len(canaries)} pairs of worlds that differ in {_moving(unit)}, same randomness and noised values, "
+        f"{system.schedule.rounds} rounds, {check.tensors} tensors: nothing else differs that the ledger does not "
+        "declare"
+    )
+    if largest is not None and largest.largest:
+        compared += (
+            f"; under the noise of {largest.kind} the worlds are at most {largest.largest:.4g} apart (round "
+            f"{largest.round}), {largest.ratio:.3g} of what is declared"
+        )
+    return Finding(
+        audit=AUDIT,
+        subject="two worlds",
+        verdict=Verdict.CONSISTENT,
+        sentence=compared,
+        figure=0.0 if largest is None else largest.ratio,
+        measure="largest distance under the noise, relative to the declared one",
+        claim_units=frozenset({unit}),
+        unit=unit,
+    )

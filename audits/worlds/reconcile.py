@@ -1,0 +1,301 @@
+"""What is on the wire, compared with the ledger: every tensor of every message has a release that covers it.
+
+It reads the names, the links and the rounds of messages, of a training or of a transcript. A tensor that no release
+covers is counted as an exact release of everything, so that no claim rests on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vflpriv.core.audit import Finding
+from vflpriv.core.claims import Verdict
+from vflpriv.core.kinds import kind_named
+from vflpriv.core.ledger import Ledger
+from vflpriv.core.releases import Exact, Release
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Message
+
+__all__ = ["AUDIT", "Sightings", "is_open", "link", "reconcile", "viewers"]
+
+AUDIT = "wire"
+"""The name of the audit whose findings these are."""
+_ONLOOKERS = frozenset({"eavesdropper", "outsider"})
+_UP, _DOWN = _ONLOOKERS | {"server"}, _ONLOOKERS | {"device", "devices"}
+_HOW = "list its tensors under `tensors` of a release"
+
+
+def link(message: Message) -> str:
+    """The two ends of a message, as findings name them."""
+    return f"{message.sender} → {message.receiver}"
+
+
+def viewers(message: Message) -> tuple[Adversary, ...]:
+    """The adversaries to whom a message tells something: its receiver and those on the wire, not its sender."""
+    down = message.sender.is_server
+    receiver = Adversary("device", (message.device.index,)) if down else Adversary("server")
+    return receiver, Adversary("eavesdropper"), Adversary("outsider")
+
+
+def is_open(ledger: Ledger, adversary: Adversary, unit: Unit) -> bool:
+    """Whether the ledger itself says that this adversary sees the unit without protection."""
+    for release in ledger.releases:
+        if adversary.kind not in release.seen_by or not release.sensitivity.get(unit, 0.0) or release.protects(unit):
+            continue
+        rounds = release.rounds
+        if adversary.is_device and not (release.reaches_all or release.carried):
+            rounds = rounds & ledger.schedule.visible(adversary.members(ledger.schedule.devices))
+        if rounds.any():
+            return True
+    return False
+
+
+@dataclass(eq=False, kw_only=True)
+class _Sighting:
+    """All messages that hold one tensor of one kind."""
+
+    first: Message
+    ways: set[str] = field(default_factory=set)
+    rounds: set[int] = field(default_factory=set)
+    messages: int = 0
+    bare: list[Message] = field(default_factory=list)
+    """Messages in which it is not a value that a release point released."""
+
+
+class Sightings:
+    """Collects the tensors that pass, by kind and name."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[tuple[str, str], _Sighting] = {}
+        self.received: dict[str, set[tuple[int, int]]] = {}
+        """By kind, the (round, device) of messages to devices."""
+        self.repeated: dict[str, list[Message]] = {}
+        """By kind, messages on a link that has had another one of the kind in the round."""
+        self._last: dict[tuple[str, int, int, int], Message] = {}
+        self.messages = 0
+
+    def record(self, message: Message, released: Sequence[Tensor] | None = None) -> None:
+        """Note a message; `released` are the values that left release points in its round, None if not known."""
+        self.messages += 1
+        way = "down" if message.sender.is_server else "up"
+        for name, tensor in message.tensors.items():
+            sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=message))
+            sighting.ways.add(way)
+            sighting.rounds.add(message.round)
+            sighting.messages += 1
+            if released is not None and not any(_same(tensor, value) for value in released):
+                sighting.bare.append(replace(message, tensors={}))
+        if way == "down":
+            self.received.setdefault(message.kind, set()).add((message.round, message.device.index))
+        place = (message.kind, message.round, message.sender.index, message.receiver.index)
+        known = self._last.get(place)
+        if known is not None and not _equal(known.tensors, message.tensors):
+            self.repeated.setdefault(message.kind, []).append(replace(message, tensors={}))
+        self._last = {key: m for key, m in self._last.items() if key[1] == message.round} | {place: message}
+
+    def extend(self, messages: Iterable[Message]) -> Sightings:
+        """Note all these messages."""
+        for message in messages:
+            self.record(message)
+        return self
+
+    @property
+    def names(self) -> dict[str, set[str]]:
+        """The names of the tensors of each kind."""
+        names: dict[str, set[str]] = {}
+        for kind, name in self.tensors:
+            names.setdefault(kind, set()).add(name)
+        return names
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one is other or (one.shape == other.shape and bool(torch.equal(one, other)))
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+
+
+def reconcile(ledger: Ledger, seen: Sightings, *, kinds: Collection[str] | None = None, trained: bool) -> list[Finding]:
+    """What the ledger leaves out of the messages that were seen; of `kinds` alone if they are given.
+
+    With `trained` the messages are those of an engine: the ledger's rounds are those of its schedule, and noise leaves
+    through release points. One finding for each tensor, link or round that is left out, or one that nothing is.
+    """
+    chosen = {kind: names for kind, names in seen.names.items() if kinds is None or kind in kinds}
+    findings: list[Finding] = []
+    for kind, names in sorted(chosen.items()):
+        releases = [r for r in ledger.releases if r.kind == kind]
+        sightings = {name: seen.tensors[kind, name] for name in sorted(names)}
+        for name, sighting in sightings.items():
+            findings += _tensor(ledger.schedule, kind, name, sighting, releases, names, trained=trained)
+        findings += _links(kind, sightings, releases)
+        if trained:
+            findings += _rounds(ledger.schedule, kind, sightings, releases, seen)
+    if not findings and chosen:
+        total = f"{seen.messages} messages, {len(chosen)} kinds and {sum(map(len, chosen.values()))} tensors"
+        findings.append(_finding("all messages", Verdict.CONSISTENT, f"the ledger lists all of {total}", 0))
+    return findings
+
+
+def covered(releases: Sequence[Release], kind: str, names: Collection[str]) -> dict[Release, frozenset[str]]:
+    """The tensors that each release of a kind covers, of those on the wire."""
+    table = kind_named(kind)
+    listed = frozenset(name for form in table.forms for name in form) if table is not None else frozenset()
+    usual = frozenset(names) if len(names) == 1 else listed & frozenset(names)
+    everything = frozenset(names) if table is not None and table.open else usual
+    return {
+        r: r.tensors if r.tensors is not None else everything if isinstance(r.noise, Exact) else usual for r in releases
+    }
+
+
+def _tensor(
+    schedule: Schedule,
+    kind: str,
+    name: str,
+    sighting: _Sighting,
+    releases: Sequence[Release],
+    names: Collection[str],
+    *,
+    trained: bool,
+) -> list[Finding]:
+    """Whether some release covers one tensor, and whether it carries the noise that is declared for it."""
+    covering = [r for r, own in covered(releases, kind, names).items() if name in own]
+    exact = [r for r in covering if isinstance(r.noise, Exact)]
+    where = f"first in round {sighting.first.round}, {link(sighting.first)}"
+    if not covering:
+        what = f"tensor {name}: on the wire, but not in the ledger"
+        sentence = (
+            f"tensor {name} of {sighting.messages} {kind} messages ({where}) is not in the ledger: counted as exact, "
+            f"of everything; {_HOW} if it is declared"
+        )
+        # The turns of a transcript's schedule are not its rounds: there, every one counts.
+        rounds = sighting.rounds if trained else range(schedule.rounds)
+        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.ways)
+        return [_finding(f"{kind}/{name}", Verdict.UNSUPPORTED, sentence, sighting.messages, undeclared)]
+    if not trained or exact or not sighting.bare or all(r.once for r in covering):
+        return []
+    first, count = sighting.bare[0], len(sighting.bare)
+    sentence = (
+        f"{count} of {sighting.messages} {kind} messages have a tensor {name} that no release point released (first in "
+        f"round {first.round}, {link(first)}), although the ledger declares {covering[0].noise} on it: it has no "
+        "noise that can be checked, and counts as exact"
+    )
+    bare = {m.round for m in sighting.bare}
+    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.ways)
+    units = frozenset[Unit]().union(*(r.sensitivity for r in covering))
+    return [_finding(f"{kind}/{name}", Verdict.VIOLATED, sentence, count, undeclared, units)]
+
+
+def _links(kind: str, sightings: Mapping[str, _Sighting], releases: Sequence[Release]) -> list[Finding]:
+    """Whether the ledger knows everyone who sees a kind."""
+    ways = set[str]().union(*(s.ways for s in sightings.values()))
+    observers = frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways))
+    lacking = [(r, observers - r.seen_by) for r in releases if r.sensitivity and observers - r.seen_by]
+    if not lacking:
+        return []
+    missing = sorted(frozenset[str]().union(*(kinds for _, kinds in lacking)))
+    directions = " and ".join("to devices" if way == "down" else "to the server" for way in sorted(ways))
+    sentence = (
+        f"{kind} messages go {directions}, so that {', '.join(missing)} see them, and the ledger leaves them out: "
+        "counted as seen by them too"
+    )
+    undeclared = [
+        replace(r, seen_by=kinds, what=f"{r.what}; seen by more than the ledger says") for r, kinds in lacking
+    ]
+    count = max(s.messages for s in sightings.values())
+    return [_finding(kind, Verdict.UNSUPPORTED, sentence, count, undeclared)]
+
+
+def _rounds(
+    schedule: Schedule,
+    kind: str,
+    sightings: Mapping[str, _Sighting],
+    releases: Sequence[Release],
+    seen: Sightings,
+) -> list[Finding]:
+    """Whether the ledger counts every round and every device that has a message, and each message once."""
+    private = [r for r in releases if r.sensitivity]
+    if not private:
+        return []
+    counted = np.logical_or.reduce([r.rounds for r in private])
+    sent = _mask(schedule, set[int]().union(*(s.rounds for s in sightings.values())))
+    findings = _more(kind, "in rounds that the ledger does not count", sent & ~counted, private)
+    own = [r for r in private if "device" in r.seen_by and not (r.reaches_all or r.carried)]
+    extra = {t for t, m in seen.received.get(kind, ()) if not schedule.active[t, m]}
+    if own:
+        everyone = [replace(r, reaches_all=True) for r in own]
+        where = "to devices in rounds in which the schedule has them inactive"
+        findings += _more(kind, where, _mask(schedule, extra), everyone)
+    noised = [r for r in private if not isinstance(r.noise, Exact)]
+    if noised:
+        again = _mask(schedule, {m.round for m in seen.repeated.get(kind, ())})
+        findings += _more(kind, "beyond the first on the same link in a round, with other values", again, noised)
+    return findings
+
+
+def _more(kind: str, where: str, rounds: NDArray[np.bool_], releases: Sequence[Release]) -> list[Finding]:
+    count = int(np.count_nonzero(rounds))
+    if not count:
+        return []
+    first = int(np.flatnonzero(rounds)[0])
+    sentence = f"there are {kind} messages {where}, in {count} rounds (first in round {first}): counted once more there"
+    undeclared = [replace(r, rounds=rounds, what=f"{r.what}; messages {where}") for r in releases]
+    return [_finding(kind, Verdict.UNSUPPORTED, sentence, count, undeclared)]
+
+
+def _mask(schedule: Schedule, rounds: Iterable[int]) -> NDArray[np.bool_]:
+    mask = np.zeros(schedule.rounds, dtype=np.bool_)
+    mask[[t for t in rounds if 0 <= t < schedule.rounds]] = True
+    return mask
+
+
+def _exactly(
+    schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], ways: Collection[str]
+) -> list[Release]:
+    """A tensor as an exact release of everything, to everyone who sees it."""
+    return [
+        Release(
+            kind=kind,
+            what=what,
+            noise=Exact(),
+            sensitivity=dict.fromkeys(Unit, math.inf),
+            rounds=_mask(schedule, rounds),
+            seen_by=frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways)),
+            reaches_all=True,
+            tensors=frozenset({name}),
+        )
+    ]
+
+
+def _finding(
+    subject: str,
+    verdict: Verdict,
+    sentence: str,
+    count: int,
+    undeclared: Sequence[Release] = (),
+    units: frozenset[Unit] | None = frozenset(),
+) -> Finding:
+    """No claim rests on what is accounted for as undeclared; a broken ledger counts by itself."""
+    consistent = verdict is Verdict.CONSISTENT
+    return Finding(
+        audit=AUDIT,
+        subject=subject,
+        verdict=verdict,
+        sentence=sentence,
+        figure=count,
+        measure="messages outside the ledger",
+        claim_units=None if consistent else units,
+        decides_alone=not consistent,
+        measures=False,
+        undeclared=tuple(undeclared),
+    )

@@ -1,0 +1,319 @@
+"""The comparison of twin runs: what differs between two worlds that had the same randomness and released the same.
+
+A tensor that differs is a release; it must be one that the ledger declares. A value under the noise may differ by the
+declared sensitivity in the rounds that count, and by nothing elsewhere. There are no statistics in it: one difference
+is a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vflpriv.audits.worlds.probes import Released
+from vflpriv.audits.worlds.reconcile import is_open, link, viewers
+from vflpriv.audits.worlds.twins import TwinCanary, TwinRound
+from vflpriv.core.ledger import Exposure, Ledger
+from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Message
+from vflpriv.core.worst_case import strength
+
+__all__ = ["Difference", "Excess", "Gap", "TwinCheck"]
+
+_RELATIVE, _ROUNDING, _TOTAL = 1e-4, 4e-6, 1e-3
+_SILENT, _SWALLOWED, _FEW = 1e-3, 1e4, 6
+
+
+@dataclass(kw_only=True)
+class Difference:
+    """One tensor that differs although the ledger does not say so to everyone who sees it."""
+
+    unit: Unit
+    kind: str
+    tensor: str
+    first: Message
+    canary: str
+    messages: int = 0
+    largest: float = 0.0
+    harmed: set[Adversary] = field(default_factory=set)
+    """Those who see it and, by the ledger, do not see the unit without protection."""
+
+
+@dataclass(kw_only=True)
+class Gap:
+    """How far one unit moves the values under the noise of one kind, at most, relative to what is declared."""
+
+    unit: Unit
+    kind: str
+    largest: float
+    declared: float
+    round: int
+    canary: str
+    broken: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.largest / self.declared if self.declared else math.inf if self.largest else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess:
+    """All values under the noise together: μ that one adversary has beyond what is accounted for."""
+
+    unit: Unit
+    adversary: Adversary
+    measured: float
+    accounted: float
+    canary: str
+
+
+class TwinCheck:
+    """Takes the rounds of twin runs one by one; what it found can be read at any time."""
+
+    def __init__(self, ledger: Ledger, canaries: Sequence[TwinCanary], adversaries: Sequence[Adversary] = ()) -> None:
+        self._ledger, self._canaries = ledger, canaries
+        self._schedule = ledger.schedule
+        self._first = self._schedule.first_rounds()
+        self._open: dict[tuple[Adversary, Unit], bool] = {}
+        self.differences: dict[tuple[Unit, str, str], Difference] = {}
+        self.gaps: dict[tuple[Unit, str], Gap] = {}
+        self.uneven: str | None = None
+        """Where the two runs differ in what is sent at all: messages, records, names or shapes."""
+        self.uncontrolled: str | None = None
+        """Where the control, which lives in the same world in both runs, differs."""
+        self.weak: dict[str, tuple[float, float]] = {}
+        """By kind, the std at the release point where it is below the ledger's, and the latter."""
+        self.silent: dict[str, int] = {}
+        """By kind, the first round whose release had no noise on it."""
+        self.tensors = self.releases = 0
+        named = dict.fromkeys((*map(Adversary, ("server", "eavesdropper", "devices")), *adversaries))
+        self._totals = {a: torch.zeros(len(canaries), dtype=torch.float64) for a in named if a.knows_batches}
+
+    # Rounds --------------------------------------------------------------------------------------------------------
+
+    def add(self, twins: TwinRound) -> bool:
+        """Compare one round; False if there is no sense in further ones."""
+        self.uneven = self.uneven or _uneven(twins)
+        if self.uneven is not None:
+            return False
+        for message, other in zip(*twins.messages, strict=True):
+            for name, tensor in message.tensors.items():
+                self._compare(message, name, tensor, other.tensors[name])
+        self._weigh(twins)
+        return self.uncontrolled is None
+
+    def _compare(self, message: Message, name: str, tensor: Tensor, other: Tensor) -> None:
+        self.tensors += 1
+        if torch.equal(tensor, other):
+            return
+        differs = ((tensor != other) & ~(tensor.isnan() & other.isnan())).reshape(len(tensor), -1).any(1)
+        if bool(differs[0]):
+            self.uncontrolled = self.uncontrolled or f"tensor {name} of {message.kind}, round {message.round}"
+        sizes = (tensor.double() - other.double()).nan_to_num().abs().reshape(len(tensor), -1)
+        for r in differs.nonzero()[:, 0].tolist():
+            canary = self._canaries[r]
+            harmed = {a for a in viewers(message) if self._protected(a, canary)}
+            if canary.unit is not None and harmed:
+                self._note(message, name, canary, canary.unit, float(sizes[r].max()), harmed)
+
+    def _note(
+        self, message: Message, name: str, canary: TwinCanary, unit: Unit, size: float, harmed: set[Adversary]
+    ) -> None:
+        key = (unit, message.kind, name)
+        found = self.differences.get(key)
+        if found is None:
+            found = Difference(unit=unit, kind=message.kind, tensor=name, first=message, canary=canary.what)
+            self.differences[key] = found
+        found.messages += 1
+        found.largest = max(found.largest, size)
+        found.harmed |= harmed
+
+    def _protected(self, adversary: Adversary, canary: TwinCanary) -> bool:
+        """Whether the ledger says that this adversary does not see the canary's unit as it is.
+
+        What follows from labels tells nothing to those who hold them.
+        """
+        if canary.unit is None or (canary.changes_label and adversary.kind in self._ledger.label_holders):
+            return False
+        key = (adversary, canary.unit)
+        if key not in self._open:
+            self._open[key] = is_open(self._ledger, adversary, canary.unit)
+        return not self._open[key]
+
+    # Values under the noise ----------------------------------------------------------------------------------------
+
+    def _weigh(self, twins: TwinRound) -> None:
+        by_kind: dict[str, list[tuple[Released, Released]]] = {}
+        for one, other in zip(*twins.values, strict=True):
+            self._noise(twins.round, one)
+            known = by_kind.setdefault(one.kind, [])
+            if not any(torch.equal(one.released, before.released) for before, _ in known):
+                known.append((one, other))
+        for kind, pairs in by_kind.items():
+            self.releases += len(pairs)
+            self._gaps(twins.round, kind, pairs)
+
+    def _noise(self, round_: int, value: Released) -> None:
+        """Whether the noise is there, and its std not below the ledger's."""
+        stds = [r.noise.std for r in self._of(value.kind) if isinstance(r.noise, Gaussian)]
+        if stds and value.std < max(stds) * (1 - 1e-6):
+            self.weak[value.kind] = (value.std, max(stds))
+        usable = value.noiseless.abs().reshape(len(value.noiseless), -1).sum(1) < _SWALLOWED * value.std
+        noise = (value.released - value.noiseless).abs().reshape(len(value.released), -1)[usable]
+        if noise.numel() and len(noise) >= _FEW and float(noise.max()) < _SILENT * value.std:
+            self.silent.setdefault(value.kind, round_)
+
+    def _of(self, kind: str) -> list[Release]:
+        return [r for r in self._ledger.releases if r.kind == kind]
+
+    def _gaps(self, round_: int, kind: str, pairs: Sequence[tuple[Released, Released]]) -> None:
+        """Of all values of a kind in one round together, since the declared sensitivity is that of the round."""
+        squares = torch.stack([_squares(one.noiseless - other.noiseless) for one, other in pairs])
+        sizes = torch.stack([_squares(one.noiseless).sqrt() + _squares(other.noiseless).sqrt() for one, other in pairs])
+        total, size = squares.sum(0).sqrt().cpu(), sizes.sum(0).cpu()
+        releases = self._of(kind)
+        if not any(isinstance(r.noise, Gaussian) for r in releases):
+            return  # not declared as noised: its messages are compared as they are
+        observers = frozenset[str]().union(*(r.seen_by for r in releases))
+        direct = {a for one, _ in pairs if one.message is not None for a in viewers(one.message)}
+        concerned = direct | set(self._named(observers))
+        moved = total.tolist()
+        for r, canary in enumerate(self._canaries):
+            if r == 0 and moved[0]:
+                self.uncontrolled = self.uncontrolled or f"the value under the noise of {kind}, round {round_}"
+            if canary.unit is None or not math.isfinite(moved[r]):
+                continue
+            if not any(self._protected(a, canary) for a in concerned):
+                continue
+            declared = self._declared(releases, canary, canary.unit, round_)
+            slack = _RELATIVE * declared + _ROUNDING * float(size[r]) if declared else 0.0
+            gap = Gap(
+                unit=canary.unit,
+                kind=kind,
+                largest=moved[r],
+                declared=declared,
+                round=round_,
+                canary=canary.what,
+                broken=moved[r] > declared + slack,
+            )
+            known = self.gaps.get((gap.unit, kind))
+            if known is None or (gap.broken, gap.ratio, gap.largest) > (known.broken, known.ratio, known.largest):
+                self.gaps[gap.unit, kind] = gap
+        self._add_up(kind, pairs, squares.cpu())
+
+    def _named(self, kinds: frozenset[str]) -> list[Adversary]:
+        alone = [Adversary(kind) for kind in sorted(kinds - {"device", "devices"})]
+        members = [Adversary("device", (m,)) for m in range(self._schedule.devices)] if "device" in kinds else []
+        return alone + members
+
+    def _declared(self, releases: Sequence[Release], canary: TwinCanary, unit: Unit, round_: int) -> float:
+        """What the ledger says that this canary can move in this round; several releases together in quadrature."""
+        own = math.sqrt(sum(r.sensitivity.get(unit, 0.0) ** 2 for r in releases))
+        if canary.record is None:
+            return own
+        carried = [r.leak.sensitivity.get(unit, 0.0) for r in releases if r.leak is not None]
+        leak = math.sqrt(sum(bound**2 for bound in carried)) if round_ > self._first[canary.record] else 0.0
+        inside = bool(np.any(self._schedule.batch(round_) == canary.record))
+        return max(own if inside else 0.0, leak)
+
+    # All rounds together -------------------------------------------------------------------------------------------
+
+    def _add_up(self, kind: str, pairs: Sequence[tuple[Released, Released]], squares: Tensor) -> None:
+        releases = self._of(kind)
+        for adversary, totals in self._totals.items():
+            seen = [r for r in releases if adversary.kind in r.seen_by]
+            everywhere = any(r.reaches_all or r.carried for r in seen)
+            for (one, _), square in zip(pairs, squares, strict=True):
+                received = one.message is not None and adversary in _resolved(one.message, adversary)
+                if seen and (everywhere or one.internal or received) and one.std > 0:
+                    totals += square.nan_to_num(posinf=0.0) / one.std**2
+
+    def excesses(self) -> list[Excess]:
+        """For each unit and adversary, the canary whose μ over all rounds exceeds the accounted one most."""
+        found = []
+        for adversary, totals in self._totals.items():
+            worst: dict[Unit, Excess] = {}
+            for (unit, record), numbers in self._by_unit(adversary).items():
+                accounted = self._accounted(adversary, unit, record)
+                for r in numbers if accounted is not None else ():
+                    measured = math.sqrt(float(totals[r]))
+                    excess = measured > math.sqrt(accounted or 0.0) * (1 + _TOTAL) + 1e-6
+                    if excess and (unit not in worst or measured > worst[unit].measured):
+                        worst[unit] = Excess(
+                            unit=unit,
+                            adversary=adversary,
+                            measured=measured,
+                            accounted=math.sqrt(accounted or 0.0),
+                            canary=self._canaries[r].what,
+                        )
+            found += list(worst.values())
+        return found
+
+    def _by_unit(self, adversary: Adversary) -> dict[tuple[Unit, int | None], list[int]]:
+        numbers: dict[tuple[Unit, int | None], list[int]] = {}
+        for r, canary in enumerate(self._canaries):
+            if canary.unit is not None and self._protected(adversary, canary):
+                numbers.setdefault((canary.unit, canary.record), []).append(r)
+        return numbers
+
+    def _accounted(self, adversary: Adversary, unit: Unit, record: int | None) -> float | None:
+        """μ² that the ledger gives a record, or a device; None where its noise is not Gaussian with known batches."""
+        resolved = adversary.each(self._schedule.devices)
+        if len(resolved) != 1:
+            return None
+        exposure = self._ledger.exposure(adversary, unit)
+        if exposure.batches != "known" or not exposure.events or not _gaussian(exposure):
+            return None
+        if record is None or unit is Unit.FEATURES or exposure.squares is None:
+            # One device's part of a record is counted for the device with the most.
+            most = 0.0 if exposure.squares is None else float(exposure.squares.max())
+            return max(most, sum(e.count * strength(e.noise, e.sensitivity) ** 2 for e in exposure.events))
+        return float(exposure.squares[record])
+
+
+def _gaussian(exposure: Exposure) -> bool:
+    return all(isinstance(e.noise, Gaussian) and e.sampling is None for e in exposure.events)
+
+
+def _resolved(message: Message, adversary: Adversary) -> tuple[Adversary, ...]:
+    """The adversaries who see a message, `adversary` among them if it is a group of devices with its receiver."""
+    seen = viewers(message)
+    member = message.sender.is_server and (not adversary.devices or message.device.index in adversary.devices)
+    return (*seen, adversary) if adversary.kind == "devices" and member else seen
+
+
+def _squares(values: Tensor) -> Tensor:
+    """(R,) summed squares of (R, …), in double precision."""
+    return values.to(torch.float64).square().reshape(len(values), -1).sum(1)
+
+
+def _uneven(twins: TwinRound) -> str | None:
+    """Where the two runs send or release something else in kind, link, records, names, shapes or types."""
+    first, second = twins.messages
+    if len(first) != len(second):
+        return f"round {twins.round}: {len(first)} messages in one world, {len(second)} in the other"
+    for one, other in zip(first, second, strict=True):
+        if _outline(one) != _outline(other) or not _same_records(one, other):
+            return f"round {twins.round}: a {one.kind} message, {link(one)}, has other records, tensors or shapes"
+    released = [len(values) for values in twins.values]
+    if released[0] != released[1]:
+        return f"round {twins.round}: {released[0]} noised values in one world, {released[1]} in the other"
+    return None
+
+
+def _outline(message: Message) -> tuple[object, ...]:
+    tensors = tuple((name, tuple(t.shape), t.dtype) for name, t in message.tensors.items())
+    return message.kind, message.sender, message.receiver, message.round, tensors
+
+
+def _same_records(one: Message, other: Message) -> bool:
+    if one.records is None or other.records is None:
+        return one.records is other.records
+    return torch.equal(one.records, other.records)
