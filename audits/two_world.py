@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits.scoring.learners import LearnedScore, learn
+from vflpriv.audits.scoring.whole_view import feature_key
 from vflpriv.audits.scoring.worlds import SCORERS, Request, discriminant, strength_key
 from vflpriv.audits.statistics.bounds import Errors, secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
@@ -21,6 +23,7 @@ from vflpriv.audits.worlds.store import TrialStore, side_by_side
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
+from vflpriv.common.seeds import derive
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
@@ -32,7 +35,21 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import VflprivError
 
-__all__ = ["Method", "TwoWorldAudit", "canary_unit", "describe_trials", "method_of", "threshold_of"]
+__all__ = [
+    "WHOLE_VIEW",
+    "Method",
+    "TwoWorldAudit",
+    "WholeViewTrials",
+    "canary_unit",
+    "describe_trials",
+    "first_replica",
+    "method_of",
+    "threshold_of",
+    "whole_view_refusal",
+]
+
+WHOLE_VIEW = "whole view"
+"""The method, and the subject of findings, whose score is learned from all that an adversary sees."""
 
 _MEMORY = 1 << 30
 _MOST_REPLICAS = 256
@@ -103,6 +120,24 @@ def _without_batches(
     return Method(refusal=f"two-world needs a view that knows the batches, and {adversary} does not")
 
 
+def whole_view_refusal(system: System, adversary: Adversary, unit: Unit) -> str | None:
+    """Why no score can be learned from all that this adversary sees, or None.
+
+    The ledger is asked what the adversary holds anyway, never whether anything that it sees depends on the unit.
+    """
+    exposure = system.ledger.exposure(adversary, unit, reading=Reading.PAPER)
+    if exposure.not_applicable is not None:
+        return f"two-world has nothing to tell: {exposure.not_applicable}"
+    if unit is Unit.ADD_REMOVE:
+        return "two-world has no canary that is present in one world and absent in the other"
+    changed = canary_unit(system.ledger, unit, CanaryKind.NATURAL)
+    if changed is Unit.LABEL and adversary.kind in system.ledger.label_holders:
+        return f"{adversary} holds the labels"
+    if not adversary.knows_batches and any(event.sampling is not None for event in exposure.events):
+        return f"all trials have the same batches, which are a secret to {adversary}"
+    return None
+
+
 def threshold_of(system: System, canary: Canary, method: str, *, trials: int, confidence: float) -> float:
     """Where world 0 begins: at zero, or far out where batches are secret."""
     if method != "secret batches":
@@ -133,6 +168,14 @@ class _TrainingPlan:
     reach: float
     eyes: Mapping[Adversary, Adversary]
     threshold: float
+    watchers: Mapping[Adversary, tuple[Adversary, ...]] = field(default_factory=dict)
+    """The views whose features are kept, by the adversary of a claim that has one of them."""
+    watched: int = 0
+    """Trials in each world, the first ones, whose features are kept."""
+
+    @property
+    def watching(self) -> tuple[Adversary, ...]:
+        return tuple(dict.fromkeys(one for several in self.watchers.values() for one in several))
 
     @property
     def key(self) -> str:
@@ -161,6 +204,53 @@ class _TrainingPlan:
             )
         return by_view
 
+    def whole_views(self, shards: Sequence[Shard], looks: tuple[int, ...]) -> dict[Adversary, WholeViewTrials]:
+        """Scores of the whole view, learned on the first half of the watched trials, of those after it."""
+        half, features = self.watched // 2, {str(a): _features(shards, str(a)) for a in self.watching}
+        learned: dict[str, LearnedScore] = {}
+        for name, rows in features.items():
+            if len(rows) > 2 * half:
+                learned[name] = learn(rows[0 : 2 * half : 2], rows[1 : 2 * half : 2])
+        result = {}
+        for adversary, candidates in self.watchers.items():
+            known = [one for one in candidates if str(one) in learned]
+            if known:
+                # Of any single device the one that the learning trials say most about.
+                actual = min(known, key=lambda one: learned[str(one)].order)
+                tested, score = features[str(actual)][2 * half : 2 * self.watched], learned[str(actual)]
+                times = dict.fromkeys(min(t, self.watched) - half for t in looks if t > half)
+                result[adversary] = WholeViewTrials(
+                    trials=Trials(
+                        adversary=actual,
+                        canary=self.canary,
+                        scores=(score.score(tested[0::2]), score.score(tested[1::2])),
+                        strengths=np.zeros(0),
+                        looks=tuple(times),
+                        method=WHOLE_VIEW,
+                    ),
+                    learned_on=half,
+                    features=tested.shape[1],
+                )
+        return result
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WholeViewTrials:
+    """Trials scored by the whole view of an adversary, and how many trials of each world taught the score."""
+
+    trials: Trials
+    learned_on: int
+    features: int
+
+
+def _features(shards: Sequence[Shard], name: str) -> Floats:
+    """(2n, F) features of the watched trials; shards with fewer of them are filled up with zeros."""
+    parts = [shard[feature_key(name)].to(torch.float64) for shard in shards if feature_key(name) in shard]
+    width = max((part.shape[1] for part in parts), default=0)
+    filled = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts]
+    rows: Floats = torch.cat(filled).numpy() if filled else np.zeros((0, 0))
+    return rows
+
 
 def _joined(shards: Sequence[Shard], key: str) -> Floats:
     joined: Floats = torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
@@ -169,16 +259,48 @@ def _joined(shards: Sequence[Shard], key: str) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class _ClaimGroup:
-    """The claims about one unit that a canary of one kind can test, all of their views in the same trainings."""
+    """The claims about one unit that a canary of one kind can test, all of their views in the same trainings.
+
+    `watched` are the claims that are also tested by all that their adversary sees, in so many trials of each world.
+    """
 
     kind: CanaryKind
     trials: int
     unit: Unit
     claims: tuple[Claim, ...]
+    watched: tuple[Claim, ...] = ()
+    watched_trials: int = 0
 
     @property
     def adversaries(self) -> list[Adversary]:
         return list(dict.fromkeys(claim.adversary for claim in self.claims))
+
+    def question(self, context: AuditContext) -> _Question:
+        """What is asked of the trainings."""
+        return _Question(
+            kind=self.kind,
+            trials=self.trials,
+            unit=self.unit,
+            adversaries=tuple(self.adversaries),
+            confidence=context.confidence,
+            reach=context.options.get("reach", REACH),
+            watchers=tuple(dict.fromkeys(claim.adversary for claim in self.watched)),
+            watched=self.watched_trials,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """Trials in each world with a canary, the adversaries whose views score them, and those whose whole view does."""
+
+    kind: CanaryKind
+    trials: int
+    unit: Unit
+    adversaries: tuple[Adversary, ...]
+    confidence: float
+    reach: float
+    watchers: tuple[Adversary, ...] = ()
+    watched: int = 0
 
 
 @register("audit")
@@ -195,6 +317,8 @@ class TwoWorldAudit(Audit):
     def work(self, system: System, context: AuditContext) -> int:
         trainings = sum(
             self.trainings(system, group.adversaries, group.kind, trials=group.trials, unit=group.unit)
+            if group.claims
+            else 2 * group.trials
             for group in self._groups(system, context)
         )
         return system.schedule.rounds * trainings
@@ -203,22 +327,25 @@ class TwoWorldAudit(Audit):
         """A test of every claim with every kind of canary that can test it; why, where none can."""
         groups = self._groups(system, context)
         # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
-        level = context.verdict_alpha / max(1, context.systems * sum(len(group.claims) for group in groups))
+        tests = sum(len(group.claims) + len(group.watched) for group in groups)
+        level = context.verdict_alpha / max(1, context.systems * tests)
         findings = []
         for group in groups:
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
-            trials = TwoWorldAudit(store=TrialStore(context.store)).measure(
+            # Claims that only the whole view tests would have no trials if the others stopped early.
+            may_stop = context.options.get("stop_early") and set(group.watched) <= set(group.claims)
+            trials, whole = TwoWorldAudit(store=TrialStore(context.store))._measured(
                 system,
-                group.adversaries,
-                group.kind,
-                trials=group.trials,
-                unit=group.unit,
-                confidence=context.confidence,
-                reach=context.options.get("reach", REACH),
-                advance=context.progress.advance,
-                stop=_refuted(group.claims, context.min_trials, level) if context.options.get("stop_early") else None,
+                group.question(context),
+                context.progress.advance,
+                _refuted(group.claims, context.min_trials, level) if may_stop else None,
             )
             findings += [_finding(claim, group.kind, trials[claim.adversary], context) for claim in group.claims]
+            findings += [
+                _whole_view_finding(claim, group.kind, whole[claim.adversary], context)
+                for claim in group.watched
+                if claim.adversary in whole
+            ]
         return findings + self._untested(system, context, {finding.claim for finding in findings})
 
     def _untested(self, system: System, context: AuditContext, tested: Collection[str | None]) -> list[Finding]:
@@ -242,7 +369,38 @@ class TwoWorldAudit(Audit):
                     if claim.unit is unit and self.view_refusal(system, claim.adversary, unit=unit, kind=kind) is None
                 )
                 groups += [_ClaimGroup(kind=kind, trials=trials, unit=unit, claims=claims)] if claims else []
+        for unit in dict.fromkeys(claim.unit for claim in context.claims):
+            groups = self._watched(system, context, unit, groups)
         return groups
+
+    @staticmethod
+    def _watched(system: System, context: AuditContext, unit: Unit, groups: Sequence[_ClaimGroup]) -> list[_ClaimGroup]:
+        """The groups, one of which also keeps the whole views of the claims about this unit.
+
+        It is the one with most trainings whose canary is in the data; where there is none, a group of its own.
+        """
+        claims = tuple(
+            claim
+            for claim in context.claims
+            if claim.unit is unit and whole_view_refusal(system, claim.adversary, unit) is None
+        )
+        most, fewest = context.options.get("whole_view", 0), 2 * context.min_trials
+        carriers = [
+            group
+            for group in groups
+            if group.unit is unit and group.kind is not CanaryKind.WORST_CASE and group.trials >= fewest
+        ]
+        trials = min(most, max((g.trials for g in carriers), default=max(_trials_by_kind(context).values(), default=0)))
+        if not claims or trials < fewest:
+            return list(groups)
+        if not carriers:
+            own = _ClaimGroup(
+                kind=CanaryKind.NATURAL, trials=trials, unit=unit, claims=(), watched=claims, watched_trials=trials
+            )
+            return [*groups, own]
+        carrier = max(carriers, key=lambda group: group.trials)
+        watched = replace(carrier, watched=claims, watched_trials=trials)
+        return [watched if group is carrier else group for group in groups]
 
     @staticmethod
     def view_refusal(
@@ -282,49 +440,69 @@ class TwoWorldAudit(Audit):
         `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
         are those of a test that may be stopped at any look.
         """
-        methods = {a: method_of(system, a, unit, kind) for a in adversaries}
+        question = _Question(
+            kind=kind, trials=trials, unit=unit, adversaries=tuple(adversaries), confidence=confidence, reach=reach
+        )
+        return self._measured(system, question, advance, stop)[0]
+
+    def _measured(
+        self, system: System, question: _Question, advance: Callable[[int], None] | None, stop: Stop | None
+    ) -> tuple[dict[Adversary, Trials], dict[Adversary, WholeViewTrials]]:
+        """The trials of all views, and of all whole views; the latter are kept in the trainings of the first method."""
+        methods = {a: method_of(system, a, question.unit, question.kind) for a in question.adversaries}
         for adversary, method in methods.items():
             if method.refusal is not None:
                 raise VflprivError(f"{adversary}: {method.refusal}")
         measured: dict[Adversary, Trials] = {}
-        for name in dict.fromkeys(m.name for m in methods.values()):
-            same = [a for a in adversaries if methods[a].name == name]
-            planned = self._plan(system, same, kind, unit, name, trials, confidence, reach)
-            measured |= self._together(planned, trials, advance, stop)
-        return {a: measured[a] for a in adversaries}
+        whole: dict[Adversary, WholeViewTrials] = {}
+        names = list(dict.fromkeys(m.name for m in methods.values())) or [WHOLE_VIEW]
+        for name in names:
+            same = [a for a in question.adversaries if methods[a].name == name]
+            planned = self._plan(system, question, same, name, watched=name == names[0])
+            trials, whole_trials = self._together(planned, question.trials, advance, stop)
+            measured, whole = measured | trials, whole | whole_trials
+        return {a: measured[a] for a in question.adversaries}, whole
 
     def _plan(
-        self,
-        system: System,
-        adversaries: Sequence[Adversary],
-        kind: CanaryKind,
-        unit: Unit,
-        method: str,
-        trials: int,
-        confidence: float,
-        reach: float,
+        self, system: System, question: _Question, adversaries: Sequence[Adversary], method: str, *, watched: bool
     ) -> _TrainingPlan:
-        ledger = system.ledger
+        ledger, unit, kind = system.ledger, question.unit, question.kind
         seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
         changed = canary_unit(ledger, unit, kind)
         record = most_exposed(seen, system.schedule) if changed.per_record else 0
         rate = system.schedule.rate if method == "secret batches" else None
-        canary = plan(system, kind, record, self.store, unit=changed, rate=rate, reach=reach)
-        eyes = {adversary: exposure.adversary for adversary, exposure in zip(adversaries, seen, strict=True)}
-        threshold = threshold_of(system, canary, method, trials=trials, confidence=confidence)
-        return _TrainingPlan(system=system, canary=canary, method=method, reach=reach, eyes=eyes, threshold=threshold)
+        canary = plan(system, kind, record, self.store, unit=changed, rate=rate, reach=question.reach)
+        return _TrainingPlan(
+            system=system,
+            canary=canary,
+            method=method,
+            reach=question.reach,
+            eyes={adversary: exposure.adversary for adversary, exposure in zip(adversaries, seen, strict=True)},
+            threshold=threshold_of(system, canary, method, trials=question.trials, confidence=question.confidence),
+            watchers={a: _strangers(a, canary, system.data.devices) for a in question.watchers} if watched else {},
+            watched=question.watched if watched else 0,
+        )
 
     def _together(
         self, planned: _TrainingPlan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
-    ) -> dict[Adversary, Trials]:
+    ) -> tuple[dict[Adversary, Trials], dict[Adversary, WholeViewTrials]]:
+        learning = _learning(planned.method, trials)
+        first = first_replica(trials, learning, planned.watched)
+
+        def shard(replicas: range) -> Shard:
+            return self._shard(planned, replicas, replicas.start < first + 2 * planned.watched, advance)
+
         def train(done: int, until: int) -> list[Shard]:
-            ranges = _shards(planned.system, done, until)
-            return list(side_by_side(lambda r: self._shard(planned, r, advance), ranges, planned.system.torch_device))
+            # No shard is watched in part.
+            parts = [(done, min(until, planned.watched)), (max(done, planned.watched), until)]
+            ranges = [r for part in parts for r in _shards(planned.system, first, *part)]
+            return list(side_by_side(shard, ranges, planned.system.torch_device))
 
         # A score is learned on trials of its own, with numbers beyond those that are tested.
-        learned_on = train(trials, trials + _learning(planned.method, trials))
+        learned_on = train(trials, trials + learning)
         result: dict[Adversary, Trials] = {}
         shards: list[Shard] = []
+        looks: tuple[int, ...] = ()
         times, done = (look_times(trials) if stop is not None else (trials,)), 0
         for place, until in enumerate(times):
             shards += train(done, until)
@@ -335,10 +513,13 @@ class TwoWorldAudit(Audit):
                 break
         if advance is not None and done < trials:
             advance(2 * (trials - done) * planned.system.schedule.rounds)
-        return result
+        return result, planned.whole_views(shards, looks)
 
-    def _shard(self, planned: _TrainingPlan, replicas: range, advance: Callable[[int], None] | None) -> Shard:
-        key, system = f"{planned.key}/{replicas}", planned.system
+    def _shard(
+        self, planned: _TrainingPlan, replicas: range, watched: bool, advance: Callable[[int], None] | None
+    ) -> Shard:
+        watchers = planned.watching if watched else ()
+        key, system = f"{planned.key}/{'+'.join(map(str, watchers))}/{replicas}", planned.system
         stored = self.store.load(key)
         if stored is not None:
             if advance is not None:
@@ -353,6 +534,7 @@ class TwoWorldAudit(Audit):
             adversaries=eyes,
             replicas=replicas,
             step=step,
+            watchers=watchers,
         )
         shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[planned.method](request).items()}
         self.store.save(key, shard)
@@ -402,6 +584,13 @@ def _finding(claim: Claim, kind: CanaryKind, trials: Trials, context: AuditConte
     )
 
 
+def _whole_view_finding(claim: Claim, kind: CanaryKind, whole: WholeViewTrials, context: AuditContext) -> Finding:
+    """The test of one claim by a score that was learned from all that the adversary sees."""
+    finding = _finding(claim, kind, whole.trials, context)
+    learned = f"by {whole.features} features of all it sees, learned on 2 × {whole.learned_on} other trials"
+    return replace(finding, subject=WHOLE_VIEW, sentence=f"{finding.sentence}, {learned}")
+
+
 def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> str:
     """The setting of a test, and how often it told the worlds apart."""
     trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
@@ -414,8 +603,24 @@ def _learning(method: str, trials: int) -> int:
     return min(trials, _LEARNING) if method == "learned" else 0
 
 
-def _shards(system: System, done: int, until: int) -> list[range]:
+def first_replica(trials: int, learning: int, watched: int) -> int:
+    """The number of the first replica of a plan of so many trials.
+
+    Another plan has other replicas, so that no trial is tested again because of what it showed: a number of trials
+    that was chosen after a look at fewer of them is tested on fresh ones. The same plan has the same ones, and a
+    killed audit goes on.
+    """
+    return 2 * (derive(0, "canary", trials, learning, watched) % (1 << 59))
+
+
+def _shards(system: System, first: int, done: int, until: int) -> list[range]:
     """Replica numbers of the trials from `done` to `until` in each world; even ones live in world 0, odd in world 1."""
     room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
-    size = max(2, min(_MOST_REPLICAS, room) // 2 * 2)
-    return [range(start, min(start + size, 2 * until)) for start in range(2 * done, 2 * until, size)]
+    size, end = max(2, min(_MOST_REPLICAS, room) // 2 * 2), first + 2 * until
+    return [range(start, min(start + size, end)) for start in range(first + 2 * done, end, size)]
+
+
+def _strangers(adversary: Adversary, canary: Canary, devices: int) -> tuple[Adversary, ...]:
+    """The views meant by an adversary, without those of whoever holds the data that the canary changes."""
+    owners = set(canary.devices) if canary.unit is not Unit.LABEL else set()
+    return tuple(one for one in adversary.each(devices) if not owners & set(one.members(devices)))

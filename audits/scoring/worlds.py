@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits.scoring.whole_view import WholeView, feature_key
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
+from vflpriv.core.engine import Engine
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.systems import System
@@ -120,7 +122,10 @@ def strength_key(name: str) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Request:
-    """Replicas of a system to be trained with a canary and scored through views; `step` is told of each round done."""
+    """Replicas of a system to be trained with a canary and scored through views; `step` is told of each round done.
+
+    Of the whole of what `watchers` see, features are kept beside the scores.
+    """
 
     system: System
     ledger: Ledger
@@ -128,6 +133,20 @@ class Request:
     adversaries: Sequence[Adversary]
     replicas: range
     step: Callable[[int], None] | None = None
+    watchers: Sequence[Adversary] = ()
+
+    def watch(self, every: int = 1) -> WholeView:
+        """A recorder of all that the watchers see, in trainings of which each so-many-th replica is a trial."""
+        system = self.system
+        return WholeView(
+            self.canary,
+            self.watchers,
+            labels=system.data.labels,
+            devices=system.data.devices,
+            replicas=len(self.replicas),
+            rounds=system.schedule.rounds,
+            every=every,
+        )
 
     def rounds(self) -> range:
         return range(self.system.schedule.rounds)
@@ -152,14 +171,20 @@ def worlds_scores(request: Request) -> dict[str, Tensor]:
     system, canary = request.system, request.canary
     ratio = LikelihoodRatio(request.ledger, request.adversaries, system.data.devices, canary.rate)
     engine, probe = in_worlds(system, request.replicas, for_replicas(canary, [r % 2 for r in request.replicas]))
+    watch = request.watch()
     for round_ in request.rounds():
-        for value in probe.round(engine, round_):
+        for value in probe.round(engine, round_, watch):
             ratio.add(value)
         request.done()
     both = dict(ratio.totals)
     if canary.rate is None:
         both |= {strength_key(key): strength for key, strength in ratio.strengths.items()}
-    return {key: value.expand(len(request.replicas)) for key, value in both.items()}
+    return {key: value.expand(len(request.replicas)) for key, value in both.items()} | _watched(watch, engine)
+
+
+def _watched(watch: WholeView, engine: Engine) -> dict[str, Tensor]:
+    """The features of each watcher, by the names under which they are stored."""
+    return {feature_key(key): features for key, features in watch.features(engine).items()}
 
 
 def twin_scores(request: Request) -> dict[str, Tensor]:
@@ -175,8 +200,9 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
     device, devices = system.torch_device, system.data.devices
     totals = {str(a): torch.zeros(count, device=device) for a in request.adversaries}
     strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
+    watch = request.watch(every=2)
     for round_ in request.rounds():
-        for value in probe.round(engine, round_):
+        for value in probe.round(engine, round_, watch):
             released, own, other = value.released[0::2], value.noiseless[0::2], value.noiseless[1::2]
             gain = (squares(released - other) - squares(released - own)) / (2 * value.std**2)
             apart = squares(own - other) / value.std**2
@@ -185,7 +211,8 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
                     totals[str(adversary)] += gain
                     strengths[strength_key(str(adversary))] += apart
         request.done()
-    return {key: total * request.signs(device) for key, total in totals.items()} | strengths
+    scores = {key: total * request.signs(device) for key, total in totals.items()}
+    return scores | strengths | _watched(watch, engine)
 
 
 def shadow_scores(request: Request) -> dict[str, Tensor]:
@@ -198,14 +225,15 @@ def shadow_scores(request: Request) -> dict[str, Tensor]:
     data = for_replicas(request.canary, worlds).into(system.data)
     engine = system.train([r for r in request.replicas for _ in range(3)], data=data)
     engine.redraw_noise(derive(system.seed, "canary"), [3 * r + k for r in request.replicas for k in range(3)])
+    watch = request.watch(every=3)
     for round_ in request.rounds():
-        engine.round(round_, Wire())
+        engine.round(round_, Wire(watch))
         request.done()
     total = torch.zeros(count, device=system.torch_device)
     for value in engine.server_parameters().values():
         real, first, second = value.flatten(1).unflatten(0, (count, 3)).unbind(1)
         total += squares(real - second) - squares(real - first)
-    return {str(a): total for a in request.adversaries}
+    return {str(a): total for a in request.adversaries} | _watched(watch, engine)
 
 
 class _CanaryRows:
@@ -248,8 +276,9 @@ def view_features(request: Request) -> dict[str, Tensor]:
     rows = {str(a): _CanaryRows(canary, a, system.data.devices) for a in request.adversaries}
     data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
     engine = system.train(request.replicas, data=data)
-    engine.run(Wire(*rows.values()), advance=request.step)
-    return {key: row.features(len(request.replicas)) for key, row in rows.items()}
+    watch = request.watch()
+    engine.run(Wire(*rows.values(), watch), advance=request.step)
+    return {key: row.features(len(request.replicas)) for key, row in rows.items()} | _watched(watch, engine)
 
 
 SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
@@ -258,4 +287,5 @@ SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
     "twins": twin_scores,
     "shadow models": shadow_scores,
     "learned": view_features,
+    "whole view": view_features,
 }

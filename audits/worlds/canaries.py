@@ -18,11 +18,13 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 
-__all__ = ["REACH", "craft", "most_exposed", "plan"]
+__all__ = ["REACH", "SEARCHED", "craft", "most_exposed", "plan"]
 
 _CANDIDATES = 48
 _SEEDS = 8
 _GENERATIONS = 4
+SEARCHED = range(1 << 62, (1 << 62) + _SEEDS)
+"""Numbers of the replicas on which canaries are chosen: no trial has them, so that none is tested on what it chose."""
 REACH = 10.0
 
 
@@ -134,7 +136,7 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
 
     Each replica has a twin in the other world that releases the same, so that what state carries over counts too.
     """
-    replicas = [r for _ in range(_CANDIDATES) for r in range(_SEEDS) for _ in (0, 1)]
+    replicas = [r for _ in range(_CANDIDATES) for r in SEARCHED for _ in (0, 1)]
     each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
     worlds = torch.tensor([0, 1]).repeat(_CANDIDATES * _SEEDS)
     label = canary.unit is Unit.LABEL
@@ -154,7 +156,7 @@ def _distance(system: System, canary: Canary) -> float:
     """The summed squared distance of `_strength`, for one canary that is the same in all replicas."""
     worlds = torch.tensor([0, 1]).repeat(_SEEDS)
     data, probe = replace(canary, world=worlds).into(system.data), TwinProbe()
-    engine = system.train([r for r in range(_SEEDS) for _ in (0, 1)], data=data, probe=probe)
+    engine = system.train([r for r in SEARCHED for _ in (0, 1)], data=data, probe=probe)
     with one_thread():
         values = [value for round_ in range(system.schedule.rounds) for value in probe.round(engine, round_)]
     gaps = [(value.noiseless[0::2] - value.noiseless[1::2], value.std) for value in values]

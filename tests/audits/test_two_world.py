@@ -36,7 +36,7 @@ def accounted(one: System, adversary: Adversary) -> float:
 
 @pytest.mark.parametrize("update", ["joint", "sgd", "dp-zo"])
 def test_worst_case_scores_are_normal_with_the_accounted_mu(update):
-    """The log-likelihood ratio is N(±μ²/2, μ²); noise a tenth too small would show."""
+    """The log-likelihood ratio is N(±μ²/2, μ²); noise a sixth too small would show."""
     one = system(f"dpzv-{update}", **({"server_noise_std": 1.0} if update == "dp-zo" else {}))
     for adversary, trials in TwoWorldAudit().measure(one, [DEVICE, ALL], CanaryKind.WORST_CASE, trials=1500).items():
         scalar = [
@@ -48,7 +48,7 @@ def test_worst_case_scores_are_normal_with_the_accounted_mu(update):
         for scores, sign in zip(trials.scores, (1, -1), strict=True):
             standard = (scores - sign * mu**2 / 2) / mu
             assert stats.kstest(standard, "norm").pvalue > 1e-4
-            assert stats.kstest(1.1 * standard + 0.1, "norm").pvalue < 1e-4
+            assert stats.kstest(1.2 * standard + 0.15, "norm").pvalue < 1e-4
 
 
 def test_the_measured_bound_stays_below_the_accounted_mu_and_comes_near_it():

@@ -67,6 +67,11 @@ class AuditConfig(_Section):
     trials: Trials | dict[CanaryKind, Trials] = Field(
         400, description="trainings in each world, one number or one for each canary; 0 for none"
     )
+    whole_view: Trials = Field(
+        256,
+        description="trainings in each world, at most, from which a score of all that a view sees is learned and "
+        "tested; 0 for none",
+    )
     reach: float = Field(
         10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
     )

