@@ -1,6 +1,6 @@
 """The one-run audit: many canaries in a single training, each in a world by a fair coin; how many can a view guess?
 
-Of recorded trainings whose labels held canaries, the coins are guessed by attacks on labels.
+Of recorded trainings whose labels held canaries, the coins are guessed by attacks on labels, or by a learned score.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflpriv.audits.scoring.recorded import Split
 from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.one_run import (
     Guesses,
@@ -38,7 +39,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 
-__all__ = ["ASSUMPTIONS", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
+__all__ = ["ASSUMPTIONS", "LEARNED", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -265,38 +266,44 @@ def plant(system: System, canaries: int) -> Canaries:
     return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
 
 
-_LEAST = 20
 _RECORDED_ASSUMPTIONS = (
     "each canary's label was decided by a fair coin of its own, independent of all others, before training",
     "each record holds at most one canary",
-    "the attack and the view were chosen by canaries set aside, which are not counted; all others are guessed about",
-    "attacks read the view and labels that are told, never a canary's",
+    "a third of the canaries was set aside: the score was learned from them, and the attack or score and the view were "
+    "chosen by them; they are not counted, and all others are guessed about",
+    "attacks and scores read the view, labels that are told and canaries set aside, never the coin of a counted canary",
 )
+LEARNED = "a score learned from canaries set aside"
 
 
-def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, LabelGuess]]) -> OneRun | None:
-    """The coins of a recorded training as attacks on labels guess them; None with fewer than 20 canaries.
+def guess_coins(
+    canaries: Canaries,
+    split: Split,
+    guesses: Mapping[Adversary, Mapping[str, LabelGuess]],
+    learned: Mapping[Adversary, Floats] | None = None,
+) -> OneRun | None:
+    """The coins of a recorded training as attacks on labels, or learned scores, guess them; None without either.
 
-    Every tenth canary, at least 10, is set aside, and the attack and view that guess most of their coins are taken for
-    the rest. A label that is neither of a canary's two counts for world 0: all are guessed about, so that how many was
-    fixed before any coin was seen.
+    The attack or score and the view that guess most coins of `split.choosing` are taken for the counted canaries. A
+    label that is neither of a canary's two counts for world 0: all counted canaries are guessed about, so that how many
+    was fixed before any coin was seen.
     """
     worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
-    if len(worlds) < _LEAST:
-        return None
-    aside = max(10, len(worlds) // 10)
     scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
+    scores |= {(a, LEARNED): s for a, s in (learned or {}).items()}
+    if not scores:
+        return None
     right = {key: (s > 0) == (worlds == 0) for key, s in scores.items()}
-    (adversary, attack), correct = max(right.items(), key=lambda item: int(item[1][:aside].sum()))
-    counted = len(worlds) - aside
+    (adversary, how), correct = max(right.items(), key=lambda item: int(item[1][split.choosing].sum()))
+    counted = len(split.counted)
     return OneRun(
         adversary=adversary,
-        scores=scores[adversary, attack],
+        scores=scores[adversary, how],
         worlds=worlds,
-        set_aside=aside,
-        guesses=Guesses(canaries=counted, made=counted, right=int(correct[aside:].sum())),
+        set_aside=len(split.aside),
+        guesses=Guesses(canaries=counted, made=counted, right=int(correct[split.counted].sum())),
         curve=False,
-        how=f"{attack} on one recorded training",
+        how=f"{how} on one recorded training",
         assumptions=_RECORDED_ASSUMPTIONS,
     )
 
