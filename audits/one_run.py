@@ -269,8 +269,8 @@ def plant(system: System, canaries: int) -> Canaries:
 _RECORDED_ASSUMPTIONS = (
     "each canary's label was decided by a fair coin of its own, independent of all others, before training",
     "each record holds at most one canary",
-    "a third of the canaries was set aside: the score was learned from them, and the attack or score and the view were "
-    "chosen by them; they are not counted, and all others are guessed about",
+    "a third of the canaries was set aside: the score was learned from them, and the attack or score, the view and how "
+    "many of the other canaries are guessed about were chosen by them; they are not counted",
     "attacks and scores read the view, labels that are told and canaries set aside, never the coin of a counted canary",
 )
 LEARNED = "a score learned from canaries set aside"
@@ -284,28 +284,57 @@ def guess_coins(
 ) -> OneRun | None:
     """The coins of a recorded training as attacks on labels, or learned scores, guess them; None without either.
 
-    The attack or score and the view that guess most coins of `split.choosing` are taken for the counted canaries. A
-    label that is neither of a canary's two counts for world 0: all counted canaries are guessed about, so that how many
-    was fixed before any coin was seen.
+    The attack or score, the view, and the share of canaries with the largest scores that is guessed about are those
+    with the largest bound to be expected from `split.choosing`; where none is, all canaries are guessed about, by what
+    is right most often. A label that is neither of a canary's two counts for world 0.
     """
     worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
     scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
     scores |= {(a, LEARNED): s for a, s in (learned or {}).items()}
     if not scores:
         return None
-    right = {key: (s > 0) == (worlds == 0) for key, s in scores.items()}
-    (adversary, how), correct = max(right.items(), key=lambda item: int(item[1][split.choosing].sum()))
     counted = len(split.counted)
+    plans = [(key, share) for key in scores for share in _SHARES if share == 1 or share * len(split.choosing) >= _LEAST]
+    (adversary, how), share = max(plans, key=lambda plan: _promise(scores[plan[0]], worlds, split, plan[1]))
+    chosen = scores[adversary, how]
+    made = _made(counted, share)
+    surest = split.counted[np.argsort(-np.abs(chosen[split.counted]), kind="stable")[:made]]
+    right = int(((chosen[surest] > 0) == (worlds[surest] == 0)).sum())
     return OneRun(
         adversary=adversary,
-        scores=scores[adversary, how],
+        scores=chosen,
         worlds=worlds,
         set_aside=len(split.aside),
-        guesses=Guesses(canaries=counted, made=counted, right=int(correct[split.counted].sum())),
+        guesses=Guesses(canaries=counted, made=made, right=right),
         curve=False,
         how=f"{how} on one recorded training",
         assumptions=_RECORDED_ASSUMPTIONS,
     )
+
+
+_SHARES = (1.0, 0.5, 0.2, 0.1)
+_LEAST = 10
+"""A share is considered if at least so many of the choosing canaries are in it."""
+
+
+def _made(counted: int, share: float) -> int:
+    return min(counted, max(MIN_TRIALS, round(share * counted)))
+
+
+def _promise(scores: Floats, worlds: NDArray[np.int64], split: Split, share: float) -> tuple[float, int]:
+    """The bound on ε to be expected from this share of the counted canaries, and how many choosing ones are right.
+
+    The rate of right guesses is taken to be that of the choosing canaries less one standard error.
+    """
+    right = (scores[split.choosing] > 0) == (worlds[split.choosing] == 0)
+    tried = round(share * len(right))
+    surest = np.argsort(-np.abs(scores[split.choosing]), kind="stable")[:tried]
+    rate = (int(right[surest].sum()) + 1) / (tried + 2)
+    rate -= math.sqrt(rate * (1 - rate) / (tried + 2))
+    counted = len(split.counted)
+    made = _made(counted, share)
+    expected = Guesses(canaries=counted, made=made, right=math.floor(max(0.0, rate) * made))
+    return epsilon_one_run(expected, 0.0, _PLANNED_AT), int(right.sum())
 
 
 def _scores(canaries: Canaries, guess: LabelGuess) -> NDArray[np.float64]:

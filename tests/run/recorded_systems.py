@@ -108,6 +108,25 @@ def losses_of_records(run: Training) -> None:
         run.wire.down(t, 0, "quality", {"losses": wrong + 0.5 * run.noise(len(ids))}, ids)
 
 
+def noise_sent_beside(run: Training) -> None:
+    """Rows with enough noise, and in another kind the noise itself."""
+    for t in range(ROUNDS):
+        ids = run.batch()
+        noise = 20 * run.noise(len(ids), 4)
+        rows = noise.clone()
+        rows[:, 2] += run.labels[ids]
+        run.wire.down(t, 0, "hints", {"rows": rows}, ids)
+        run.wire.down(t, 0, "quality", {"scaled": -0.25 * noise}, ids)
+
+
+def records_in_order_of_labels(run: Training) -> None:
+    """Rows of pure noise; the records of a batch are listed by their labels."""
+    for t in range(ROUNDS):
+        ids = run.batch()
+        ids = ids[run.labels[ids].argsort(stable=True)]
+        run.wire.down(t, 0, "hints", {"rows": run.noise(len(ids), 2)}, ids)
+
+
 def redrawn_every_batch(run: Training) -> None:
     """Randomised response that is drawn again in every batch: averages undo it."""
     for t in range(4 * ROUNDS):
@@ -147,6 +166,8 @@ BROKEN = (
     (label_in_low_bits_of_doubles, 2, 150),
     (loss_sums_without_noise, 2, 150),
     (losses_of_records, 2, 150),
+    (noise_sent_beside, 2, 150),
+    (records_in_order_of_labels, 3, 150),
     (redrawn_every_batch, 3, 150),
     (response_of_three, 2, RECORDS),
     (response_of_three, 3, RECORDS),
