@@ -329,7 +329,10 @@ class RecordedNoise:
 
     @property
     def finding(self) -> Finding:
-        """Every claim of the recorded system rests on its noise; without claims it counts by itself."""
+        """Every claim of the recorded system rests on its noise; without claims it counts by itself.
+
+        Values that are large enough may be so without noise: that measures nothing.
+        """
         return Finding(
             audit=NoiseAudit.name,
             subject=self.kind,
@@ -339,7 +342,7 @@ class RecordedNoise:
             measure="p-value of the declared noise",
             p_value=self.p_adjusted,
             decides_alone=True,
-            measures=False,
+            measures=not self.holds,
             evidence=self,
         )
 

@@ -1,6 +1,6 @@
 """The one-run audit: many canaries in a single training, each in a world by a fair coin; how many can a view guess?
 
-Of recorded trainings whose labels held canaries, the coins are guessed by attacks on labels.
+Of recorded trainings whose labels held canaries, the coins are guessed by attacks on labels, or by a learned score.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflpriv.audits.scoring.recorded import Split
 from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.one_run import (
     Guesses,
@@ -38,7 +39,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 
-__all__ = ["ASSUMPTIONS", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
+__all__ = ["ASSUMPTIONS", "LEARNED", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -272,39 +273,74 @@ def plant(system: System, canaries: int) -> Canaries:
     return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
 
 
-_LEAST = 20
 _RECORDED_ASSUMPTIONS = (
     "each canary's label was decided by a fair coin of its own, independent of all others, before training",
     "each record holds at most one canary",
-    "the attack and the view were chosen by canaries set aside, which are not counted; all others are guessed about",
-    "attacks read the view and labels that are told, never a canary's",
+    "a third of the canaries was set aside: the score was learned from them, and the attack or score, the view and how "
+    "many of the other canaries are guessed about were chosen by them; they are not counted",
+    "attacks and scores read the view, labels that are told and canaries set aside, never the coin of a counted canary",
 )
+LEARNED = "a score learned from canaries set aside"
 
 
-def guess_coins(canaries: Canaries, guesses: Mapping[Adversary, Mapping[str, LabelGuess]]) -> OneRun | None:
-    """The coins of a recorded training as attacks on labels guess them; None with fewer than 20 canaries.
+def guess_coins(
+    canaries: Canaries,
+    split: Split,
+    guesses: Mapping[Adversary, Mapping[str, LabelGuess]],
+    learned: Mapping[Adversary, Floats] | None = None,
+) -> OneRun | None:
+    """The coins of a recorded training as attacks on labels, or learned scores, guess them; None without either.
 
-    Every tenth canary, at least 10, is set aside, and the attack and view that guess most of their coins are taken for
-    the rest. A label that is neither of a canary's two counts for world 0: all are guessed about, so that how many was
-    fixed before any coin was seen.
+    The attack or score, the view, and the share of canaries with the largest scores that is guessed about are those
+    with the largest bound to be expected from `split.choosing`; where none is, all canaries are guessed about, by what
+    is right most often. A label that is neither of a canary's two counts for world 0.
     """
     worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
-    if len(worlds) < _LEAST:
-        return None
-    aside = max(10, len(worlds) // 10)
     scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
-    right = {key: (s > 0) == (worlds == 0) for key, s in scores.items()}
-    (adversary, attack), correct = max(right.items(), key=lambda item: int(item[1][:aside].sum()))
-    counted = len(worlds) - aside
+    scores |= {(a, LEARNED): s for a, s in (learned or {}).items()}
+    if not scores:
+        return None
+    counted = len(split.counted)
+    plans = [(key, share) for key in scores for share in _SHARES if share == 1 or share * len(split.choosing) >= _LEAST]
+    (adversary, how), share = max(plans, key=lambda plan: _promise(scores[plan[0]], worlds, split, plan[1]))
+    chosen = scores[adversary, how]
+    made = _made(counted, share)
+    surest = split.counted[np.argsort(-np.abs(chosen[split.counted]), kind="stable")[:made]]
+    right = int(((chosen[surest] > 0) == (worlds[surest] == 0)).sum())
     return OneRun(
         adversary=adversary,
-        scores=scores[adversary, attack],
+        scores=chosen,
         worlds=worlds,
-        set_aside=aside,
-        guesses=Guesses(canaries=counted, made=counted, right=int(correct[aside:].sum())),
-        how=f"{attack} on one recorded training",
+        set_aside=len(split.aside),
+        guesses=Guesses(canaries=counted, made=made, right=right),
+        how=f"{how} on one recorded training",
         assumptions=_RECORDED_ASSUMPTIONS,
     )
+
+
+_SHARES = (1.0, 0.5, 0.2, 0.1)
+_LEAST = 10
+"""A share is considered if at least so many of the choosing canaries are in it."""
+
+
+def _made(counted: int, share: float) -> int:
+    return min(counted, max(MIN_TRIALS, round(share * counted)))
+
+
+def _promise(scores: Floats, worlds: NDArray[np.int64], split: Split, share: float) -> tuple[float, int]:
+    """The bound on ε to be expected from this share of the counted canaries, and how many choosing ones are right.
+
+    The rate of right guesses is taken to be that of the choosing canaries less one standard error.
+    """
+    right = (scores[split.choosing] > 0) == (worlds[split.choosing] == 0)
+    tried = round(share * len(right))
+    surest = np.argsort(-np.abs(scores[split.choosing]), kind="stable")[:tried]
+    rate = (int(right[surest].sum()) + 1) / (tried + 2)
+    rate -= math.sqrt(rate * (1 - rate) / (tried + 2))
+    counted = len(split.counted)
+    made = _made(counted, share)
+    expected = Guesses(canaries=counted, made=made, right=math.floor(max(0.0, rate) * made))
+    return epsilon_one_run(expected, 0.0, _PLANNED_AT), int(right.sum())
 
 
 def _scores(canaries: Canaries, guess: LabelGuess) -> NDArray[np.float64]:

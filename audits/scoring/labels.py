@@ -26,6 +26,7 @@ from vflpriv.core.wire import Message, Transcript, Wire
 __all__ = [
     "LABELS_PER_CLASS",
     "NOTHING_TO_SCORE",
+    "NO_LABELS",
     "AttackTrials",
     "Attempt",
     "LabelAttempts",
@@ -46,6 +47,8 @@ LABELS_PER_CLASS = 4
 """Labels of each class that an attack with auxiliary labels is given in an audit."""
 NOTHING_TO_SCORE = "no guess to score: the label of every record it guesses about was given to it, or is not known"
 """Why an attempt does not count, where `scored` selects nothing."""
+NO_LABELS = "needs labels to start from, and had none: every record with a known label is a canary, its label a coin"
+"""Why an attack that is given a few labels is not tried, where there are no labels of two classes to give."""
 
 
 # Scores
@@ -218,6 +221,8 @@ class LabelAttempts:
         scores, first = [], None
         for replica in range(self.seeds):
             auxiliary = self._auxiliary(attack, replica)
+            if attack.auxiliary and self.withheld and len(auxiliary.labels.unique()) < 2:
+                return replace(attempt, refusal=NO_LABELS)
             try:
                 guess, blind = _guesses(attack, view.replica(replica), auxiliary)
             except (RuntimeError, KeyError, IndexError, ValueError) as error:

@@ -10,6 +10,7 @@ import torch
 
 from vflpriv.audits.noise import noise_p_value
 from vflpriv.audits.one_run import guess_coins
+from vflpriv.audits.scoring.recorded import Split
 from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.canaries import draw_canaries, plant
@@ -37,6 +38,7 @@ def once(seed, epsilon, canaries=300):
     noise = torch.from_numpy(generator.integers(0, 5, len(labels)))
     return guess_coins(
         drawn,
+        Split.of(drawn, labels, seed=0),
         {DEVICE: {"blind": LabelGuess(everyone, noise.unsqueeze(0))}, OTHER: {"rr": LabelGuess(everyone, seen[None])}},
     )
 
@@ -56,16 +58,18 @@ def test_the_bound_from_coins_has_power_and_names_what_it_is_from():
     assert epsilon_one_run(found.guesses, 1e-5, 0.95) > 2
     assert found.adversary == OTHER
     assert found.how.startswith("rr ")
-    assert (found.set_aside, found.guesses.made) == (30, 270)
+    assert (found.set_aside, found.guesses.made) == (100, 200)
 
 
 def test_few_canaries_give_no_test_and_unseen_records_count_as_guesses():
-    assert once(0, 1.0, canaries=19) is None
+    assert Split.of(draw_canaries(LABELS, 5, canaries=19, seed=0), LABELS, seed=0) is None
     drawn = draw_canaries(LABELS, 5, canaries=100, seed=0)
+    split = Split.of(drawn, LABELS, seed=0)
     silent = LabelGuess(torch.empty(0, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
-    found = guess_coins(drawn, {DEVICE: {"silent": silent}})
-    assert found.guesses.made == 90
-    assert found.guesses.right == int((drawn.worlds[0][10:] == 0).sum())
+    found = guess_coins(drawn, split, {DEVICE: {"silent": silent}})
+    assert found.guesses.made == 67
+    assert found.guesses.right == int((drawn.worlds[0][split.counted] == 0).sum())
+    assert guess_coins(drawn, split, {}) is None
 
 
 def test_planted_labels_are_one_of_two_by_fair_coins():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vflpriv.core.kinds import Content, Kind, Tensors, kind_named
@@ -13,7 +14,7 @@ from vflpriv.recording.format import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of"]
+__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "single_precision"]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
@@ -70,14 +71,20 @@ def _computed_with(name: str) -> bool:
 
 
 def message_of(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> Message:
-    """A checked message with a replica axis of one, as views hold it; values that attacks compute with are float32."""
+    """A checked message with a replica axis of one, as views hold it, every bit as it was sent."""
     up, far_end = entry.way == "up", device(entry.device)
-    computed = _computed_with(entry.kind)
     return Message(
         round=entry.round,
         sender=far_end if up else SERVER,
         receiver=SERVER if up else far_end,
         kind=entry.kind,
-        tensors={name: (value.float() if computed else value).unsqueeze(0) for name, value in tensors.items()},
+        tensors={name: value.unsqueeze(0) for name, value in tensors.items()},
         records=records,
     )
+
+
+def single_precision(message: Message) -> Message:
+    """The message with float32 values, if it is of a kind that attacks compute with."""
+    if not _computed_with(message.kind):
+        return message
+    return replace(message, tensors={name: value.float() for name, value in message.tensors.items()})

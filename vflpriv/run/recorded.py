@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vflpriv.audits.noise import recorded_noises
-from vflpriv.audits.one_run import guess_coins
+from vflpriv.audits.one_run import OneRunAudit, guess_coins
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
+from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.verdict import beyond_p_value
+from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import available, find
 from vflpriv.core.attack import LabelAttack, LabelGuess
-from vflpriv.core.audit import Finding
-from vflpriv.core.claims import Verdict
+from vflpriv.core.audit import Finding, untested
+from vflpriv.core.canaries import Canaries
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
 from vflpriv.errors import InputError
+from vflpriv.recording.checks import single_precision
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
-from vflpriv.recording.transcripts import Answers, Recording
+from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
 
 __all__ = ["audit_recording", "ledger_findings"]
@@ -33,11 +38,13 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
     """Attack every view of a recorded training, test its claims, and check its ledger against the transcript."""
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
-    views = _views(system.recording, [*(c.adversary for c in claims), *(c.adversary for c in success_claims)])
-    attempts, guesses = _attack(views, config, answers)
+    views = _views(system, [*(c.adversary for c in claims), *(c.adversary for c in success_claims)])
+    split = _split(system)
+    attempts, guesses = _attack(views, config, answers, split)
     noises = recorded_noises(system.ledger, system.messages, shared=system.shared_kinds, confidence=config.confidence)
+    coins = _coin_findings(system, views, guesses, split)
     findings = [
-        *_coin_findings(system, guesses),
+        *coins,
         *ledger_findings(system, attempts),
         *(noise.finding for noise in noises),
     ]
@@ -49,23 +56,34 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
         claims=claims,
         success_claims=success_claims,
         findings=tuple(findings),
-        not_tested=_not_tested(system),
+        not_tested=_not_tested(system, coins),
         attempts=attempts,
         traffic=wire.traffic,
     )
 
 
-def _views(recording: Recording, claimed: Sequence[Adversary]) -> list[View]:
+def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     """Views of the claims' adversaries (of "any device", the first few), one device, all devices, an eavesdropper."""
-    head = recording.head
+    head, whole = system.recording.head, system.recording.transcript
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
     single = [member for adversary in claimed for member in adversary.each(head.devices)[:_DEVICES_TRIED]]
-    whole, devices, classes = recording.transcript, head.devices, head.classes
-    return [View.of(whole, a, devices=devices, classes=classes) for a in dict.fromkeys((*single, *usual))]
+    views = []
+    for adversary in dict.fromkeys((*single, *usual)):
+        view = View.of(whole, adversary, devices=head.devices, classes=head.classes)
+        hidden = _hidden(system.config, adversary)
+        views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
+    return views
+
+
+def _hidden(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
+    """Kinds that the ledger says an adversary does not see; whoever is at an end of a link sees what it carries."""
+    if adversary.is_device or adversary.kind == "server":
+        return frozenset()
+    return frozenset(r.kind for r in config.release if r.seen_by is not None and adversary.kind not in r.seen_by)
 
 
 def _attack(
-    views: Sequence[View], config: LedgerConfig, answers: Answers | None
+    views: Sequence[View], config: LedgerConfig, answers: Answers | None, split: Split | None
 ) -> tuple[tuple[Attempt, ...], _Guesses]:
     """Every attack through every view, and what it guessed."""
     asked = {name: find("attack", name) for name in config.attack_names}
@@ -74,17 +92,21 @@ def _attack(
             raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
     usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
+    attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     attempts, guesses = [], _Guesses()
+    readable = [replace(view, messages=tuple(map(single_precision, view.messages))) for view in views]
     for attack in attacks:
-        for view in views:
-            attempt = _attempt(attack, view, config, answers)
+        for view in readable:
+            attempt = _attempt(attack, view, config, answers, split)
             attempts.append(attempt)
             if attempt.guess is not None:
                 guesses.setdefault(view.adversary, {})[attack.name] = attempt.guess
     return tuple(attempts), guesses
 
 
-def _attempt(attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None) -> Attempt:
+def _attempt(
+    attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None, split: Split | None
+) -> Attempt:
     if answers is None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         refusal = attack.refusal(view) or unscored
@@ -94,26 +116,71 @@ def _attempt(attack: LabelAttack, view: View, config: LedgerConfig, answers: Ans
         classes=view.classes,
         seed=config.seed,
         confidence=config.confidence,
-        withheld=() if answers.canaries is None else answers.canaries.records,
+        withheld=_withheld(answers.canaries, split),
         honest_only="needs a device that scales its steps up; the recorded ones are taken to be honest",
         tolerant=True,
     )
     return attempts.attempt(attack, view)
 
 
-def _coin_findings(system: RecordedSystem, guesses: _Guesses) -> list[Finding]:
-    """A test of each claim about labels by the canaries' coins, where there are any."""
-    answers, config = system.answers, system.config
+def _withheld(canaries: Canaries | None, split: Split | None) -> Sequence[int]:
+    """The canaries whose label no attack is told."""
+    if canaries is None:
+        return ()
+    told = set() if split is None else set(split.told.tolist())
+    return [record for position, record in enumerate(canaries.records) if position not in told]
+
+
+def _split(system: RecordedSystem) -> Split | None:
+    """Which canaries are set aside and which are counted; None where there are none, or too few."""
+    answers = system.answers
     if answers is None or answers.canaries is None:
-        return []
+        return None
+    return Split.of(answers.canaries, answers.labels, seed=system.config.seed)
+
+
+def _coin_findings(
+    system: RecordedSystem, views: Sequence[View], guesses: _Guesses, split: Split | None
+) -> list[Finding]:
+    """A test of each claim about labels by the canaries' coins; of every other claim, why nothing measured it."""
+    answers, config, devices = system.answers, system.config, system.schedule.devices
+    canaries = None if answers is None else answers.canaries
+    if answers is None or canaries is None or split is None:
+        return [untested(OneRunAudit.name, claim, _no_coins(canaries)) for claim in system.claims]
+    about_labels = [claim for claim in system.claims if claim.unit.implies(Unit.LABEL)]
+    claimed = {adversary for claim in about_labels for adversary in claim.adversary.each(devices)}
+    scores: dict[Adversary, Floats] = {}
+    for view in views:
+        if view.adversary in claimed:
+            score = learned_scores(canaries, answers.labels, view, split, seed=system.config.seed)
+            scores |= {} if score is None else {view.adversary: score}
     findings = []
     for claim in system.claims:
-        views = {a: guesses[a] for a in claim.adversary.each(system.schedule.devices) if a in guesses}
-        coins = guess_coins(answers.canaries, views) if views and claim.unit.implies(Unit.LABEL) else None
-        if coins is not None:
+        each = claim.adversary.each(devices) if claim in about_labels else ()
+        own = {a: guesses[a] for a in each if a in guesses}
+        coins = guess_coins(canaries, split, own, {a: scores[a] for a in each if a in scores})
+        if coins is None:
+            findings.append(untested(OneRunAudit.name, claim, _not_guessed(claim)))
+        else:
             finding = coins.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
             findings.append(finding)
     return findings
+
+
+def _no_coins(canaries: Canaries | None) -> str:
+    """Why there are no coins to guess."""
+    if canaries is None:
+        return "nothing measured it: no canaries were recorded"
+    planted = len(canaries.records)
+    return f"nothing measured it: {planted} canaries were recorded, and fewer than {LEAST_CANARIES} say nothing"
+
+
+def _not_guessed(claim: Claim) -> str:
+    """Why no coin was guessed about a claim, although there are canaries."""
+    if not claim.unit.implies(Unit.LABEL):
+        differs = f"the claim is about {claim.unit.description}, and canaries of a transcript are in labels"
+        return f"nothing measured it: {differs}; vflpriv.testing.assert_training_epsilon measures other units"
+    return f"nothing measured it: no message that {claim.adversary} sees says which records it is about"
 
 
 def ledger_findings(system: RecordedSystem, attempts: Sequence[Attempt]) -> list[Finding]:
@@ -166,7 +233,13 @@ def _reader(kind: str, kinds: Collection[str], attempts: Sequence[Attempt], alph
     return None
 
 
-def _not_tested(system: RecordedSystem) -> tuple[str, ...]:
+_PLANT = (
+    "labels, canaries = vflpriv.plant(labels, classes=…, canaries=200, seed=…) before training and "
+    "wire.labels(labels, canaries=canaries) while recording measure claims about labels"
+)
+
+
+def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, ...]:
     config, answers, recorded = system.config, system.answers, system.recorded
     listed = {r.kind: r for r in config.release}
     lines = [
@@ -174,8 +247,16 @@ def _not_tested(system: RecordedSystem) -> tuple[str, ...]:
         "trials in two worlds: they train the system again and again, and a transcript is of one training; "
         "an engine of your own (entry point vflpriv.engines) or vflpriv.testing.assert_training_epsilon adds them",
     ]
-    if answers is None or answers.canaries is None:
-        lines.append("ε from below: no canaries were recorded; vflpriv.plant(...) and wire.labels(...) add them")
+    if answers is None or answers.canaries is None or len(answers.canaries.records) < LEAST_CANARIES:
+        missing = "no labels" if answers is None else "no canaries" if answers.canaries is None else "too few canaries"
+        lines.append(f"ε from below: {missing} were recorded; {_PLANT}")
+    else:
+        lines += [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in coins if f.is_untested]
+    lines += [
+        f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
+        for r in config.release
+        if r.seen_by is not None
+    ]
     if not system.recording.head.finished:
         lines.append(f"rounds after {system.recording.rounds}: the recording was cut off")
     if recorded.note:
