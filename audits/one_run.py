@@ -233,8 +233,9 @@ class OneRunAudit(Audit):
         planted = plant(system, canaries)
         if guesses is not None and guesses > canaries:
             raise InputError("audit.one_run.guesses", guesses, f"at most canaries = {canaries}")
-        key = f"{system.fingerprint()}/one-run/{canaries}/{'+'.join(map(str, adversaries))}"
-        stored = self.store.load(key)
+        names = [str(adversary) for adversary in adversaries]
+        key = self.store.key(system, "one-run", canaries, "+".join(names))
+        stored = self.store.load(key, names=names, rows=canaries)
         if stored is None:
             stored = self._train(system, adversaries, planted, advance)
             self.store.save(key, stored)

@@ -179,10 +179,10 @@ class _TrainingPlan:
 
     @property
     def key(self) -> str:
-        """The name under which its scores are stored."""
+        """The name under which its scores are stored, among those of the system."""
         canary, views = self.canary, "+".join(map(str, self.eyes.values()))
         changed = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
-        return f"{self.system.fingerprint()}/{self.method}/{self.reach:g}/{changed}/{views}/strength"
+        return f"{self.method}/{self.reach:g}/{changed}/{views}/strength"
 
     def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
         """The trials of these shards by view, scored by what was learned on others."""
@@ -518,15 +518,15 @@ class TwoWorldAudit(Audit):
     def _shard(
         self, planned: _TrainingPlan, replicas: range, watched: bool, advance: Callable[[int], None] | None
     ) -> Shard:
+        system, eyes = planned.system, list(dict.fromkeys(planned.eyes.values()))
         watchers = planned.watching if watched else ()
-        key, system = f"{planned.key}/{'+'.join(map(str, watchers))}/{replicas}", planned.system
-        stored = self.store.load(key)
+        key = self.store.key(system, planned.key, "+".join(map(str, watchers)), replicas)
+        stored = self.store.load(key, names=[str(actual) for actual in eyes], rows=len(replicas))
         if stored is not None:
             if advance is not None:
                 advance(system.schedule.rounds * len(replicas))
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        eyes = list(dict.fromkeys(planned.eyes.values()))
         request = Request(
             system=system,
             ledger=system.ledger,

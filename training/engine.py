@@ -32,7 +32,7 @@ from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.settings import EngineSettings
 
-__all__ = ["Engine", "pick_device"]
+__all__ = ["Engine", "check_device", "pick_device"]
 
 _RECORDS_TOGETHER = 1024
 
@@ -47,6 +47,15 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def check_device(name: str) -> None:
+    """Raise an InputError if torch cannot compute on the device that a setting means."""
+    device = pick_device(name)
+    try:
+        torch.zeros(1, device=device).sum().item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError("device", name, f"auto or cpu, since torch finds no {device} here") from error
 
 
 class Engine(ABC):

@@ -5,6 +5,7 @@ An engine's own settings inherit from these classes. The descriptions of the fie
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -131,6 +132,12 @@ class EngineSettings(BaseModel):
     def top_momentum(self) -> float:
         """The momentum of the server's update."""
         return self.momentum if self.server_momentum is None else self.server_momentum
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files whose content decides a training, beside the data."""
+        folder = None if self.encoder is None else Path(self.encoder)
+        return () if folder is None else tuple(sorted(path for path in folder.glob("*") if path.is_file()))
 
     @property
     def noise_parameters(self) -> NoiseParameters:

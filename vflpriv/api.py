@@ -7,7 +7,6 @@ Nothing is printed; progress is shown on a terminal only. Bad input raises `Inpu
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.files import writable
+from vflpriv.common.sealed import remove_sealed
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
@@ -231,9 +231,9 @@ def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
 
 
 def _store(folder: Path | None, fresh: bool) -> Path | None:
-    """The folder for finished trials; `fresh` deletes those of an earlier run."""
+    """The folder for finished trials; `fresh` deletes those of an earlier run, and no other file."""
     if folder is None:
         return None
     if fresh:
-        shutil.rmtree(folder / _TRIALS, ignore_errors=True)
+        remove_sealed(folder / _TRIALS)
     return folder / _TRIALS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "OutputError", "VflprivError", "wanted"]
+__all__ = ["InputError", "OutputError", "StoreWarning", "VflprivError", "wanted"]
 
 
 class VflprivError(Exception):
@@ -36,6 +36,10 @@ class OutputError(VflprivError, OSError):
 
     def __init__(self, path: object, why: str) -> None:
         super().__init__(_line(f"{_cut(str(path), 250)} could not be written: {_cut(' '.join(why.split()), 400)}"))
+
+
+class StoreWarning(UserWarning):
+    """A stored result is not used, or a result is not stored; it is computed again."""
 
 
 def wanted(message: str) -> str:

@@ -73,8 +73,9 @@ def plan(
         return tried[0] if len(tried) == 1 else max(tried, key=lambda canary: _distance(system, canary))
     if kind is CanaryKind.NATURAL:
         return bare if unit is Unit.LABEL else replace(bare, pairs={device: _farthest(system, record, device)})
-    key = f"{system.fingerprint()}/features/{unit}/{record}/{labels}/{reach}"
-    stored = store.load(key)
+    key = store.key(system, "features", unit, record, labels, reach)
+    crafted = bare.devices or range(system.data.devices)
+    stored = store.load(key, names=[str(m) for m in crafted], rows=1)
     if stored is None:
         stored = {str(m): block for m, block in craft(system, bare, reach).items()}
         store.save(key, stored)

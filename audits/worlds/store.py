@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +12,16 @@ from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
-from vflpriv.common.files import atomically
+from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
+from vflpriv.core.systems import System
+from vflpriv.errors import StoreWarning
 
-__all__ = ["TrialStore", "one_thread", "side_by_side"]
+__all__ = ["TrialStore", "one_thread", "result_key", "side_by_side"]
+
+Shard = dict[str, Tensor]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -29,28 +33,49 @@ class TrialStore:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
 
-    def load(self, key: str) -> dict[str, Tensor] | None:
-        """A stored shard, or None; a file that cannot be read counts as absent and is computed again."""
+    def key(self, system: System, *parts: object) -> str | None:
+        """The key of a result of this system; None if nothing is to be stored."""
+        return None if self.folder is None else result_key(system, *parts)
+
+    def load(self, key: str | None, *, names: Collection[str] = (), rows: int | None = None) -> Shard | None:
+        """A stored shard, or None; a file with any other content than was stored is not used, with a warning.
+
+        It must have tensors of these names, with so many rows each.
+        """
         path = self._path(key)
-        if path is None or not path.exists():
+        if path is None or key is None:
+            return None
+        content = read_sealed(path, key)
+        if content is None:
             return None
         try:
-            return load_file(path)
-        except SafetensorError:
-            return None
+            shard = load(content)
+        except (SafetensorError, ValueError, KeyError):
+            shard = {}
+        if shard and all(name in shard and (rows is None or shard[name].shape[:1] == (rows,)) for name in names):
+            return shard
+        damaged(path)
+        return None
 
-    def save(self, key: str, shard: dict[str, Tensor]) -> None:
+    def save(self, key: str | None, shard: Mapping[str, Tensor]) -> None:
         """Store a shard; a reader sees all of it or nothing."""
         path = self._path(key)
-        if path is None:
-            return
-        with atomically(path) as temporary:
-            save_file({name: t.contiguous().to(torch.float32).cpu() for name, t in shard.items()}, temporary)
+        if path is not None and key is not None:
+            tensors = {name: t.detach().contiguous().cpu() for name, t in shard.items()}
+            write_sealed(path, key, save(tensors, {SEAL: UNSEALED}))
 
-    def _path(self, key: str) -> Path | None:
-        if self.folder is None:
-            return None
-        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
+    def _path(self, key: str | None) -> Path | None:
+        return None if self.folder is None or key is None else sealed_path(self.folder, key, "safetensors")
+
+
+def result_key(system: System, *parts: object) -> str | None:
+    """The key under which a result of this system is stored; None, with a warning, if it must not be stored."""
+    if system.storable:
+        return "/".join((system.fingerprint(), *map(str, parts)))
+    name = system.engine.__qualname__
+    text = f"not all code that {name} uses can be read, so its results are not stored; define it in a file"
+    warnings.warn(text, StoreWarning, stacklevel=2)
+    return None
 
 
 def side_by_side(work: Callable[[S], T], items: Sequence[S], device: torch.device) -> list[T]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from vflpriv.cli.main import main
 from vflpriv.report.audit import read_report
@@ -214,3 +215,13 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "audit" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["audit", "attack", "train"])
+def test_a_device_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path, config, command):
+    """`meta` computes nothing, on any machine; without CUDA the same holds for `cuda`."""
+    out = ["--save" if command == "train" else "--out", str(tmp_path / "out")]
+    for device in ("meta", *([] if torch.cuda.is_available() else ["cuda"])):
+        code, printed, error = run(monkeypatch, capsys, command, config, "--set", f"device={device}", "-q", *out)
+        expected = f"vflpriv: device = '{device}': expected auto or cpu, since torch finds no {device} here\n"
+        assert (code, printed, error) == (2, "", expected)

@@ -100,7 +100,12 @@ def goes_on(monkeypatch, capsys, tmp_path: Path, config: str, trials: int = 300)
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_audit_goes_on_where_it_stopped(monkeypatch, capsys, tmp_path, config, number, code):
     out = tmp_path / "report"
@@ -115,6 +120,28 @@ def test_an_interrupted_audit_goes_on_where_it_stopped(monkeypatch, capsys, tmp_
     assert {path.name for path in out.iterdir()} == {"trials"}
     assert {path.suffix for path in (out / "trials").iterdir()} == {".safetensors"}
     goes_on(monkeypatch, capsys, tmp_path, config)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_that_stop_are_one_line(monkeypatch, capsys, number, code):
+    """The command is stopped as soon as it begins, in this process."""
+    monkeypatch.setattr("vflpriv.cli.main.app", lambda **_: signal.raise_signal(number))
+    assert run(monkeypatch, capsys) == (
+        code,
+        "",
+        "vflpriv: stopped; finished trials are kept, run the same command to continue\n",
+    )
+
+
+def test_a_hang_up_that_was_ignored_stays_ignored(monkeypatch, capsys):
+    """`nohup` starts a program so that it survives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr("vflpriv.cli.main.app", lambda **_: signal.raise_signal(signal.SIGHUP) or 0)
+        assert run(monkeypatch, capsys) == (0, "", "")
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(monkeypatch, capsys, tmp_path, config):
@@ -143,6 +170,24 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_finished(monkeypatch, capsys
     goes_on(monkeypatch, capsys, tmp_path, config)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize("command", ["--help", "data", "schema"])
+def test_a_full_standard_output_is_one_line(command):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vflpriv", command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    expected = "vflpriv: standard output could not be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_standard_error_keeps_the_exit_code():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "vflpriv", "audit", "no.toml"], stderr=full, check=False)
+    assert done.returncode == 2
+
+
 @pytest.mark.parametrize("command", ["data", "schema"])
 def test_a_reader_that_goes_away_is_no_bug(command):
     with child(LISTENING, command) as program:
@@ -161,7 +206,9 @@ def test_a_damaged_shard_is_computed_again(monkeypatch, capsys, tmp_path, config
     (shard,) = (out / "trials").iterdir()
     shard.write_bytes(shard.read_bytes()[:50])
     (out / "report.json").unlink()
-    run(monkeypatch, capsys, *arguments)
+    error = run(monkeypatch, capsys, *arguments)[2]
+    assert error.startswith(f"vflpriv: warning: {shard} ")
+    assert error.count("\n") == 1
     assert (out / "report.json").read_bytes() == first
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -17,7 +21,7 @@ from vflpriv.cli.lists import LISTED, data_app, lister
 from vflpriv.cli.options import Command
 from vflpriv.cli.reports import compare, replay, report, schema
 from vflpriv.cli.systems import account, calibrate, train, validate
-from vflpriv.errors import VflprivError
+from vflpriv.errors import StoreWarning, VflprivError
 
 __all__ = ["app", "main"]
 
@@ -30,8 +34,12 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-_INTERRUPTED, _TERMINATED, _UNREAD = 130, 143, 141
-"""Exit codes after Ctrl-C, after SIGTERM, and when nobody reads the output any more."""
+_INTERRUPTED, _UNREAD = 130, 141
+"""Exit codes after Ctrl-C, and when nobody reads the output any more."""
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that stop the program in an orderly way: the exit code is 128 and their number."""
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""Errors of a standard output that takes no more."""
 _STOPPED = "stopped; finished trials are kept, run the same command to continue"
 
 
@@ -65,52 +73,100 @@ for _kind in LISTED:
     app.command(name=f"{_kind}s", help=f"List the registered {_kind}s.")(lister(_kind))
 
 
-class _Terminated(BaseException):
-    """SIGTERM as an exception, so that temporary files are cleaned up."""
+class _SignalledError(BaseException):
+    """SIGTERM or SIGHUP as an exception, so that temporary files are cleaned up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    raise _Terminated
+    raise _SignalledError(number)
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """Raise an exception on SIGTERM and SIGHUP, unless the parent process had them ignored, as `nohup` does."""
+    # Only the main thread may handle signals.
+    heard = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in heard}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, _terminate)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Show warnings as one line each, without the place in the program; those about stored results always."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        _say(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StoreWarning)
+        warnings.showwarning = show
+        yield
 
 
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
-    # Only the main thread may handle signals.
-    listening = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _terminate) if listening else None
-    try:
-        code = app(prog_name="vflpriv", standalone_mode=False)
-    except VflprivError as error:
-        _stop(str(error), error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _stop(_STOPPED, _INTERRUPTED)
-    except _Terminated:
-        _stop(_STOPPED, _TERMINATED)
-    except BrokenPipeError:
-        # The reader of the output is gone; discard what Python has still buffered.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_UNREAD)
-    except SystemExit as stopped:
-        # rich turns a broken pipe into exit code 1, which would mean a violated claim.
-        raise SystemExit(_UNREAD if isinstance(stopped.__context__, BrokenPipeError) else stopped.code) from None
-    except Exception as error:
-        # Errors of the argument parser have a message for users; anything else is a bug and shows its traceback.
-        format_message = getattr(error, "format_message", None)
-        if format_message is not None:
-            _stop(" ".join(format_message().split()), 2)  # empty after a help page
-        if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
-            _stop("not enough memory for this: smaller models, batches or data are needed", 2)
-        import traceback
+    with _signals_raised(), _short_warnings():
+        try:
+            code = app(prog_name="vflpriv", standalone_mode=False)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except VflprivError as error:
+            _stop(str(error), error.exit_code)
+        except (KeyboardInterrupt, typer.Abort):
+            _stop(_STOPPED, _INTERRUPTED)
+        except _SignalledError as signalled:
+            _stop(_STOPPED, signalled.exit_code)
+        except BrokenPipeError:
+            _discard_output()
+            sys.exit(_UNREAD)
+        except SystemExit as stopped:
+            # rich turns a broken pipe into exit code 1, which would mean a violated claim.
+            raise SystemExit(_UNREAD if isinstance(stopped.__context__, BrokenPipeError) else stopped.code) from None
+        except Exception as error:  # noqa: BLE001 (the last place where a bug can be shown)
+            _failed(error)
+        _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
 
-        traceback.print_exc()
-        raise SystemExit(4) from error
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-    _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
+
+def _failed(error: Exception) -> NoReturn:
+    """Errors of the argument parser, of standard output and of memory are one line; any other shows its traceback."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:
+        _stop(" ".join(format_message().split()), 2)  # empty after a help page
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        _discard_output()
+        _stop(f"standard output could not be written: {error.strerror}", 2)
+    if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
+        _stop("not enough memory for this: smaller models, batches or data are needed", 2)
+    import traceback
+
+    traceback.print_exception(error)
+    raise SystemExit(4) from error
+
+
+def _discard_output() -> None:
+    """Send what Python has still buffered for standard output nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: str) -> None:
+    """One line on standard error, where there is one that can be written to."""
+    with suppress(OSError):
+        typer.echo(f"vflpriv: {message}", err=True)
 
 
 def _stop(message: str, code: int) -> NoReturn:
     if message:
-        typer.echo(f"vflpriv: {message}", err=True)
+        _say(message)
     sys.exit(code)

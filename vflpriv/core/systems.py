@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vflpriv.common.sources import code_hash
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import VerticalData
@@ -182,13 +186,48 @@ class System(BaseSystem):
             engine.attach(probe)
         return engine
 
+    @property
+    def storable(self) -> bool:
+        """Whether results may be stored: all code that decides them can be read, so that a change is noticed."""
+        return self._code is not None
+
     def fingerprint(self) -> str:
-        """A hash of all that decides what a training of this system does."""
+        """A hash of all that decides what a training of this system does, the source of its engine included."""
+        return self._fingerprint
+
+    @cached_property
+    def _code(self) -> str | None:
+        return code_hash(self.engine, type(self.settings))
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for part in (self.engine.name, self.settings.model_dump_json(), self.seed, self.data.name):
+        code = self._code or f"unknown code {uuid.uuid4()}"
+        settings = self.settings.model_dump_json()
+        schedule = self.schedule
+        sizes = (schedule.batching, schedule.records, schedule.batch_size, schedule.devices)
+        shapes = (self.data.classes, self.data.vocabulary, self.data.grid)
+        for part in (
+            code,
+            self.engine.name,
+            settings,
+            self.seed,
+            self.torch_device.type,
+            self.data.name,
+            shapes,
+            sizes,
+        ):
             digest.update(f"{part}\0".encode())
-        for tensor in (*self.data.blocks, self.data.labels):
-            digest.update(tensor.cpu().contiguous().numpy().tobytes())
-        for array in (self.schedule.order, self.schedule.start, self.schedule.size, self.schedule.active):
+        tensors = (*self.data.blocks, self.data.labels, *self.data.test_blocks, self.data.test_labels)
+        arrays = [tensor.cpu().contiguous().numpy() for tensor in tensors]
+        for array in (*arrays, schedule.order, schedule.start, schedule.size, schedule.active):
+            digest.update(f"{array.dtype} {array.shape}\0".encode())
             digest.update(array.tobytes())
+        for path in self.settings.files:
+            digest.update(_file_digest(path))
         return digest.hexdigest()
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

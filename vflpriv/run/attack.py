@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
-from vflpriv.common.files import write_atomically
+from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
+from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
+from vflpriv.common.sources import code_hash
 from vflpriv.config.models import Config
 from vflpriv.core.attack import LabelAttack
 from vflpriv.core.budgets import Budget, most_gain
@@ -20,7 +22,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.errors import InputError
+from vflpriv.errors import InputError, StoreWarning
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
 from vflpriv.run.budgets import accounted
@@ -28,6 +30,7 @@ from vflpriv.run.features import NO_DEFENCE, FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
+from vflpriv.training.engine import check_device
 
 __all__ = ["AttackStore", "SystemResults", "attack_config"]
 
@@ -40,6 +43,7 @@ def attack_config(
     quiet: bool | None = None,
 ) -> AttackReport:
     """Train every selected system under every defence and try every attack; results in the store are used again."""
+    check_device(config.device)
     selected, data = places(config, only), load_data(config)
     plan, results_store = _AttackPlan.of(config, data), AttackStore(store, config)
     variants = [variant for place in selected for variant in _variants(config, place, data)]
@@ -86,30 +90,46 @@ class AttackStore:
     def __init__(self, folder: Path | None, config: Config) -> None:
         self.folder = folder
         sections = (config.attack.model_dump_json(exclude={"defences"}), config.data.model_dump_json())
-        self._settings = "\0".join((__version__, *sections, str(config.confidence), config.accountant))
+        code = code_hash(*available("attack").values(), *available("accountant").values())
+        self._settings = "\0".join((str(code), *sections, str(config.confidence), config.accountant))
+        if folder is not None and code is None:
+            self.folder = None
+            text = "not all code that attacks use can be read, so their results are not stored"
+            warnings.warn(text, StoreWarning, stacklevel=2)
 
     def load(self, row: TrainedRow, system: System) -> SystemResults | None:
-        """The stored results, or None; a file that cannot be read counts as absent and is computed again."""
-        path = self._path(row, system)
-        if path is None or not path.exists():
+        """The stored results, or None; a file with any other content than was stored is not used, with a warning."""
+        key = self._key(row, system)
+        if self.folder is None or key is None:
+            return None
+        path = sealed_path(self.folder, key, "json")
+        content = read_sealed(path, key)
+        if content is None:
             return None
         try:
-            return SystemResults.model_validate_json(path.read_bytes())
+            return _StoredResults.model_validate_json(content).results
         except ValidationError:
+            damaged(path)
             return None
 
     def save(self, row: TrainedRow, system: System, results: SystemResults) -> None:
         """Store the results; a reader sees the whole file or none."""
-        path = self._path(row, system)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, results.model_dump_json())
+        key = self._key(row, system)
+        if self.folder is not None and key is not None:
+            content = _StoredResults(seal=UNSEALED, results=results).model_dump_json(by_alias=True)
+            write_sealed(sealed_path(self.folder, key, "json"), key, content.encode())
 
-    def _path(self, row: TrainedRow, system: System) -> Path | None:
-        if self.folder is None:
-            return None
-        key = f"{self._settings}\0{row.system}\0{row.defence}\0{system.fingerprint()}"
-        return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    def _key(self, row: TrainedRow, system: System) -> str | None:
+        return None if self.folder is None else result_key(system, self._settings, row.system, row.defence)
+
+
+class _StoredResults(Row):
+    """The content of a file of the store."""
+
+    model_config = ConfigDict(validate_by_name=True)
+
+    seal: str = Field(alias=SEAL)
+    results: SystemResults
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
+from vflpriv.training.engine import check_device
 
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
 
@@ -34,6 +35,7 @@ def audit_config(
     config: Config, *, store: Path | None, command: str, quiet: bool | None, trust_ledger: bool = False
 ) -> Report:
     """Audit every system of a configuration; `store` is a folder for finished trials."""
+    check_device(config.device)
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
     features = FeaturePlan.of(config, data)

@@ -18,12 +18,14 @@ from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
+from vflpriv.training.engine import check_device
 
 __all__ = ["train_config"]
 
 
 def train_config(config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None) -> TrainReport:
     """Train every selected system once; `save` is a folder for the models and the report."""
+    check_device(config.device)
     chosen = places(config, only)
     data = load_data(config)
     systems = [build_system(config, place, data) for place in chosen]
