@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     wrong, width = 0, max(len(m.name) for m in systems)
     for place, mutation in enumerate(chosen, start=1):
         start, control = time.perf_counter(), mutation.family == "control"
-        seeds = options.seeds if control else 1
+        seeds = min(options.seeds, mutation.seeds) if control else 1
         result = Result.of(mutation, [audited(mutation, 1 + seed) for seed in range(seeds)])
         results[mutation.name] = result
         bad = bool(result.caught) if control else result.caught < seeds

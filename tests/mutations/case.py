@@ -93,6 +93,8 @@ class Mutation:
     """The exit codes that count as caught."""
     fast: bool = False
     """Whether it belongs to the tests that always run."""
+    seeds: int = 20
+    """The most seeds that a control is audited with."""
 
     def caught(self, outcome: Outcome) -> bool:
         return outcome.exit_code in self.accepted

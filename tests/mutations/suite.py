@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutations import clip, controls, labels, noise, participation, state, wire
+from tests.mutations import clip, controls, labels, ledger, noise, participation, plugins, recorded, state, wire
 from tests.mutations.case import Mutation, Outcome
 
 __all__ = ["CONTROLS", "MUTATIONS", "PAGE", "RESULTS", "Result", "audited", "read_results", "rendered", "write_results"]
 
-_FAMILIES = (wire, clip, noise, state, participation, labels)
+_FAMILIES = (wire, clip, noise, state, participation, labels, ledger, recorded, plugins)
 MUTATIONS: tuple[Mutation, ...] = tuple(mutation for module in _FAMILIES for mutation in module.MUTATIONS)
-CONTROLS: tuple[Mutation, ...] = controls.CONTROLS
+CONTROLS: tuple[Mutation, ...] = (*controls.CONTROLS, *recorded.CONTROLS, *plugins.CONTROLS)
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mutations.md"
 
