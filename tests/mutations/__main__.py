@@ -1,0 +1,50 @@
+"""Audits every mutation and every control, prints a table, and rewrites the results and the page about them.
+
+`python -m tests.mutations [NAME …] [--seeds N]`; without names all are audited. Controls are audited with N seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+
+from tests.mutations.suite import CONTROLS, MUTATIONS, RESULTS, Result, audited, read_results, write_results
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """1 if a mutation is missed or a control accused."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations")
+    parser.add_argument("names", nargs="*", help="systems or families to audit; all if none is given")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds with which each control is audited")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    systems = [*MUTATIONS, *CONTROLS]
+    chosen = [m for m in systems if not options.names or {m.name, m.family} & set(options.names)]
+    results = read_results() if RESULTS.exists() else {}
+    wrong, width = 0, max(len(m.name) for m in systems)
+    for place, mutation in enumerate(chosen, start=1):
+        start, control = time.perf_counter(), mutation.family == "control"
+        seeds = min(options.seeds, mutation.seeds) if control else 1
+        result = Result.of(mutation, [audited(mutation, 1 + seed) for seed in range(seeds)])
+        results[mutation.name] = result
+        bad = bool(result.caught) if control else result.caught < seeds
+        wrong += bad
+        said = ("accused" if result.caught else "clear") if control else ("missed" if bad else "caught")
+        seconds = time.perf_counter() - start
+        print(
+            f"{place:3}/{len(chosen)}  {mutation.name:{width}}  {said:7}  exit {result.exit_code}  {seconds:6.1f} s  "
+            f"{', '.join(result.caught_by)}",
+            flush=True,
+        )
+    write_results(results)
+    print(f"{wrong} of {len(chosen)} are not as they should be")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

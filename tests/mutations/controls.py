@@ -1,0 +1,129 @@
+"""Sound systems whose claims are exactly what holds: none of them may ever be called violated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.mutations.case import Mutation, Trained, exact_claim
+from tests.mutations.clip import ADMM
+from tests.mutations.dpzv import Joint, dpzv_case
+from tests.mutations.labels import labels_case
+from tests.mutations.noise import SPLIT
+from tests.mutations.wire import ROWS
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.wire import SERVER, Payload, Wire, device
+from vflpriv.training.engines.czofo import Czofo
+from vflpriv.training.engines.dpzv import Dpzv
+from vflpriv.training.engines.split import Split
+from vflpriv.training.engines.vafl import Vafl
+from vflpriv.training.engines.vimadmm import Vimadmm
+from vflpriv.training.engines.zoo_vfl import ZooVfl
+from vflpriv.training.mechanisms.base import NoNoise
+
+__all__ = ["CONTROLS"]
+
+
+class PublicTensor(Joint):
+    """DPZV that also sends the round's number, in a kind that the ledger calls public."""
+
+    name = "public-tensor"
+
+    @staticmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        every = np.ones(schedule.rounds, dtype=np.bool_)
+        seen_by = frozenset({"device", "devices", "eavesdropper", "outsider"})
+        public = NoNoise(depends_on=frozenset()).describe(kind="clock", what="", rounds=every, seen_by=seen_by)
+        return (*Joint.releases(settings, schedule), public)
+
+    def round(self, round_: int, wire: Wire) -> None:
+        super().round(round_, wire)
+        records = torch.from_numpy(self.schedule.batch(round_))
+        tick = torch.full((len(self.replicas),), float(round_))
+        for m in self.schedule.members(round_):
+            Payload("clock", {"round": tick}).send(wire, round_, SERVER, device(m), records)
+
+
+class PostProcessed(Joint):
+    """DPZV whose device also sends back what it received, twice as large: post-processing, which costs nothing."""
+
+    name = "post-processed"
+
+    @staticmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        every = np.ones(schedule.rounds, dtype=np.bool_)
+        seen_by = frozenset({"server", "eavesdropper", "outsider"})
+        echo = NoNoise(depends_on=frozenset()).describe(kind="echo", what="", rounds=every, seen_by=seen_by)
+        return (*Joint.releases(settings, schedule), echo)
+
+    def updates(self, round_: int, records: Tensor, replies: Any) -> None:
+        super().updates(round_, records, replies)
+        self._echo = {m: 2 * reply["delta"] for m, reply in replies.items()}
+
+    def round(self, round_: int, wire: Wire) -> None:
+        super().round(round_, wire)
+        records = torch.from_numpy(self.schedule.batch(round_))
+        for m, value in self._echo.items():
+            Payload("echo", {"delta": value}).send(wire, round_, device(m), SERVER, records)
+
+
+def _uplink(engine: Any, settings: dict[str, Any], unit: str) -> Trained:
+    return Trained(
+        engine=engine, settings=settings, claims=exact_claim(unit, "server"), noise_for=(1.0, unit, "server")
+    )
+
+
+def _control(name: str, fault: str, case: Trained, *, fast: bool = False) -> Mutation:
+    return Mutation(
+        name=name, family="control", fault=fault, change="none", expected="none", case=case, accepted=(0, 3), fast=fast
+    )
+
+
+CONTROLS = (
+    _control("sound-joint", "DPZV with the joint update, record against all devices", dpzv_case(Dpzv), fast=True),
+    _control(
+        "sound-joint-label",
+        "the same for a label against an eavesdropper",
+        dpzv_case(Dpzv, unit="label", view="eavesdropper"),
+    ),
+    _control("sound-full-batch", "the same with full batches", dpzv_case(Dpzv, schedule="full", rounds=4)),
+    _control("sound-poisson", "the same with Poisson batches", dpzv_case(Dpzv, schedule="poisson")),
+    _control("sound-fixed-size", "the same with batches of fixed size", dpzv_case(Dpzv, schedule="fixed")),
+    _control("sound-secure-noise", "the same with noise of the operating system", dpzv_case(Dpzv, secure_noise=True)),
+    _control(
+        "sound-long", "the same over 300 rounds", dpzv_case(Dpzv, rounds=300, canaries=("worst-case",), trials=100)
+    ),
+    _control("sound-public-tensor", "the same with a public message beside it", dpzv_case(PublicTensor), fast=True),
+    _control("sound-echo", "the same whose devices send back what they were sent", dpzv_case(PostProcessed)),
+    _control("sound-rows", "ZOO-VFL with noised embeddings", _uplink(ZooVfl, ROWS, "features")),
+    _control(
+        "sound-rows-wide",
+        "the same with wider embeddings and batches",
+        _uplink(ZooVfl, {**ROWS, "batch_size": 20, "embedding": 8}, "features"),
+    ),
+    _control("sound-czofo", "VFL-CZOFO with noised embeddings", _uplink(Czofo, ROWS, "features")),
+    _control(
+        "sound-vafl",
+        "VAFL with noised embeddings and the claim that covers its devices' models",
+        _uplink(Vafl, {**{k: v for k, v in ROWS.items() if k != "smoothing"}}, "features"),
+    ),
+    _control("sound-split", "split learning with client-level noise", _uplink(Split, SPLIT, "client-zero")),
+    _control("sound-split-client", "the same where a whole device is replaced", _uplink(Split, SPLIT, "client")),
+    _control("sound-vimadmm", "VIMADMM with client-level noise", _uplink(Vimadmm, ADMM, "client-zero")),
+    _control(
+        "sound-rr",
+        "ZOO-VFL with randomised response",
+        labels_case(ZooVfl, label_protection="rr", label_noise=1.0),
+        fast=True,
+    ),
+    _control("sound-alibi", "ZOO-VFL with ALIBI", labels_case(ZooVfl, label_protection="alibi", label_noise=2.0)),
+    _control(
+        "sound-rr-two-classes",
+        "the same with two classes",
+        labels_case(ZooVfl, label_protection="rr", label_noise=1.0, classes=2),
+    ),
+)

@@ -1,0 +1,243 @@
+"""Mutations of label noise: the labels that a training reads show more than their claim says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.mutations.case import Mutation, Trained, small_data
+from vflpriv.common.random import Stream
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.wire import SERVER, Payload, Wire, device
+from vflpriv.training.engine import Engine
+from vflpriv.training.engines.split import Split
+from vflpriv.training.engines.zoo_vfl import ZooVfl
+from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
+from vflpriv.training.mechanisms.uplink import DEVICES
+
+__all__ = ["MUTATIONS", "labels_case"]
+
+
+def labels_case(engine: type[Engine], *, classes: int = 3, **settings: Any) -> Trained:
+    """An engine with label protection, whose own claim about labels is the one that is checked."""
+    common: dict[str, Any] = {"rounds": 12, "batch_size": 10, "embedding": 3}
+    if issubclass(engine, ZooVfl):
+        common["smoothing"] = 0.05
+    return Trained(
+        engine=engine,
+        settings={**common, **settings},
+        claims=lambda system: [],
+        keep=("labels",),
+        data=small_data(classes=classes),
+        canaries=("natural", "crafted"),
+    )
+
+
+class _Noised(ZooVfl):
+    """ZOO-VFL whose labels are noised by another mechanism than the declared one."""
+
+    def label_mechanism(self) -> LabelMechanism:
+        mechanism: LabelMechanism = self.settings.label_mechanism
+        return mechanism
+
+    def label_stream(self) -> Stream:
+        return self.stream("labels")
+
+    def _protect_labels(self) -> None:
+        mechanism, every = self.label_mechanism(), torch.arange(self.data.records)
+        labels = self.data.labels_of(every).expand(len(self.replicas), -1)
+        observed = mechanism.observe(labels, self.data.classes, self.label_stream())
+        evidence = None if self.settings.targets == "likeliest" else mechanism.evidence(observed)
+        self.data = self.data.with_labels(observed.argmax(-1), evidence)
+
+
+class TwiceEpsilon(_Noised):
+    name = "rr-twice-epsilon"
+
+    def label_mechanism(self) -> LabelMechanism:
+        return RandomizedLabels(budget=2 * self.settings.label_noise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LastClassKept(RandomizedLabels):
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        drawn = super().observe(labels, classes, stream)
+        truth = torch.nn.functional.one_hot(labels, classes).to(drawn.dtype)
+        return torch.where((labels == classes - 1).unsqueeze(-1), truth, drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BinaryFormula(RandomizedLabels):
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        wrong = math.log((classes - 1) * math.exp(self.budget))
+        return RandomizedLabels(budget=wrong).observe(labels, classes, stream)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Voted(RandomizedLabels):
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        replicas, records = labels.shape
+        five = super().observe(labels.repeat(1, 5), classes, stream).reshape(replicas, 5, records, classes)
+        return torch.nn.functional.one_hot(five.sum(1).argmax(-1), classes).to(torch.float32)
+
+
+class LastClassKept(_Noised):
+    name = "rr-last-class"
+
+    def label_mechanism(self) -> LabelMechanism:
+        return _LastClassKept(budget=self.settings.label_noise)
+
+
+class BinaryFormula(_Noised):
+    name = "rr-binary-formula"
+
+    def label_mechanism(self) -> LabelMechanism:
+        return _BinaryFormula(budget=self.settings.label_noise)
+
+
+class Voted(_Noised):
+    name = "rr-voted"
+
+    def label_mechanism(self) -> LabelMechanism:
+        return _Voted(budget=self.settings.label_noise)
+
+
+class FixedSeed(_Noised):
+    name = "rr-fixed-seed"
+
+    def label_stream(self) -> Stream:
+        return Stream.of(0, "labels", [0] * len(self.replicas), self.torch_device)
+
+
+class HalfScale(_Noised):
+    name = "alibi-half-scale"
+
+    def label_mechanism(self) -> LabelMechanism:
+        return Alibi(std=self.settings.label_noise / 2)
+
+
+class Redrawn(ZooVfl):
+    """Draws the response anew whenever a label is read."""
+
+    name = "rr-redrawn"
+
+    def _protect_labels(self) -> None:
+        self._reads = 0
+
+    def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
+        self._reads += 1
+        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
+        classes, keep = self.data.classes, self._keep()
+        uniform = self.stream("labels").uniform(2 * len(records), self._reads).reshape(len(self.replicas), -1, 2)
+        shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
+        return torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
+
+    def _keep(self) -> float:
+        return 1 / (1 + (self.data.classes - 1) * math.exp(-self.settings.label_noise))
+
+
+class TrueEvaluation(ZooVfl):
+    """Trains on noised labels, and sends how many of the batch the model got right by the true ones."""
+
+    name = "true-evaluation"
+
+    @staticmethod
+    def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
+        every = np.ones(schedule.rounds, dtype=np.bool_)
+        evaluation = NoNoise(depends_on=frozenset(Unit)).describe(
+            kind="evaluation", what="accuracy on the batch", rounds=every, seen_by=DEVICES
+        )
+        return (*ZooVfl.releases(settings, schedule), evaluation)
+
+    def _protect_labels(self) -> None:
+        self._true = self.data
+        super()._protect_labels()
+
+    def round(self, round_: int, wire: Wire) -> None:
+        super().round(round_, wire)
+        records = torch.from_numpy(self.schedule.batch(round_))
+        rows = self.table.index_select(0, records).transpose(0, 1)
+        guesses = self.top.apply(self.top_parameters, rows).argmax(-1)
+        right = (guesses == self._true.labels_of(records)).sum(1).to(torch.float32)
+        for m in self.schedule.members(round_):
+            Payload("evaluation", {"right": right}).send(wire, round_, SERVER, device(m), records)
+
+
+class TrueGradient(Split):
+    """Its loss reads noised labels, and the gradients that are sent read the true ones."""
+
+    name = "true-gradient"
+
+    def _protect_labels(self) -> None:
+        self._true = self.data
+        super()._protect_labels()
+
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        noised, self.data = self.data, self._true
+        replies = super().serve(round_, records, uplinks)
+        self.data = noised
+        return replies
+
+
+def _label(name: str, fault: str, change: str, case: Trained, **fields: Any) -> Mutation:
+    return Mutation(
+        name=name, family="labels", fault=fault, change=change, case=case, **{"expected": "noise, two-world", **fields}
+    )
+
+
+_RR: dict[str, Any] = {"label_protection": "rr", "label_noise": 1.0}
+_ALIBI: dict[str, Any] = {"label_protection": "alibi", "label_noise": 2.0}
+
+MUTATIONS = (
+    _label("rr-twice-epsilon", "randomised response with twice the ε", "+100 % of ε", labels_case(TwiceEpsilon, **_RR)),
+    _label(
+        "rr-redrawn",
+        "randomised response is drawn anew for every batch",
+        "ε times the rounds",
+        labels_case(Redrawn, **_RR),
+    ),
+    _label(
+        "rr-last-class",
+        "labels of the last class are kept as they are",
+        "total leak",
+        labels_case(LastClassKept, **_RR),
+    ),
+    _label(
+        "rr-binary-formula",
+        "labels are kept with the probability for two classes, of five",
+        "+139 % of ε",
+        labels_case(BinaryFormula, classes=5, **_RR),
+    ),
+    _label(
+        "rr-voted", "the majority of five responses is used", "about +70 % of ε", labels_case(Voted, classes=2, **_RR)
+    ),
+    _label(
+        "rr-fixed-seed",
+        "responses come from a seed that is the same in all trainings",
+        "total leak",
+        labels_case(FixedSeed, **_RR),
+    ),
+    _label("alibi-half-scale", "half the declared Laplace scale", "+100 % of ε", labels_case(HalfScale, **_ALIBI)),
+    _label(
+        "true-evaluation",
+        "an evaluation message reads the true labels",
+        "total leak",
+        labels_case(TrueEvaluation, **_RR),
+        expected="wire, two-world",
+    ),
+    _label(
+        "true-gradient",
+        "gradients are taken of the true labels",
+        "total leak",
+        labels_case(TrueGradient, aggregation="sum", **_RR),
+    ),
+)

@@ -1,0 +1,253 @@
+"""Mutations of the noise: it is there at every release point, but not what the ledger says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.mutations.case import Mutation, Trained, exact_claim
+from tests.mutations.dpzv import Joint, Point, dpzv_case, swapped
+from tests.mutations.wire import ROWS
+from vflpriv.common.random import Stream
+from vflpriv.core.engine import Contributions
+from vflpriv.core.wire import Payload
+from vflpriv.training.engines.split import Split
+from vflpriv.training.engines.zoo_vfl import ZooVfl
+from vflpriv.training.mechanisms.base import Mechanism, ReleasePoint
+
+__all__ = ["MUTATIONS", "SPLIT"]
+
+
+class _Half(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return 0.5 * normals
+
+
+class _FourFifths(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return 0.8 * normals
+
+
+class _Once(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return self.noise.scalar(0)
+
+
+class _ConstantLate(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return self.noise.scalar(min(contributions.round, 128))
+
+
+class _Period(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return self.noise.scalar(contributions.round % 150)
+
+
+class _Antithetic(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        even = self.noise.scalar(contributions.round - contributions.round % 2)
+        return -even if contributions.round % 2 else even
+
+
+class _OneDevice(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return 0 * normals if contributions.party == 1 else normals
+
+
+class _Tenth(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return 0 * normals if contributions.round % 10 == 9 else normals
+
+
+class _Last(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        last = self.engine.schedule.rounds - 1
+        return 0 * normals if contributions.round == last else normals
+
+
+class _Fading(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals * (1 - contributions.round / self.engine.schedule.rounds)
+
+
+class _Laplace(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        centred = torch.special.ndtr(normals.double()) - 0.5
+        law = -centred.sign() * torch.log1p(-2 * centred.abs().clamp(max=0.4999999))
+        return (law / math.sqrt(2)).to(normals.dtype)
+
+
+class _Uniform(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return (torch.special.ndtr(normals) - 0.5) * math.sqrt(12)
+
+
+class _Truncated(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals.clamp(-1.5, 1.5)
+
+
+class _Quantised(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals.round()
+
+
+class _OfSignal(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals * (self.exact.abs() / 0.2).clamp(max=1.5)
+
+
+class _Public(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        stream: Stream = self.engine.stream("directions")
+        return stream.normal(1, contributions.round, contributions.party)[:, 0]
+
+
+class _FixedSeed(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        generator = torch.Generator().manual_seed(contributions.round)
+        return torch.randn((), generator=generator).expand(normals.shape)
+
+
+class _Telescoping(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        before = self.noise.scalar(contributions.round - 1) if contributions.round else 0 * normals
+        return (normals - before) / math.sqrt(2)
+
+
+def _engine(name: str, point: type[Point]) -> type[Joint]:
+    """DPZV with this release point."""
+    return type("NoisedWrongly", (Joint,), {"name": name, "point_type": point, "__module__": __name__})
+
+
+# Noise on many entries ----------------------------------------------------------------------------------------------
+
+
+class _Rows(ZooVfl):
+    """ZOO-VFL with noised embeddings whose release point can be another one."""
+
+    point_type: type[Point] = Point
+
+    def release_point(
+        self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
+    ) -> ReleasePoint:
+        made = super().release_point(kind, mechanism, stream=stream, internal=internal)
+        return swapped(self, made, self.point_type)
+
+
+class _Repeating(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        flat = normals.flatten(1).clone()
+        flat[:, 64:128] = flat[:, :64]
+        return flat.reshape(normals.shape)
+
+
+class _PairShared(Point):
+    """The second tensor of a pair has the noise of the first."""
+
+    _first: Tensor | None = None
+
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        if self._first is None:
+            self._first = normals
+            return normals
+        shared, self._first = self._first, None
+        return shared
+
+
+class RepeatingEntries(_Rows):
+    name = "repeating-entries"
+    point_type = _Repeating
+
+
+class PairShared(_Rows):
+    name = "pair-shared"
+    point_type = _PairShared
+
+
+class SameForAll(Split):
+    """All devices' rows have the noise of device 0."""
+
+    name = "same-for-all"
+
+    def uplinks(self, round_: int, members: Any, records: Tensor) -> Any:
+        self._inputs = self.bank.inputs(self.data, records)
+        self._forward()
+        outputs, point = self.bank.split([output.detach() for output in self._outputs]), self.uplink_point
+        normals = point.noise.tensor(tuple(outputs[0].shape[1:]), round_, 0)
+        made = {
+            m: Contributions(round=round_, party=m, records=records, values=outputs[m], clipped=True) for m in members
+        }
+        return {m: Payload(point.kind, {"embedding": point.release(made[m], normals)}) for m in members}
+
+
+SPLIT: dict[str, Any] = {
+    "rounds": 6,
+    "batch_size": 10,
+    "embedding": 4,
+    "protection": "client",
+    "clip": 1.0,
+    "noise_std": 1.0,
+}
+
+
+def _rows(engine: type[_Rows], **changes: Any) -> Trained:
+    return Trained(
+        engine=engine,
+        settings={**ROWS, **changes},
+        claims=exact_claim("features", "server"),
+        noise_for=(1.0, "features", "server"),
+    )
+
+
+def _noise(name: str, fault: str, change: str, case: Trained, *, fast: bool = False) -> Mutation:
+    return Mutation(name=name, family="noise", fault=fault, change=change, expected="noise", case=case, fast=fast)
+
+
+def _point(name: str, fault: str, change: str, point: type[Point], *, fast: bool = False, **changes: Any) -> Mutation:
+    return _noise(name, fault, change, dpzv_case(_engine(name, point), **changes), fast=fast)
+
+
+_LONG: dict[str, Any] = {"rounds": 300, "canaries": ("worst-case",), "trials": 100}
+
+MUTATIONS = (
+    _point("noise-halved", "half the declared std", "+100 %", _Half, fast=True),
+    _point("noise-four-fifths", "four fifths of the declared std", "+25 %", _FourFifths),
+    _point("noise-once", "one draw for all rounds", "total leak", _Once),
+    _point("noise-constant-late", "the same draw in all rounds after the 128th", "total leak", _ConstantLate, **_LONG),
+    _point("noise-period", "draws repeat after 150 of 300 rounds", "total leak", _Period, **_LONG),
+    _point("noise-antithetic", "every second draw is minus the one before", "total leak", _Antithetic),
+    _point("noise-one-device", "no noise towards one device", "total leak", _OneDevice),
+    _point("noise-tenth-round", "no noise in every tenth round", "total leak", _Tenth, rounds=40),
+    _point("noise-last-round", "no noise in the last round", "total leak", _Last, rounds=40),
+    _point("noise-fading", "the std falls linearly to zero", "+100 % and more", _Fading),
+    _point("noise-laplace", "Laplace noise of the declared std", "another law", _Laplace),
+    _point("noise-uniform", "uniform noise of the declared std", "another law, unbounded ε", _Uniform),
+    _point("noise-truncated", "noise is cut at 1.5 standard deviations", "another law, unbounded ε", _Truncated),
+    _point("noise-quantised", "noise is rounded to whole standard deviations", "total leak", _Quantised),
+    _point("noise-of-signal", "noise in proportion to the value that it hides", "unbounded", _OfSignal),
+    _point("noise-public", "noise from the stream whose seed devices hold", "total leak", _Public),
+    _point("noise-fixed-seed", "noise from a seed that is the same in all trainings", "total leak", _FixedSeed),
+    _point("noise-telescoping", "each round takes back the noise of the one before", "total leak", _Telescoping),
+    _noise(
+        "noise-repeating-entries",
+        "entries 64 to 127 of an embedding matrix repeat the noise of entries 0 to 63",
+        "total leak",
+        _rows(RepeatingEntries, batch_size=20, embedding=8),
+    ),
+    _noise("noise-pair-shared", "both embeddings of a pair have the same noise", "total leak", _rows(PairShared)),
+    _noise(
+        "noise-same-for-all",
+        "all devices' embeddings have the same noise",
+        "total leak",
+        Trained(
+            engine=SameForAll,
+            settings=SPLIT,
+            claims=exact_claim("client-zero", "server"),
+            noise_for=(1.0, "client-zero", "server"),
+        ),
+    ),
+)
