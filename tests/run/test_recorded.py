@@ -127,7 +127,7 @@ def noised(folder, std=1.0, rounds=40, labels=True):
     return folder
 
 
-def test_a_sound_system_is_consistent_with_what_it_can_account_for(audit, tmp_path):
+def test_a_sound_system_is_within_what_it_can_account_for_and_nothing_measured_it(audit, tmp_path):
     folder = noised(tmp_path / "run")
     messages = vflpriv.read_transcript(folder).transcript.messages
     times = torch.zeros(50).index_add_(
@@ -136,10 +136,26 @@ def test_a_sound_system_is_consistent_with_what_it_can_account_for(audit, tmp_pa
     exact = 0.25 * float(times.max() / 2) ** 0.5
     code, report = audit(folder, NOISED.format(scale=1.0, view="devices(all)", mu=1.001 * exact))
     (claim,) = report.systems[0].claims
-    assert (code, claim.verdict) == (0, Verdict.CONSISTENT)
+    assert (code, claim.verdict) == (3, Verdict.UNMEASURED)
+    assert claim.reason.endswith("as accounted from the ledger you wrote; nothing was measured")
     assert claim.accounted.mu == pytest.approx(exact)
     code, report = audit(folder, NOISED.format(scale=1.0, view="device", mu=0.99 * exact))
     assert (code, report.systems[0].claims[0].verdict) == (3, Verdict.UNSUPPORTED)
+
+
+def test_a_ledger_that_is_trusted_ends_well_and_the_report_says_so(monkeypatch, capsys, tmp_path):
+    folder, ledger, out = noised(tmp_path / "run"), tmp_path / "ledger.toml", tmp_path / "out"
+    arguments = ("audit", "--transcript", folder, "--ledger", ledger, "--out", out, "--trust-ledger")
+    ledger.write_text(NOISED.format(scale=1.0, view="device", mu=9.0), "utf-8")
+    code, text, _ = run(monkeypatch, capsys, *arguments)
+    report = read_report(out / "report.json")
+    assert (code, report.exit_code, report.verdict, report.ledger_trusted) == (0, 0, Verdict.UNMEASURED, True)
+    assert "only the ledger speaks for it, which was trusted" in " ".join(text.split())
+    page = (out / "report.html").read_text("utf-8")
+    assert 'class="banner unmeasured"' in page
+    assert "the ledger was trusted where nothing was measured" in page
+    ledger.write_text(NOISED.format(scale=1.0, view="device", mu=0.1), "utf-8")
+    assert run(monkeypatch, capsys, *arguments)[0] == 3, "unsupported is not unmeasured"
 
 
 def test_noise_that_is_not_there_is_found(audit, tmp_path):
