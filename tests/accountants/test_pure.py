@@ -72,7 +72,7 @@ def test_a_pure_claim_implies_the_curve_that_touches_its_own():
 
 @pytest.mark.parametrize(
     ("noise", "word"),
-    [(Laplace(1.0), Verdict.CONSISTENT), (Laplace(0.9), Verdict.UNSUPPORTED), (Gaussian(9), Verdict.UNSUPPORTED)],
+    [(Laplace(1.0), Verdict.UNMEASURED), (Laplace(0.9), Verdict.UNSUPPORTED), (Gaussian(9), Verdict.UNSUPPORTED)],
 )
 def test_a_pure_claim_is_judged_by_pure_epsilon(noise, word):
     """Gaussian noise has a small mu here, and still no pure epsilon."""

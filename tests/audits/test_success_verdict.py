@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.support import ENGINES, make_system, toy_data
+from vflpriv.api import audit
 from vflpriv.audits.scoring.labels import Attempt, Success, label_success, score
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.success import SuccessTest, allowed_rate, judge_success
@@ -185,6 +186,18 @@ def test_the_report_has_a_row_and_an_exit_code_for_it(right, refusal, word, code
     assert report.count(word) == 2
     assert report.headline == f"2 claims checked: 2 {word}"
     assert Report.model_validate_json(report.to_json()) == report
+
+
+def test_an_audit_repeats_the_attacks_that_claims_are_about():
+    settings = {"name": "cascaded", "rounds": 12, "batch_size": 16, "aggregation": "sum"}
+    quiet = {"trials": 0, "sensitivity": False, "noise": False, "state": False, "success_trainings": 3}
+    tree = {"data": {"train": 60}, "engine": settings, "audit": quiet | {"attacks": ["label_zo_query"]}}
+    report = audit(tree, quiet=True)
+    rows = report.systems[0].success_claims
+    assert [(row.adversary, row.trainings) for row in rows] == [("device", 3), ("eavesdropper", 3)]
+    assert all("the mean of 3 independent trainings" in row.reason for row in rows)
+    none = audit(tree | {"audit": quiet | {"attacks": ["label_direct"]}}, quiet=True)
+    assert [row.trainings for row in none.systems[0].success_claims] == [0, 0]
 
 
 def test_every_format_shows_the_claim_the_rate_and_the_reason():

@@ -108,6 +108,7 @@ def test_overrides_reach_any_field(tmp_path):
         (("rounds = 40", 'rounds = 40\ntop = "resnet18"'), "system.dpzv.engine.top = 'resnet18': expected mlp, or bot"),
         (("trials = 8", "trials = -1"), "trials"),
         (("seed = 3", "seed = 3\nconfidence = 1.5"), "confidence = 1.5: expected a number < 1"),
+        (("seed = 3", "seed = 3\nverdict_confidence = 0.9"), "verdict_confidence >= confidence, found 0.9 < 0.95"),
         (("seed = 3", 'seed = 3\ndevice = "tpu9"'), "device = 'tpu9': expected auto, cpu, cuda or mps"),
         (("seed = 3", 'seed = 3\naccountant = "magic"'), "accountant = 'magic': expected one of auto"),
         (("seed = 3", "seed = = 3"), "expected valid TOML"),

@@ -145,6 +145,21 @@ def test_a_sound_system_is_consistent_with_what_it_can_account_for(audit, tmp_pa
     assert (code, report.systems[0].claims[0].verdict) == (3, Verdict.UNSUPPORTED)
 
 
+def test_a_ledger_that_is_trusted_ends_well_and_the_report_says_so(monkeypatch, capsys, tmp_path):
+    folder, ledger, out = noised(tmp_path / "run"), tmp_path / "ledger.toml", tmp_path / "out"
+    arguments = ("audit", "--transcript", folder, "--ledger", ledger, "--out", out, "--trust-ledger")
+    ledger.write_text(NOISED.format(scale=1.0, view="device", mu=9.0), "utf-8")
+    code, text, _ = run(monkeypatch, capsys, *arguments)
+    report = read_report(out / "report.json")
+    assert (code, report.exit_code, report.verdict, report.ledger_trusted) == (0, 0, Verdict.UNMEASURED, True)
+    assert "only the ledger speaks for it, which was trusted" in " ".join(text.split())
+    page = (out / "report.html").read_text("utf-8")
+    assert 'class="banner unmeasured"' in page
+    assert "the ledger was trusted where nothing was measured" in page
+    ledger.write_text(NOISED.format(scale=1.0, view="device", mu=0.1), "utf-8")
+    assert run(monkeypatch, capsys, *arguments)[0] == 3, "unsupported is not unmeasured"
+
+
 def test_noise_that_is_not_there_is_found(audit, tmp_path):
     code, report = audit(noised(tmp_path / "run", std=0.2), NOISED.format(scale=1.0, view="device", mu=9.0))
     noise = next(check for check in report.systems[0].checks if check.audit == "noise")

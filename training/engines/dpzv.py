@@ -20,7 +20,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Capabilities, Contributions, NoiseParameters
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.tradeoff import mu_of
+from vflpriv.core.tradeoff import epsilon_of, mu_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import ON_THE_WIRE, Adversary
 from vflpriv.core.wire import Payload
@@ -214,8 +214,8 @@ class Dpzv(ZoEngine):
             )
             for key, view in (("dpzv-device", "device"), ("dpzv-devices", "devices(all)"))
         ]
-        model = Claim.of_mu(
-            mu,
+        model = Claim.of_epsilon(
+            epsilon_of(mu, settings.delta),
             settings.delta,
             key="dpzv-model",
             source="DPZV (conference)",
