@@ -10,6 +10,7 @@ from vflpriv.audits.noise import recorded_noises
 from vflpriv.audits.one_run import guess_coins
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.audits.verdict import beyond_p_value
+from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.registry import available, find
 from vflpriv.core.attack import LabelAttack, LabelGuess
 from vflpriv.core.audit import Finding
@@ -39,6 +40,7 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
     findings = [
         *_coin_findings(system, guesses),
         *ledger_findings(system, attempts),
+        *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
         *(noise.finding for noise in noises),
     ]
     wire = Wire()
