@@ -45,8 +45,9 @@ taken out and put back; and likewise for a device.
 
 
 def recorded_tensors(ledger: Ledger, messages: Iterable[Message], kinds: Iterable[str]) -> list[Finding]:
-    """What a ledger leaves out of the recorded messages of kinds that it lists."""
-    return reconcile(ledger, Sightings().extend(messages), kinds=frozenset(kinds), trained=False)
+    """What a ledger leaves out of the recorded messages of kinds that it lists; nothing if it lists all."""
+    findings = reconcile(ledger, Sightings().extend(messages), kinds=frozenset(kinds), trained=False)
+    return [finding for finding in findings if finding.verdict is not Verdict.CONSISTENT]
 
 
 @register("audit")

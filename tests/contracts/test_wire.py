@@ -46,9 +46,12 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("variant", ENGINES)
 def test_nor_with_other_batches_and_noise(variant: str, change: str) -> None:
-    for rounds in (12, 60):
-        system = make_system(variant, data=toy_data(classes=4, seed=1), rounds=rounds, **CHANGES[change])
-        assert sentences(audited(system)) == []
+    system = make_system(variant, data=toy_data(classes=4, seed=1), rounds=24, **CHANGES[change])
+    findings = audited(system)
+    if change == "secure" and "guarded" in variant:
+        assert {f.verdict for f in findings} == {Verdict.CONSISTENT, Verdict.UNMEASURED}, "gradients cannot be repeated"
+    else:
+        assert sentences(findings) == []
 
 
 @pytest.mark.slow
@@ -56,6 +59,6 @@ def test_nor_with_other_batches_and_noise(variant: str, change: str) -> None:
 @pytest.mark.parametrize("targets", ["likeliest", "posterior", "iterative"])
 @pytest.mark.parametrize("variant", ENGINES)
 def test_nor_with_noised_labels(variant: str, targets: str, label_protection: str) -> None:
-    changes = {"label_protection": label_protection, "label_noise": 1.0, "targets": targets}
+    changes = {"label_protection": label_protection, "label_noise": 1.0, "label_targets": targets}
     system = make_system(variant, **changes)
     assert sentences(audited(system)) == []

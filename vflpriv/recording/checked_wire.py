@@ -32,22 +32,34 @@ class CheckedWire(ABC):
             raise InputError(f"record: {first['loc'][-1]}", first["input"], first["msg"]) from error
         self._round = -1
 
-    def up(self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None) -> None:
-        """Record a message from a device to the server.
+    def up(
+        self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
+    ) -> Mapping[str, Tensor]:
+        """Record a message from a device to the server, and return its tensors as the server gets them.
 
         `records` are the ids of the records it is computed from; without them it is taken to depend on all records.
+        A training that goes on with the returned tensors can be compared in two worlds (`assert_twin_wires`).
         """
-        self._add("up", round_, device, kind, tensors, records)
+        return self._add("up", round_, device, kind, tensors, records)
 
-    def down(self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None) -> None:
-        """Record a message from the server to a device; `records` as in `up`."""
-        self._add("down", round_, device, kind, tensors, records)
+    def down(
+        self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
+    ) -> Mapping[str, Tensor]:
+        """Record a message from the server to a device, and return its tensors as the device gets them, as in `up`."""
+        return self._add("down", round_, device, kind, tensors, records)
 
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         """Keep a message that has passed the checks; its round is the current one or a later one."""
 
-    def _add(self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any) -> None:
+    def delivered(self, entry: Entry, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What the receiver of a message gets: a copy of what was sent."""
+        del entry
+        return {name: value.clone() for name, value in tensors.items()}
+
+    def _add(
+        self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any
+    ) -> Mapping[str, Tensor]:
         kind = check_kind_name(kind)
         round_, device = _whole(round_, f"{kind}: round"), _whole(device, f"{kind}: device")
         if not 0 <= device < self.head.devices:
@@ -64,6 +76,7 @@ class CheckedWire(ABC):
             raise InputError(f"{kind}: {first['loc'][0]}", first["input"], "names of letters and digits") from error
         self.keep(entry, copies, ids)
         self._round = round_
+        return self.delivered(entry, copies)
 
     def _copied(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
         """Copies of a message's tensors, checked."""

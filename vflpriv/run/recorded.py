@@ -12,6 +12,7 @@ from vflpriv.audits.one_run import OneRunAudit, guess_coins
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.verdict import beyond_p_value
+from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import available, find
 from vflpriv.core.attack import LabelAttack, LabelGuess
@@ -46,6 +47,7 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
     findings = [
         *coins,
         *ledger_findings(system, attempts),
+        *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
         *(noise.finding for noise in noises),
     ]
     wire = Wire()

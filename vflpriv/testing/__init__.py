@@ -10,6 +10,7 @@ from __future__ import annotations
 from vflpriv.testing.mechanisms import assert_epsilon, assert_sensitivity, assert_training_epsilon
 from vflpriv.testing.neighbours import Records, neighbouring_data, neighbouring_rows
 from vflpriv.testing.training import Train
+from vflpriv.testing.twins import assert_twin_wires
 
 __all__ = [
     "Records",
@@ -17,6 +18,7 @@ __all__ = [
     "assert_epsilon",
     "assert_sensitivity",
     "assert_training_epsilon",
+    "assert_twin_wires",
     "neighbouring_data",
     "neighbouring_rows",
 ]
