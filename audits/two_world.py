@@ -215,7 +215,7 @@ class _TrainingPlan:
             known = [one for one in candidates if str(one) in learned]
             if known:
                 # Of any single device the one that the learning trials say most about.
-                actual = min(known, key=lambda one: learned[str(one)].order)
+                actual = min(known, key=lambda one: learned[str(one)].validation.order)
                 tested, score = features[str(actual)][2 * half : 2 * self.watched], learned[str(actual)]
                 times = dict.fromkeys(min(t, self.watched) - half for t in looks if t > half)
                 result[adversary] = WholeViewTrials(
@@ -226,6 +226,7 @@ class _TrainingPlan:
                         strengths=np.zeros(0),
                         looks=tuple(times),
                         method=WHOLE_VIEW,
+                        threshold=score.threshold,
                     ),
                     learned_on=half,
                     features=tested.shape[1],
@@ -327,7 +328,7 @@ class TwoWorldAudit(Audit):
         groups = self._groups(system, context)
         # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
         tests = sum(len(group.claims) + len(group.watched) for group in groups)
-        level = context.alpha / max(1, context.systems * tests)
+        level = context.verdict_alpha / max(1, context.systems * tests)
         findings = []
         for group in groups:
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
