@@ -216,7 +216,7 @@ class _TrainingPlan:
             known = [one for one in candidates if str(one) in learned]
             if known:
                 # Of any single device the one that the learning trials say most about.
-                actual = min(known, key=lambda one: learned[str(one)].order)
+                actual = min(known, key=lambda one: learned[str(one)].validation.order)
                 tested, score = features[str(actual)][2 * half : 2 * self.watched], learned[str(actual)]
                 times = dict.fromkeys(min(t, self.watched) - half for t in looks if t > half)
                 result[adversary] = WholeViewTrials(
@@ -227,6 +227,7 @@ class _TrainingPlan:
                         strengths=np.zeros(0),
                         looks=tuple(times),
                         method=WHOLE_VIEW,
+                        threshold=score.threshold,
                     ),
                     learned_on=half,
                     features=tested.shape[1],

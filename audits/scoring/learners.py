@@ -11,13 +11,20 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
 from vflpriv.audits.scoring.worlds import discriminant
+from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, epsilon_rectangle
 from vflpriv.common.numerics import Floats
 
-__all__ = ["LearnedScore", "learn"]
+__all__ = ["LearnedScore", "Validation", "learn"]
 
 _FEW = 10
 _TREES = 60
 _FOLDS = 4
+_CONFIDENCE = 0.999
+"""Of the bounds that are expected."""
+_TAILS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.7, 0.8, 0.9, 0.95, 0.98)
+"""Thresholds far out that are tried, as shares of the trials below them."""
+_NEXT_TO_ZERO = 1e-9
+"""The cut as a threshold whose two error rates are looked at one by one, in units of the scores' spread."""
 Score = Callable[[Floats], Floats]
 """From features (n, F) to scores (n,), positive for world 0."""
 Teach = Callable[[Floats, Floats], Score]
@@ -27,19 +34,37 @@ Columns = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LearnedScore:
-    """A score learned from trials: its name among the learners, and the scores that cross-validation gave them."""
+    """A score learned from trials, by the learner of this name; above the threshold it says world 0."""
 
     learner: str
     score: Score
-    errors: int
-    """Errors of the learning trials, each scored by what the others taught."""
-    apart: float = 0.0
-    """The distance between the worlds' means of those scores, in units of their spread."""
+    validation: Validation
 
     @property
-    def order(self) -> tuple[int, float]:
+    def threshold(self) -> float:
+        return self.validation.threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """How a learner does on the trials that teach it, each scored by what the others taught.
+
+    `errors` are counted at the `cut`, from which scores are then counted. With a `threshold` other than 0 the two error
+    rates are bounded one by one, which suits leaks that show in few trials, but then without a doubt. `bound` is the
+    bound on ε that is expected of as many trials, `apart` the distance between the worlds' mean scores in units of
+    their spread.
+    """
+
+    errors: int
+    bound: float = 0.0
+    apart: float = 0.0
+    cut: float = 0.0
+    threshold: float = 0.0
+
+    @property
+    def order(self) -> tuple[float, int, float]:
         """Smaller for what tells the worlds apart better."""
-        return self.errors, -self.apart
+        return -self.bound, self.errors, -self.apart
 
 
 def _discriminant(inside: Floats, outside: Floats, columns: Columns | None = None) -> Score:
@@ -64,13 +89,17 @@ def _few(inside: Floats, outside: Floats) -> Score:
     return _discriminant(inside, outside, _best_columns(inside, outside, _FEW))
 
 
+def _middle(inside: Floats, outside: Floats) -> Score:
+    """The one column that differs most, cut in the middle between the worlds' means."""
+    return _discriminant(inside, outside, _best_columns(inside, outside, 1))
+
+
 def _one(inside: Floats, outside: Floats) -> Score:
     """The one column that differs most, cut where fewest trials are on the wrong side."""
     (column,) = _best_columns(inside, outside, 1)
     values = np.concatenate((inside[:, column], outside[:, column]))
-    cut = _cut(inside[:, column], outside[:, column])
+    sign, place = _cut(inside[:, column], outside[:, column])
     spread = float(values.std()) or 1.0
-    sign, place = cut
     return lambda rows: np.asarray(sign * (rows[:, column] - place) / spread, dtype=np.float64)
 
 
@@ -94,6 +123,7 @@ def _forest(inside: Floats, outside: Floats) -> Score:
 
 _LEARNERS: Mapping[str, Teach] = {
     "one feature": _one,
+    "one feature, middle": _middle,
     "ten features": _few,
     "discriminant": _discriminant,
     "forest": _forest,
@@ -101,33 +131,60 @@ _LEARNERS: Mapping[str, Teach] = {
 
 
 def learn(inside: Floats, outside: Floats) -> LearnedScore:
-    """The learner with the fewest errors in cross-validation, taught by all of these trials (n, F) of either world.
+    """The learner that does best in cross-validation, taught by all of these trials (n, F) of either world.
 
-    The cut is moved to where cross-validation makes the fewest errors. Nothing here may be tested afterwards.
+    Threshold and learner are chosen on these trials too: none of them may be tested afterwards.
     """
     columns = _varying(inside, outside)
     a, b = inside[:, columns], outside[:, columns]
     if not a.shape[1] or min(len(a), len(b)) < _FOLDS:
-        return LearnedScore(learner="none", score=lambda rows: np.zeros(len(rows)), errors=len(a))
+        return LearnedScore(
+            learner="none", score=lambda rows: np.zeros(len(rows)), validation=Validation(errors=len(a))
+        )
     validated = {name: _validated(teach, a, b) for name, teach in _LEARNERS.items()}
-    name = min(validated, key=lambda name: validated[name][:2])
-    errors, minus, cut = validated[name]
-    score = _LEARNERS[name](a, b)
-    return LearnedScore(learner=name, score=lambda rows: score(rows[:, columns]) - cut, errors=errors, apart=-minus)
+    name = min(validated, key=lambda name: validated[name].order)
+    score, chosen = _LEARNERS[name](a, b), validated[name]
+    return LearnedScore(learner=name, score=lambda rows: score(rows[:, columns]) - chosen.cut, validation=chosen)
 
 
-def _validated(teach: Teach, inside: Floats, outside: Floats) -> tuple[int, float, float]:
-    """The errors in cross-validation, minus the distance between the worlds' scores, and where to cut the scores.
+def _validated(teach: Teach, inside: Floats, outside: Floats) -> Validation:
+    """Cross-validation of one learner.
 
-    A cut other than zero has to save a few errors, since it is chosen on the same trials.
+    A cut other than zero has to save a few errors, since it is chosen on the same trials; a threshold far out has to
+    give the larger bound although its confidence allows for the number of thresholds that are tried.
     """
     first, second = _cross_validated(teach, inside, outside)
     spread = float(np.concatenate((first, second)).std()) or 1.0
     apart = float(first.mean() - second.mean()) / spread
     sign, place = _cut(first, second)
-    plain, moved = ((first <= at).sum() + (second > at).sum() for at in (0.0, place))
-    better = sign > 0 and plain - moved > math.sqrt(len(inside))
-    return (int(moved), -apart, place) if better else (int(plain), -apart, 0.0)
+    plain, moved = (_errors(first, second, at) for at in (0.0, place))
+    better = sign > 0 and plain.total - moved.total > math.sqrt(len(inside))
+    errors, cut = (moved, place) if better else (plain, 0.0)
+    bound = epsilon_error_rate(errors, 0.0, _CONFIDENCE)
+    confidence = 1 - (1 - _CONFIDENCE) / (1 + len(_TAILS))
+    # The cut itself comes first: it lies in a gap between the scores, which a quantile of few distinct ones does not.
+    tails = np.quantile(np.concatenate((first, second)) - cut, _TAILS)
+    thresholds = [_NEXT_TO_ZERO * spread, *(float(t) for t in tails if t != 0.0)]
+    far = {t: epsilon_rectangle(_errors(first, second, cut + t), 0.0, confidence) for t in thresholds}
+    best = max(far, key=lambda t: far[t])
+    one_sided = far[best] > bound
+    return Validation(
+        errors=errors.total,
+        bound=far[best] if one_sided else bound,
+        apart=apart,
+        cut=cut,
+        threshold=best if one_sided else 0.0,
+    )
+
+
+def _errors(inside: Floats, outside: Floats, threshold: float) -> Errors:
+    """The errors of scores that say world 0 above a threshold."""
+    return Errors(
+        false_positives=int((outside > threshold).sum()),
+        negatives=len(outside),
+        false_negatives=int((inside <= threshold).sum()),
+        positives=len(inside),
+    )
 
 
 def _varying(inside: Floats, outside: Floats) -> Columns:
@@ -138,9 +195,7 @@ def _varying(inside: Floats, outside: Floats) -> Columns:
     return np.asarray(varying[np.sort(first)])
 
 
-def _cross_validated(
-    teach: Callable[[Floats, Floats], Score], inside: Floats, outside: Floats
-) -> tuple[Floats, Floats]:
+def _cross_validated(teach: Teach, inside: Floats, outside: Floats) -> tuple[Floats, Floats]:
     """The scores of all trials, each by what the other folds taught."""
     scores = np.zeros(len(inside)), np.zeros(len(outside))
     for fold in range(_FOLDS):
