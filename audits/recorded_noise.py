@@ -27,7 +27,7 @@ from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.wire import Message
 
-__all__ = ["Errors", "RecordedNoise", "noise_p_value", "prediction_errors", "recorded_noises"]
+__all__ = ["QUESTIONS", "Errors", "RecordedNoise", "noise_p_value", "prediction_errors", "recorded_noises"]
 
 _BLOCKS = 8
 _MEAN = 8
@@ -45,6 +45,7 @@ QUESTIONS = {
     "device": "beside those of another device",
     "change": "beside the change of another device's",
     "fit": "beside a fit by other entries of the message",
+    "fit before": "beside a fit by other entries of this message and the one before",
     "returns": "beside those any number of messages before",
 }
 Bools = NDArray[np.bool_]
@@ -187,11 +188,16 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
 def _tensor(message: Message, name: str, tensor: torch.Tensor) -> _Recorded:
     x = tensor.detach().cpu()
     ids = [] if message.records is None else message.records.tolist()
-    by_rows = len(ids) > 0 and x.dim() >= 3 and x.shape[0] == 1 and x.shape[1] == len(ids)
-    half = torch.finfo(x.dtype).eps / 2 if x.is_floating_point() else 0.0
+    by_rows = len(ids) > 0 and x.dim() >= 2 and x.shape[0] == 1 and x.shape[1] == len(ids)
     values = x.double().numpy().reshape(len(ids) if by_rows else 1, -1)
-    rounding: Floats | float = half * np.abs(values) if x.is_floating_point() else 0.5
+    rounding: Floats | float = _precision(x) / 2 * np.abs(values) if x.is_floating_point() else 0.5
     return _Recorded(message.round, message.device.index, name, values, tuple(ids) if by_rows else (_WHOLE,), rounding)
+
+
+def _precision(x: torch.Tensor) -> float:
+    """The relative step between values: of the type itself, or of a shorter one that holds all of them."""
+    types = [d for d in (torch.bfloat16, torch.float16) if torch.equal(x.to(d).to(x.dtype), x)]
+    return max(torch.finfo(d).eps for d in (x.dtype, *types))
 
 
 def _on_a_grid(recorded: list[_Recorded]) -> list[_Recorded]:
@@ -286,12 +292,9 @@ def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) 
             if known.any():
                 off = np.abs(value.x - predicted) + value.rounding
                 errors[name].add(_sizes(noise, off[known]), time=time, device=value.device)
-        fitted = _fit(past, value)
-        if fitted is not None:
-            rows, columns = value.x.shape
-            target = np.s_[rows // 2 :, columns // 2 :]
-            off = (np.abs(value.x - fitted) + value.rounding)[target]
-            errors["fit"].add(_sizes(noise, off), time=time, device=value.device)
+        for name, fitted in _fits(past, value).items():
+            off = (np.abs(value.x - fitted) + value.rounding)[_target(value)]
+            errors[name].add(_sizes(noise, off), time=time, device=value.device)
         past.add(value)
     return dict(errors)
 
@@ -329,17 +332,30 @@ def _from_others(
             predicted["change"][place] = earlier[0] + row - before[record]
 
 
-def _fit(past: _Past, value: _Recorded) -> Floats | None:
-    """The second half of the columns of the second half of the rows, by least squares on the first half of the columns.
+def _target(value: _Recorded) -> tuple[slice, slice]:
+    """The second half of the columns of the second half of the rows."""
+    rows, columns = value.x.shape
+    return np.s_[rows // 2 :, columns // 2 :]
 
-    Fitted to the other rows of the message and to the device's message before, nothing that it predicts is used.
+
+def _fits(past: _Past, value: _Recorded) -> dict[str, Floats]:
+    """The target predicted by least squares on the first half of the columns.
+
+    Fitted to the other rows of the message, or to these and to the device's message before: nothing that it predicts is
+    used for it.
     """
     rows, columns = value.x.shape
     if rows < 8 or columns < 2:
-        return None
-    top, left = rows // 2, columns // 2
-    before = past.messages.get((value.device, value.name))
-    known = value.x[:top] if before is None or before.shape[1] != columns else np.concatenate((before, value.x[:top]))
+        return {}
+    own, before = value.x[: rows // 2], past.messages.get((value.device, value.name))
+    fits = {"fit": _fitted(own, value)}
+    if before is not None and before.shape[1] == columns:
+        fits["fit before"] = _fitted(np.concatenate((before, own)), value)
+    return fits
+
+
+def _fitted(known: Floats, value: _Recorded) -> Floats:
+    top, left = (part.start for part in _target(value))
     centre = known.mean(0)
     known, new = known - centre, value.x[top:] - centre
     weights = np.linalg.lstsq(known[:, :left], known[:, left:], rcond=1e-6)[0]
