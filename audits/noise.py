@@ -1,44 +1,56 @@
 """The noise audit: is the noise of every release there, of the declared size and law, fresh, and secret?
 
-Of systems that can be trained, the noise itself is taken from the releases and tested. Of recorded trainings only the
-messages are known: they are tested for being large enough to hold the noise that their ledger declares.
+Of systems that can be trained, a few replicas are trained over all rounds, the noise itself is taken from every value
+that they release, and tested. Of recorded trainings only the messages are known (`recorded_noise`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammainc
 from torch import Tensor
 
+from vflpriv.audits.label_noise import LabelNoise, label_noise
+from vflpriv.audits.recorded_noise import RecordedNoise, noise_p_value, recorded_noises
 from vflpriv.audits.scoring.worlds import noise_stds
-from vflpriv.audits.statistics.noise_tests import anderson_darling, correlation, distinct_pairs, like_pairs, scale
+from vflpriv.audits.statistics.noise_tests import (
+    ALPHA,
+    NoiseTest,
+    anderson_darling,
+    correlation,
+    distinct_pairs,
+    lags,
+    like_pairs,
+    product_sums,
+    scale,
+    scale_in_groups,
+    smallest,
+)
 from vflpriv.audits.statistics.significance import holm_adjusted
-from vflpriv.audits.worlds.probes import Probe, Released
-from vflpriv.audits.worlds.store import one_thread
+from vflpriv.audits.worlds.noise import CollectedNoise, NoiseRun, collect
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
-from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.systems import System
-from vflpriv.core.wire import Message
 from vflpriv.training.mechanisms.base import NoiseSource
 
 __all__ = [
+    "ALPHA",
     "PUBLIC",
+    "LabelNoise",
     "NoiseAudit",
     "NoiseOfKind",
     "NoiseTest",
     "RecordedNoise",
     "Sample",
+    "copied",
     "examine",
     "noise_p_value",
     "public",
@@ -46,16 +58,19 @@ __all__ = [
 ]
 
 
-ALPHA = 1e-3
-"""The family-wise error at which the noise of a system fails its tests."""
 PUBLIC = ("directions", "init")
 """Streams whose seeds devices hold."""
-_OWN = "server-update"
-_ENTRIES = 64
-_VALUES = 4096
+_VALUES = 2048
+"""At least so many values: enough to tell a Laplace law by."""
 _TAIL = 64
 _POSITIONS = 512
-_COMPARED = 48
+_REPLICA_ROUNDS = 8192
+_REPLICAS = (4, 16)
+_RESUMED = 16
+_PRODUCTS = 1 << 30
+_BLOCKS = 16
+Ints = NDArray[np.int64]
+Tests = list[tuple[str, str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +88,11 @@ def public(system: System, engine: Any, sample: Sample) -> float:
     There are two ways to draw from a public stream by mistake: the noise source is given that stream, or the noise is
     taken from what follows (or lies within) a party's direction.
     """
-    compared = slice(None, None, -(-len(sample.z) // _COMPARED))
-    sample = Sample(sample.z[compared], sample.rounds[compared], sample.devices[compared])
     p_values = []
     for name in PUBLIC:
         stream = Stream.of(system.seed, name, engine.replicas, system.torch_device)
         p_values += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
-    return min(1.0, len(p_values) * min(p_values))
+    return smallest(p_values)
 
 
 def _addressed(source: NoiseSource, sample: Sample) -> float:
@@ -112,22 +125,17 @@ def _sizes(engine: Any) -> Sequence[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseTest:
-    """One question about the noise: its p-value, and Holm's over all such questions about the system."""
-
-    name: str
-    question: str
-    p_value: float
-    p_adjusted: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class NoiseOfKind:
-    """The noise of one kind of release: its std relative to the declared one with an interval, and all tests."""
+    """The noise of one kind of release: its std relative to the declared one with an interval, and all tests.
+
+    `values` were taken from all entries, `entries` in the widest message, of this many `rounds`.
+    """
 
     kind: str
     declared: float
     values: int
+    rounds: int
+    entries: int
     ratio: float
     low: float
     high: float
@@ -151,7 +159,14 @@ class NoiseOfKind:
             worst = min(self.rejected, key=lambda t: t.p_adjusted)
             names = ", ".join(t.name for t in self.rejected)
             return f"the noise of {self.kind} fails: {names} (p = {worst.p_adjusted:.1e} after Holm); it has {size}"
-        return f"the noise of {self.kind} has {size} and passes {len(self.tests)} tests over {self.values} values"
+        return f"the noise of {self.kind} has {size} and passes {len(self.tests)} tests over {self.extent}"
+
+    @property
+    def extent(self) -> str:
+        """What the tests looked at."""
+        entries = "the one entry" if self.entries == 1 else f"all {self.entries} entries"
+        rounds = "1 round" if self.rounds == 1 else f"all {self.rounds} rounds"
+        return f"{self.values} values, {entries} of each message in {rounds}"
 
 
 @register("audit")
@@ -162,15 +177,14 @@ class NoiseAudit(Audit):
     summary = "tests that the noise that left has the declared size and law, is fresh, and shares no public stream"
     order = 20
 
-    def __init__(self, *, most_rounds: int = 128) -> None:
-        self.most_rounds = most_rounds
-
     def run(self, system: System, context: AuditContext) -> list[Finding]:
-        """One finding for each kind of noised release; every claim rests on the noise."""
+        """One finding for each kind of noised release, and one for noised labels; claims rest on the noise."""
         if not context.options.get("noise", True):
             return []
         context.progress.stage(f"{system.key}: noise")
-        return [_finding(result) for result in self.measure(system, confidence=context.confidence)]
+        labels = label_noise(system)
+        kinds = [_finding(result) for result in self.measure(system, confidence=context.confidence)]
+        return kinds if labels is None else [*kinds, labels.finding]
 
     def measure(self, system: System, *, confidence: float = 0.95) -> list[NoiseOfKind]:
         """The noise of each kind of noised release; the tests of all of them are corrected together.
@@ -178,21 +192,25 @@ class NoiseAudit(Audit):
         `confidence` is the interval's. A test fails at a family-wise error of 1 in 1000: wrong noise is never a close
         call, and a false alarm would void a whole report.
         """
-        declared = noise_stds(system.ledger)
+        declared, rounds = noise_stds(system.ledger), system.schedule.rounds
         if not declared:
             return []
-        rounds = min(system.schedule.rounds, self.most_rounds)
-        # Enough to tell a Laplace law by, even of one number a round.
-        replicas = max(16, -(-_VALUES // rounds))
-        engine, samples, unsent = _collect(system, declared, range(rounds), replicas)
-        _, resumed, _ = _collect(system, declared, range(rounds // 2, rounds), replicas)
-        p_values: dict[str, list[tuple[str, str, float]]] = {}
-        for kind, sample in samples.items():
-            before = sample.z[sample.rounds < rounds // 2]
+        least, most = _REPLICAS
+        replicas = max(least, min(most, _REPLICA_ROUNDS // rounds), -(-_VALUES // rounds))
+        run = collect(system, declared, range(rounds), replicas)
+        after_resume = range(rounds // 2, min(rounds, rounds // 2 + _RESUMED))
+        resumed = collect(system, declared, after_resume, replicas, like=run)
+        copies = copied(run, list(declared))
+        p_values: dict[str, Tests] = {}
+        for number, kind in enumerate(declared):
+            if kind not in run.noise:
+                continue
+            noise = run.noise[kind]
             p_values[kind] = [
-                *examine(sample.z, sample.rounds, sample.devices),
-                ("resume", "is noise after a resume new", _reuse(before, resumed.get(kind))),
-                ("public", "is it independent of streams that devices hold", public(system, engine, sample)),
+                *examine(noise),
+                ("copies", "does no value return", copies[kind]),
+                ("resume", "is noise after a resume new", _reuse(run, resumed, kind, number)),
+                ("public", "is it independent of streams that devices hold", public(system, run.engine, _heads(noise))),
             ]
         adjusted = iter(holm_adjusted([p for tests in p_values.values() for _, _, p in tests]))
         return [
@@ -203,11 +221,11 @@ class NoiseAudit(Audit):
                     NoiseTest(name=name, question=question, p_value=p, p_adjusted=next(adjusted))
                     for name, question, p in p_values.get(kind, [])
                 ),
-                unsent=unsent[kind],
-                **_size(samples.get(kind), confidence),
+                unsent=run.unsent[kind],
+                **_size(run.noise.get(kind), confidence),
             )
             for kind in declared
-            if kind in samples or unsent[kind]
+            if kind in run.noise or run.unsent[kind]
         ]
 
 
@@ -225,173 +243,184 @@ def _finding(result: NoiseOfKind) -> Finding:
     )
 
 
-def _collect(
-    system: System, declared: dict[str, float], rounds: range, replicas: int
-) -> tuple[Any, dict[str, Sample], dict[str, int]]:
-    """The noise of these rounds, which a new engine runs as if it had been resumed at the first of them."""
-    probe, counter = Probe(), _Counter(frozenset(declared))
-    engine = system.train(range(replicas), probe=probe)
-    noise: dict[str, list[tuple[int, int, Tensor]]] = {}
-    with one_thread():
-        for round_ in rounds:
-            values = probe.round(engine, round_, counter)
-            counter.carried({id(v.message): v.message.kind for v in values if v.message is not None})
-            for value in values:
-                kind, device = _where(value)
-                if value.released[0].numel():  # the rows of an empty Poisson batch hold no noise
-                    noise.setdefault(kind, []).append((round_, device, value.released - value.noiseless))
-    samples = {}
-    for kind in declared:
-        drawn = noise.get(kind, [])
-        if drawn:
-            width = min(_ENTRIES, *(int(n[0].numel()) for _, _, n in drawn))
-            z = torch.stack([n.flatten(1)[:, :width] if n.dim() > 1 else n[:, None] for _, _, n in drawn])
-            places = np.array([[t, m] for t, m, _ in drawn], dtype=np.int64)
-            samples[kind] = Sample(z.to(torch.float64).cpu().numpy() / declared[kind], places[:, 0], places[:, 1])
-    return engine, samples, {kind: counter.bare.get(kind, 0) for kind in declared}
-
-
-def _size(sample: Sample | None, confidence: float) -> dict[str, Any]:
+def _size(noise: CollectedNoise | None, confidence: float) -> dict[str, Any]:
     """How many values there are, and their std in units of the declared one, with its interval."""
-    if sample is None:
-        return {"values": 0, "ratio": 0.0, "low": 0.0, "high": 0.0}
-    _, (low, high) = scale(sample.z, confidence)
-    return {"values": sample.z.size, "ratio": float(np.sqrt(np.square(sample.z).mean())), "low": low, "high": high}
+    if noise is None:
+        return {"values": 0, "rounds": 0, "entries": 0, "ratio": 0.0, "low": 0.0, "high": 0.0}
+    _, (low, high) = scale(noise.values, noise.total, confidence)
+    ratio = float(np.sqrt(noise.total / noise.values))
+    extent = {"values": noise.values, "rounds": noise.rounds, "entries": noise.widest}
+    return {**extent, "ratio": ratio, "low": low, "high": high}
 
 
-def _where(value: Released) -> tuple[str, int]:
-    """The kind of message that carried a value, and the device at its far end."""
-    return (_OWN, -1) if value.message is None else (value.message.kind, value.message.device.index)
+def _heads(noise: CollectedNoise) -> Sample:
+    """The first entries of messages that were drawn at random over the whole run."""
+    width = min(z.shape[1] for z in noise.heads.values())
+    z = np.stack([z[:, :width] for z in noise.heads.values()])
+    places = np.array([(place.round, place.device) for place in noise.heads], dtype=np.int64)
+    return Sample(z, places[:, 0], places[:, 1])
 
 
-class _Counter:
-    """Counts the messages of noised kinds that carry no value released by a mechanism."""
+def copied(run: NoiseRun, kinds: Sequence[str]) -> dict[str, float]:
+    """For each kind, the p-value of "none of its values returns, nor its opposite".
 
-    def __init__(self, kinds: frozenset[str]) -> None:
-        self._kinds = kinds
-        self.bare: dict[str, int] = {}
-
-    def record(self, message: Message) -> None:
-        if message.kind in self._kinds:
-            self.bare[message.kind] = self.bare.get(message.kind, 0) + 1
-
-    def carried(self, messages: Mapping[int, str]) -> None:
-        """Subtract the messages that do carry one, by their identity."""
-        for kind in messages.values():
-            self.bare[kind] = self.bare.get(kind, 0) - 1
+    It is searched for in every other round, entry, device, replica and kind.
+    """
+    smallest = dict.fromkeys(kinds, 1.0)
+    for search in (*run.across.values(), *run.along.values()):
+        for owner, p in search.p_values().items():
+            kind = kinds[owner if owner >= 0 else -1 - owner]
+            smallest[kind] = min(smallest[kind], 2 * p)
+    return {kind: min(1.0, p) for kind, p in smallest.items()}
 
 
-def examine(z: Floats, rounds: NDArray[np.int64], devices: NDArray[np.int64]) -> list[tuple[str, str, float]]:
-    """(name, question, p-value) of the tests that need nothing but the noise, (messages, R, entries)."""
-    messages, replicas, entries = z.shape
-    by_device = [z[rounds == t].reshape(int((rounds == t).sum()), -1) for t in np.unique(rounds)]
-    together = [rows for rows in by_device if len(rows) > 1]
-    same = min(1.0, len(together) * min(map(distinct_pairs, together))) if together else 1.0
+def _reuse(run: NoiseRun, resumed: NoiseRun, kind: str, number: int) -> float:
+    """The p-value of "nothing that was drawn before the middle is drawn again by a run that is resumed there"."""
+    if kind not in resumed.noise:
+        return 1.0
+    noise, middle = run.noise[kind], resumed.noise[kind].places[0].round
+    before = [k.ravel() for k, place in zip(noise.kept, noise.places, strict=True) if place.round < middle]
+    again = [k.ravel() for k in resumed.noise[kind].kept]
+    p_values = [like_pairs(np.stack(before).astype(np.float64), np.stack(again).astype(np.float64))] if before else []
+    cell = run.cells.get(kind)
+    if cell is not None and cell in resumed.across:
+        p_values.append(run.across[cell].between([-1 - number], resumed.across[cell]))
+    return smallest(p_values)
+
+
+def examine(noise: CollectedNoise) -> Tests:
+    """(name, question, p-value) of the tests that need nothing but the noise of one kind and what it was added to."""
+    kept = np.stack(noise.kept).astype(np.float64)
+    totals, counts = np.array(noise.totals), np.array(noise.counts)
     tests = [
-        ("scale", "is its std the declared one", scale(z, 0.95)[0]),
-        ("law", "is it Gaussian", anderson_darling(z)),
-        ("rounds", "is each round's independent of every other's", distinct_pairs(z.reshape(messages, -1))),
-        ("replicas", "is each training's independent of every other's", distinct_pairs(_by(z, 1, replicas))),
+        ("scale", "is its std the declared one", scale(noise.values, noise.total, 0.95)[0]),
+        ("scale by round", "in every part of the run", _by_round(noise, totals, counts)),
+        ("scale by signal", "whatever it is added to", _by_signal(noise, totals, counts)),
+        ("law", "is it Gaussian", _law(noise)),
+        ("signal", "is it independent of what it is added to", _signal(noise)),
+        ("rounds", "is each round's independent of every other's", _rounds(noise, kept)),
+        ("replicas", "is each training's independent of every other's", _pairs(kept, 1)),
     ]
-    if together:
-        tests.append(("devices", "is each device's independent of every other's", same))
-    if entries > 1:
-        tests.append(("entries", "is each entry's independent of every other's", distinct_pairs(_by(z, 2, entries))))
+    sources = sorted({(place.device, place.part) for place in noise.places})
+    if len(sources) > 1:
+        numbers = np.array([sources.index((place.device, place.part)) for place in noise.places])
+        tests.append(("scale by device", "for every device", _grouped(numbers, totals, counts)))
+        if noise.rounds < len(noise.places):
+            p_value = _devices(noise, kept, numbers)
+            tests.append(("devices", "is each device's independent of every other's", p_value))
+    if noise.widest > 1:
+        tests += [
+            ("scale by entry", "in every entry", _by_entry(noise)),
+            ("entries", "is each entry's independent of every other's", _entries(noise, kept)),
+        ]
+    if noise.by_record.counts.any():
+        groups = (noise.by_record, noise.by_label)
+        p_value = smallest([scale_in_groups(g.totals, g.counts) for g in groups])
+        tests.append(("scale by record", "for every record and label", p_value))
     return tests
 
 
-def _by(z: Floats, axis: int, count: int) -> Floats:
-    return np.moveaxis(z, axis, 0).reshape(count, -1)
+def _grouped(groups: Ints, totals: Floats, counts: Ints) -> float:
+    """The p-value of "std 1 in every group of messages"."""
+    return scale_in_groups(np.bincount(groups, totals).astype(np.float64), np.bincount(groups, counts).astype(np.int64))
 
 
-def _reuse(before: Floats, resumed: Sample | None) -> float:
-    if resumed is None or not len(before):
-        return 1.0
-    width = min(before.shape[2], resumed.z.shape[2])
-    return like_pairs(before[..., :width].reshape(len(before), -1), resumed.z[..., :width].reshape(len(resumed.z), -1))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedNoise:
-    """Whether recorded messages of one kind can hold their noise; `p_adjusted` is Holm's over all kinds."""
-
-    kind: str
-    noise: Noise
-    entries: int
-    p_adjusted: float
-    holds: bool
-
-    @property
-    def sentence(self) -> str:
-        size = "they are large enough to hold it" if self.holds else "they are too small to hold it"
-        declared = f"{self.noise} is said to be on {self.kind}, {self.entries} recorded entries"
-        return f"{declared}: {size} (p {'=' if self.p_adjusted >= 1e-300 else '<'} {max(self.p_adjusted, 1e-300):.2g})"
-
-    @property
-    def finding(self) -> Finding:
-        """Every claim of the recorded system rests on its noise; without claims it counts by itself.
-
-        Values that are large enough may be so without noise: that measures nothing.
-        """
-        return Finding(
-            audit=NoiseAudit.name,
-            subject=self.kind,
-            verdict=Verdict.CONSISTENT if self.holds else Verdict.VIOLATED,
-            sentence=self.sentence,
-            figure=self.p_adjusted,
-            measure="p-value of the declared noise",
-            p_value=self.p_adjusted,
-            decides_alone=True,
-            measures=not self.holds,
-            evidence=self,
-        )
-
-
-def recorded_noises(
-    ledger: Ledger, messages: Sequence[Message], *, shared: Collection[str], confidence: float
-) -> list[RecordedNoise]:
-    """Tests of the declared noise of every kind that was recorded, at a family-wise error of 1 - confidence."""
-    declared = {r.kind: r.noise for r in ledger.releases if not r.once}
-    values = {kind: _values(messages, kind, kind in shared) for kind in declared}
-    raw = {kind: noise_p_value(noise, values[kind]) for kind, noise in declared.items()}
-    tested = {kind: p for kind, p in raw.items() if p is not None}
-    return [
-        RecordedNoise(
-            kind=kind,
-            noise=declared[kind],
-            entries=sum(v.size for v in values[kind]),
-            p_adjusted=p,
-            holds=p > 1 - confidence,
-        )
-        for kind, p in zip(tested, holm_adjusted(list(tested.values())), strict=True)
+def _by_round(noise: CollectedNoise, totals: Floats, counts: Ints) -> float:
+    """Of every message by itself, of blocks of successive messages, and of every training."""
+    messages = np.arange(len(totals))
+    p_values = [
+        scale_in_groups(totals, counts),
+        _grouped(messages * _BLOCKS // len(messages), totals, counts),
+        scale_in_groups(noise.by_replica.totals, noise.by_replica.counts),
     ]
+    return smallest(p_values)
 
 
-def _values(messages: Sequence[Message], kind: str, shared: bool) -> list[Floats]:
-    """The payloads of a kind; of a shared one, what the first device of a round was sent."""
-    first: dict[int, int] = {}
-    chosen: list[Floats] = []
-    for m in messages:
-        if m.kind == kind and (not shared or first.setdefault(m.round, m.device.index) == m.device.index):
-            chosen += [t.double().numpy() for t in m.tensors.values()]
-    return chosen
+def _by_entry(noise: CollectedNoise) -> float:
+    """Of every entry by itself, and of blocks of them."""
+    totals, counts = noise.by_entry.totals, noise.by_entry.counts
+    blocks = np.arange(len(totals)) * _BLOCKS // len(totals)
+    return smallest([scale_in_groups(totals, counts), _grouped(blocks, totals, counts)])
 
 
-def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
-    """The p-value of "every entry carries independent noise of this size, or more"; None for other noises.
+def _by_signal(noise: CollectedNoise, totals: Floats, counts: Ints) -> float:
+    """By sign and size of the value before the noise, and by the share of each class in the batch.
 
-    Around any signal, known or not, |signal + noise| is stochastically at least |noise|, as the noise is symmetric and
-    has one peak. Conditional on all earlier entries that stays so, whatever the signal learnt from them. So Σx²/σ² is
-    at least chi-squared with n degrees of freedom (Gaussian), and Σ|x|/b at least Gamma(n) (Laplace).
-
-    >>> noise_p_value(Gaussian(1.0), [np.zeros(10)])
-    0.0
+    Exact for values that are given; those of later rounds depend on earlier noise, which changes little.
     """
-    if isinstance(noise, Gaussian):
-        total, shape = sum(float(np.square(v / noise.std).sum()) for v in values) / 2, 0.5
-    elif isinstance(noise, Laplace):
-        total, shape = sum(float(np.abs(v / noise.scale).sum()) for v in values), 1.0
-    else:
-        return None
-    count = sum(v.size for v in values)
-    return float(gammainc(shape * count, total)) if count else None
+    p_values = [scale_in_groups(noise.by_signal.totals, noise.by_signal.counts)]
+    signs = noise.by_signal.totals.reshape(2, -1), noise.by_signal.counts.reshape(2, -1)
+    p_values.append(scale_in_groups(signs[0].sum(1), signs[1].sum(1)))
+    shares = np.stack(noise.shares)
+    above = shares > np.median(shares, axis=0)
+    p_values += [_grouped(side.astype(np.int64), totals, counts) for side in above.T if side.any()]
+    return smallest(p_values)
+
+
+def _signal(noise: CollectedNoise) -> float:
+    """Of the correlation with the value before the noise, with its sign, and with the batch's classes."""
+    by_value, squares, by_sign, number = noise.with_signal
+    sums = np.array(noise.sums) / np.sqrt(noise.counts)
+    shares = np.stack(noise.shares).T
+    p_values = [
+        correlation(np.array([by_value / max(squares, 1e-300) ** 0.5]), np.ones((1, 1))),
+        correlation(np.array([by_sign / max(number, 1.0) ** 0.5]), np.ones((1, 1))),
+        correlation(sums, shares - shares.mean(1, keepdims=True)),
+    ]
+    return smallest(p_values)
+
+
+def _law(noise: CollectedNoise) -> float:
+    """Of the law of all values, and of those in each quarter of the run."""
+    quarters = np.array_split(np.arange(len(noise.for_law)), 4)
+    samples = [np.concatenate([noise.for_law[i] for i in part]) for part in quarters if len(part)]
+    p_values = [anderson_darling(part) for part in (np.concatenate(samples), *samples) if len(part) >= 64]
+    return smallest(p_values)
+
+
+def _rounds(noise: CollectedNoise, kept: Floats) -> float:
+    """Of all lags between messages, and of pairs of messages that were drawn at random over the whole run."""
+    messages, size = len(kept), kept[0].size
+    random = np.random.default_rng(0)
+    most = max(2, int((_PRODUCTS / size) ** 0.5))
+    some = np.sort(random.choice(messages, size=min(messages, most), replace=False))
+    positions = _positions(noise)
+    series = np.zeros((int(positions.max()) + 1, *kept.shape[1:]))
+    series[positions] = kept
+    present = np.zeros(len(series), dtype=np.bool_)
+    present[positions] = True
+    return smallest([distinct_pairs(kept[some].reshape(len(some), -1)), lags(series, present)])
+
+
+def _positions(noise: CollectedNoise) -> Ints:
+    """A place in one long series for every message: its round, or in rounds with several messages their own number."""
+    sources = sorted({(place.device, place.part) for place in noise.places})
+    rounds = np.array([place.round for place in noise.places])
+    rounds = rounds - rounds.min()
+    if len(np.unique(rounds)) == len(rounds):
+        return np.asarray(rounds)
+    own = np.array([sources.index((place.device, place.part)) for place in noise.places])
+    return np.asarray(rounds * len(sources) + own)
+
+
+def _devices(noise: CollectedNoise, kept: Floats, sources: Ints) -> float:
+    """Of every two devices, over all rounds that both took part in."""
+    rounds = np.array([place.round for place in noise.places])
+    _, rows = np.unique(rounds, return_inverse=True)
+    grid = np.zeros((int(sources.max()) + 1, int(rows.max()) + 1, kept[0].size))
+    grid[sources, rows] = kept.reshape(len(kept), -1)
+    return distinct_pairs(grid.reshape(len(grid), -1))
+
+
+def _entries(noise: CollectedNoise, kept: Floats) -> float:
+    """Of every two of the sampled entries, and of all lags between entries of a message."""
+    pairs = _pairs(kept, 2)
+    if noise.power is None or noise.power_pairs is None:
+        return pairs
+    sums = np.fft.irfft(noise.power, n=2 * noise.width)[1 : noise.width]
+    return smallest([pairs, smallest(product_sums(sums, noise.power_pairs[1:]))])
+
+
+def _pairs(kept: Floats, axis: int) -> float:
+    rows = np.moveaxis(kept, axis, 0)
+    return distinct_pairs(rows.reshape(len(rows), -1))
