@@ -66,7 +66,9 @@ def test_sound_systems_are_not_accused_over_many_seeds(system, classes, canaries
 def test_redrawn_noise_on_three_classes_is_read_by_clusters(tmp_path):
     folder = recorded(tmp_path / "run", redrawn_every_batch, classes=3, canaries=0)
     rows = audited(folder).systems[0].attacks
-    (clusters,) = [row.success for row in rows if (row.attack, row.adversary) == ("label_clusters", "device(0)")]
+    (clusters,) = [
+        row.success for row in rows if (row.attack, row.adversary) == ("label_gradient_clusters", "device(0)")
+    ]
     assert clusters > 0.9
 
 

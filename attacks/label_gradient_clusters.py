@@ -14,14 +14,14 @@ from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
-__all__ = ["LabelClusters"]
+__all__ = ["LabelGradientClusters"]
 
 _STARTS = 8
 _STEPS = 50
 
 
 @register("attack")
-class LabelClusters(LabelInference):
+class LabelGradientClusters(LabelInference):
     """k-means, one cluster for each class, on each record's mean gradient over all its rounds.
 
     A record's gradient is (p - onehot(y)) W: its mean is near the head's row of its class. Noise on gradients or labels
@@ -30,7 +30,7 @@ class LabelClusters(LabelInference):
     taken, and the known labels name its clusters. Gradients of colluding devices are concatenated.
     """
 
-    name = "label_clusters"
+    name = "label_gradient_clusters"
     summary = "splits any number of classes by clusters of each record's mean gradient"
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True

@@ -7,7 +7,7 @@ import torch
 
 from tests.attacks.support import two_blocks
 from tests.support import make_system
-from vflpriv.attacks.label_clusters import LabelClusters
+from vflpriv.attacks.label_gradient_clusters import LabelGradientClusters
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
@@ -41,14 +41,14 @@ def known(labels, per_class):
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_noise_that_is_redrawn_in_every_batch_is_averaged_away(classes):
     labels, view = gradients(classes, rounds=200, flips=0.5)
-    guess = LabelClusters().run(view, known(labels, 4))
+    guess = LabelGradientClusters().run(view, known(labels, 4))
     assert (guess.labels[0] == labels[guess.records]).float().mean() > 0.95
 
 
 def test_one_known_label_of_each_class_names_the_clusters_and_none_leaves_them_unnamed():
     labels, view = gradients(4, devices=2)
-    assert torch.equal(LabelClusters().run(view, known(labels, 1)).labels[0], labels)
-    guess = LabelClusters().run(view, known(labels, 0)).labels[0]
+    assert torch.equal(LabelGradientClusters().run(view, known(labels, 1)).labels[0], labels)
+    guess = LabelGradientClusters().run(view, known(labels, 0)).labels[0]
     pairs = {(int(a), int(b)) for a, b in zip(guess, labels, strict=True)}
     assert len(pairs) == 4
 
@@ -56,13 +56,13 @@ def test_one_known_label_of_each_class_names_the_clusters_and_none_leaves_them_u
 def test_the_known_labels_are_needed_of_no_more_than_some_classes():
     labels, view = gradients(3)
     records = torch.tensor([0, 1])
-    guess = LabelClusters().run(view, Auxiliary(records=records, labels=labels[records], seed=0))
+    guess = LabelGradientClusters().run(view, Auxiliary(records=records, labels=labels[records], seed=0))
     assert torch.equal(guess.labels[0], labels)
 
 
 def test_gradients_that_hold_no_label_are_read_at_chance():
     labels, view = gradients(3, flips=1.0)
-    guess = LabelClusters().run(view, known(labels, 4))
+    guess = LabelGradientClusters().run(view, known(labels, 4))
     assert (guess.labels[0] == labels).float().mean() < 0.45
 
 
@@ -71,7 +71,7 @@ def test_the_number_of_threads_changes_nothing():
     threads, guesses = torch.get_num_threads(), []
     for number in (1, 2):
         torch.set_num_threads(number)
-        guesses.append(LabelClusters().run(view, known(labels, 4)).labels)
+        guesses.append(LabelGradientClusters().run(view, known(labels, 4)).labels)
     torch.set_num_threads(threads)
     assert torch.equal(*guesses)
 
@@ -79,6 +79,9 @@ def test_the_number_of_threads_changes_nothing():
 def test_a_trained_system_is_read_and_scalars_are_refused(watch, rate):
     data = two_blocks(6, 6, classes=3, records=300)
     view = watch(make_system("split-concat", data=data, **TRAINING), "device(0)")
-    assert rate(LabelClusters(), view, data, few=4) > 0.6
+    assert rate(LabelGradientClusters(), view, data, few=4) > 0.6
     scalars = watch(make_system("dpzv-joint", data=data, rounds=3), "device(0)")
-    assert LabelClusters().refusal(scalars) == "needs gradients of each record; the server sends one scalar per batch"
+    assert (
+        LabelGradientClusters().refusal(scalars)
+        == "needs gradients of each record; the server sends one scalar per batch"
+    )
