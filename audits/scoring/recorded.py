@@ -11,8 +11,9 @@ are then constants. Learning from canaries that are counted would not be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -109,26 +110,26 @@ class _Totals:
 
 @dataclass(eq=False)
 class _Streams:
-    """What was seen of some records, `positions`: values by kind, link, tensor and width."""
+    """What was seen of some records: values by kind, link, tensor and width. `positions` is -1 for other records."""
 
-    positions: Mapping[int, int]
+    positions: Tensor
     rows: dict[tuple[str | int, ...], _Rows] = field(default_factory=dict)
     totals: dict[tuple[str | int, ...], _Totals] = field(default_factory=dict)
 
     def add(self, message: Message, records: Tensor) -> None:
         """One message about these records."""
-        ids, link = records.tolist(), (message.kind, message.device.index)
-        here = torch.tensor([i for i, record in enumerate(ids) if record in self.positions], dtype=torch.int64)
-        places = torch.tensor([self.positions[ids[i]] for i in here.tolist()], dtype=torch.int64)
-        times = [message.round, message.round % 2, len(ids)]
-        order = torch.tensor([[i / len(ids), *times] for i in here.tolist()], dtype=torch.float64).reshape(-1, 4)
-        self._add_rows((*link, ""), places, order)
+        link, size = (message.kind, message.device.index), len(records)
+        places = self.positions[records]
+        here = (places >= 0).nonzero().flatten()
+        places = places[here]
+        times = torch.tensor([message.round, message.round % 2, size], dtype=torch.float64).expand(len(here), 3)
+        self._add_rows((*link, ""), places, torch.cat((here.double().unsqueeze(1) / size, times), dim=1))
         sums = []
         for name, tensor in message.tensors.items():
             value = tensor[0].cpu()
-            axis = next((i for i, size in enumerate(value.shape) if size == len(ids)), None)
-            by_record = None if axis is None else value.movedim(axis, 0).reshape(len(ids), -1)
-            if by_record is None and len(ids) == 1:
+            axis = next((i for i, length in enumerate(value.shape) if length == size), None)
+            by_record = None if axis is None else value.movedim(axis, 0).reshape(size, -1)
+            if by_record is None and size == 1:
                 by_record = value.reshape(1, -1)
             if by_record is not None:
                 for width, kept in _compact(by_record[here]):
@@ -163,7 +164,9 @@ def record_features(view: View, records: Sequence[int], count: int) -> Features:
     ids. Of sums over a batch: how they differ between rounds with the record and rounds without it, by itself and given
     all other records. A message without ids that has a row for every record is taken to have them in order.
     """
-    streams = _Streams({record: position for position, record in enumerate(records)})
+    positions = torch.full((count,), -1)
+    positions[torch.tensor(list(records), dtype=torch.int64)] = torch.arange(len(records))
+    streams = _Streams(positions)
     for message in view.messages:
         ids = message.records
         if ids is None and any(count in tensor.shape[1:] for tensor in message.tensors.values()):
@@ -192,10 +195,17 @@ def _compact(values: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _projected(values: Tensor, width: int) -> Tensor:
-    generator = torch.Generator().manual_seed(derive(0, "search", values.shape[1]) >> 1)
-    directions = torch.randn(values.shape[1], width, generator=generator, dtype=torch.float64)
-    projected: Tensor = values @ directions / values.shape[1] ** 0.5
-    return projected
+    """(b, width) sums of entries with random signs, each entry in one of them."""
+    signs, places = _sketch(values.shape[1], width)
+    return torch.zeros(len(values), width, dtype=torch.float64).index_add_(1, places, values * signs)
+
+
+@lru_cache(maxsize=16)
+def _sketch(entries: int, width: int) -> tuple[Tensor, Tensor]:
+    """The sign of each entry, and the sum that it belongs to."""
+    generator = torch.Generator().manual_seed(derive(0, "search", entries) >> 1)
+    signs = 2.0 * torch.randint(0, 2, (entries,), generator=generator).double() - 1
+    return signs, torch.randint(0, width, (entries,), generator=generator)
 
 
 def _row_columns(stream: _Rows, count: int) -> tuple[Tensor, int]:
