@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from vflpriv.audits.worlds.probes import Released
 from vflpriv.audits.worlds.reconcile import AUDIT, Sightings, is_open, link, reconcile
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.audits.worlds.twin_check import Difference, Excess, Gap, TwinCheck
-from vflpriv.audits.worlds.twins import TwinCanary, plan_twins, run_twins
+from vflpriv.audits.worlds.twins import TwinCanary, TwinRound, plan_twins, run_twins
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Claim, Verdict
@@ -61,12 +62,17 @@ class WireAudit(Audit):
     summary = "compares every tensor that is sent with the ledger, and between two neighbouring worlds"
     order = 5
 
+    def work(self, system: System, context: AuditContext) -> int:
+        if not context.options.get("wire", True):
+            return 0
+        return 2 * len(plan_twins(system, [claim.unit for claim in context.claims])) * system.schedule.rounds
+
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """What the ledger leaves out; then, for each unit, whether anything moves that should not."""
         if not context.options.get("wire", True):
             return []
         context.progress.stage(f"{system.key}: wire, two worlds")
-        ledger, canaries = system.ledger, plan_twins(system, units_of(system.ledger, context.claims))
+        ledger, canaries = system.ledger, plan_twins(system, [claim.unit for claim in context.claims])
         adversaries = [a for claim in context.claims for a in claim.adversary.each(system.schedule.devices)]
         check, seen, values = TwinCheck(ledger, canaries, adversaries), Sightings(), _Releases()
         with one_thread():
@@ -75,8 +81,9 @@ class WireAudit(Audit):
                 released = [value.released for value in twins.values[0]]
                 for message in twins.messages[0]:
                     seen.record(message, released)
-                values.add(twins.values[0])
+                values.add(twins)
                 goes_on = goes_on and check.add(twins)
+                context.progress.advance(2 * len(canaries))
         findings = [*reconcile(ledger, seen, trained=True), *values.findings(ledger, seen)]
         refusal = self._uncontrolled(system, check, canaries)
         if refusal is not None:
@@ -103,23 +110,18 @@ class WireAudit(Audit):
         findings = [] if check.uneven is None else [judge.uneven(check.uneven)]
         findings += [judge.weak(kind, *stds) for kind, stds in check.weak.items()]
         findings += [judge.silent(kind, round_) for kind, round_ in check.silent.items()]
-        for difference in check.differences.values():
-            findings += judge.difference(difference)
-        for gap in check.gaps.values():
-            findings += judge.gap(gap) if gap.broken else []
-        for excess in check.excesses():
-            findings += judge.excess(excess)
-        broken = {f.unit for f in findings} | (set(Unit) if check.uneven else set())
-        return findings + [
-            _consistent(system, check, unit, [c for c in canaries if c.unit is unit])
+        causes = [judge.difference(difference) for difference in check.differences.values()]
+        causes += [judge.gap(gap) for gap in check.gaps.values() if gap.broken]
+        if not causes and not check.weak:
+            # They follow from a wrong sensitivity or std, which is told already.
+            causes += [judge.excess(excess) for excess in check.excesses()]
+        moved = {cause.unit for cause in causes} if check.uneven is None else set(Unit)
+        consistent = [
+            _consistent(system, check, unit, [r for r, canary in enumerate(canaries) if canary.unit is unit])
             for unit in dict.fromkeys(c.unit for c in canaries)
-            if unit is not None and unit not in broken
+            if unit is not None and unit not in moved
         ]
-
-
-def units_of(ledger: Ledger, claims: Sequence[Claim]) -> frozenset[Unit]:
-    """The units that some claim or release speaks of."""
-    return frozenset(c.unit for c in claims).union(*(r.sensitivity for r in ledger.releases))
+        return [*findings, *judge.findings(causes), *consistent]
 
 
 class _Releases:
@@ -129,33 +131,61 @@ class _Releases:
         self.kinds: set[str] = set()
         self.unsent: dict[str, int] = {}
 
-    def add(self, values: Sequence[Released]) -> None:
+    def add(self, twins: TwinRound) -> None:
         """Take one round into account."""
-        for value in values:
+        messages = twins.messages[0]
+        for value in twins.values[0]:
             self.kinds.add(value.kind)
-            if value.message is None and not value.internal:
+            if value.message is None and not value.internal and not _carried(value, messages):
                 self.unsent[value.kind] = self.unsent.get(value.kind, 0) + 1
 
     def findings(self, ledger: Ledger, seen: Sightings) -> list[Finding]:
-        """Declared noise that nothing carries."""
+        """Declared noise that nothing carries, and messages that do not carry it."""
         sent = set(seen.names)
+        unsent = [
+            _odd(kind, f"{count} values with the noise of {kind} reached no message, although {kind} is sent", count)
+            for kind, count in self.unsent.items()
+            if kind in sent
+        ]
         never = sorted(
             {r.kind for r in ledger.releases if isinstance(r.noise, Gaussian) and not r.once} - sent - self.kinds
         )
-        return [
-            Finding(
-                audit=AUDIT,
-                subject=kind,
-                verdict=Verdict.UNSUPPORTED,
-                sentence=f"the ledger declares noise on {kind}, but nothing of that kind was sent or released",
-                figure=0,
-                measure="messages",
-                claim_units=frozenset(),
-                measures=False,
-                decides_alone=True,
-            )
-            for kind in never
-        ]
+        declared = "the ledger declares noise on {}, but nothing of that kind was sent or released"
+        return unsent + [_odd(kind, declared.format(kind), 0) for kind in never]
+
+
+def _carried(value: Released, messages: Sequence[Message]) -> bool:
+    """Whether a message holds a copy of a value."""
+    sent = (tensor for message in messages for tensor in message.tensors.values())
+    return any(t.shape == value.released.shape and bool(torch.equal(t, value.released)) for t in sent)
+
+
+def _odd(kind: str, sentence: str, count: int) -> Finding:
+    """A ledger and a wire that do not fit together, without a value that is known to be too much."""
+    return Finding(
+        audit=AUDIT,
+        subject=kind,
+        verdict=Verdict.UNSUPPORTED,
+        sentence=sentence,
+        figure=count,
+        measure="messages",
+        claim_units=frozenset(),
+        measures=False,
+        decides_alone=True,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Cause:
+    """Something that moves with a unit beyond the ledger, and the claims that it refutes."""
+
+    subject: str
+    sentence: str
+    figure: float
+    measure: str
+    unit: Unit
+    refuted: Sequence[Claim]
+    undeclared: tuple[Release, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +195,7 @@ class _Judge:
     system: System
     claims: Sequence[Claim]
 
-    def difference(self, found: Difference) -> list[Finding]:
+    def difference(self, found: Difference) -> _Cause:
         """A tensor that moves and is not declared: it counts as an exact release to those who see it."""
         units = _NEIGHBOURS[found.unit]
         observers = frozenset(a.kind for a in found.harmed)
@@ -186,10 +216,17 @@ class _Judge:
             tensors=frozenset({found.tensor}),
         )
         refuted = [c for c in self.claims if c.unit in units and any(_within(a, c.adversary) for a in found.harmed)]
-        subject = f"{found.kind}/{found.tensor}"
-        return self._findings(subject, sentence, found.largest, _LARGEST, found.unit, refuted, (undeclared,))
+        return _Cause(
+            subject=f"{found.kind}/{found.tensor}",
+            sentence=sentence,
+            figure=found.largest,
+            measure=_LARGEST,
+            unit=found.unit,
+            refuted=refuted,
+            undeclared=(undeclared,),
+        )
 
-    def gap(self, gap: Gap) -> list[Finding]:
+    def gap(self, gap: Gap) -> _Cause:
         """A value under the noise that moves by more than the ledger says."""
         beyond = f"beyond the declared {gap.declared:.4g}"
         if not gap.declared:
@@ -200,9 +237,16 @@ class _Judge:
         )
         observers = frozenset[str]().union(*(r.seen_by for r in self.system.ledger.releases if r.kind == gap.kind))
         refuted = [c for c in self._about(gap.unit) if c.adversary.kind in observers]
-        return self._findings(gap.kind, sentence, gap.largest, _LARGEST, gap.unit, refuted)
+        return _Cause(
+            subject=gap.kind,
+            sentence=sentence,
+            figure=gap.largest,
+            measure=_LARGEST,
+            unit=gap.unit,
+            refuted=refuted,
+        )
 
-    def excess(self, excess: Excess) -> list[Finding]:
+    def excess(self, excess: Excess) -> _Cause:
         """All rounds together give more away than is accounted for."""
         sentence = (
             f"{_moving(excess.unit)} moved the values under the noise so far in all rounds together that "
@@ -210,8 +254,14 @@ class _Judge:
             f"({excess.canary})"
         )
         refuted = [c for c in self._about(excess.unit) if c.adversary == excess.adversary]
-        subject = f"all rounds, {excess.adversary}"
-        return self._findings(subject, sentence, excess.measured, "μ of all rounds", excess.unit, refuted)
+        return _Cause(
+            subject=f"all rounds, {excess.adversary}",
+            sentence=sentence,
+            figure=excess.measured,
+            measure="μ of all rounds",
+            unit=excess.unit,
+            refuted=refuted,
+        )
 
     def uneven(self, where: str) -> Finding:
         """What is sent at all depends on what is private."""
@@ -236,34 +286,38 @@ class _Judge:
             if c.unit.implies(unit) and not any(is_open(ledger, a, c.unit) for a in c.adversary.each(devices))
         ]
 
-    def _findings(
-        self,
-        subject: str,
-        sentence: str,
-        figure: float,
-        measure: str,
-        unit: Unit,
-        refuted: Sequence[Claim],
-        undeclared: tuple[Release, ...] = (),
-    ) -> list[Finding]:
-        """A finding for the ledger, which is wrong, and one for each claim that it refutes."""
-        premise = _premise(subject, sentence, figure, measure, unit, undeclared)
-        return [premise] + [
+    def findings(self, causes: Sequence[_Cause]) -> list[Finding]:
+        """One for the ledger, which is wrong, by each cause, and one for each claim that it refutes.
+
+        What moves with a part of a unit moves with the unit, and is told once; a claim needs one refutation.
+        """
+        units = {cause.subject: {other.unit for other in causes if other.subject == cause.subject} for cause in causes}
+        told = [cause for cause in causes if not units[cause.subject] & _PARTS.get(cause.unit, frozenset())]
+        first = {claim.key: cause for cause in reversed(causes) for claim in cause.refuted}
+        premises = [_premise(c.subject, c.sentence, c.figure, c.measure, c.unit, c.undeclared) for c in told]
+        return premises + [
             Finding(
                 audit=AUDIT,
-                subject=subject,
+                subject=first[claim.key].subject,
                 verdict=Verdict.VIOLATED,
-                sentence=sentence,
-                figure=figure,
-                measure=measure,
+                sentence=first[claim.key].sentence,
+                figure=first[claim.key].figure,
+                measure=first[claim.key].measure,
                 claim=claim.key,
-                unit=unit,
+                unit=first[claim.key].unit,
                 adversary=claim.adversary,
             )
-            for claim in refuted
+            for claim in self.claims
+            if claim.key in first
         ]
 
 
+_PARTS = {
+    Unit.RECORD: frozenset({Unit.LABEL, Unit.FEATURES}),
+    Unit.CLIENT: frozenset({Unit.FEATURES, Unit.CLIENT_ZERO}),
+    Unit.CLIENT_ZERO: frozenset({Unit.FEATURES}),
+}
+"""The units that are told in the place of each one, if they move the same."""
 _LARGEST = "largest difference"
 
 
@@ -318,7 +372,8 @@ def _not_done(where: str) -> Finding:
     )
 
 
-def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[TwinCanary]) -> Finding:
+def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[int]) -> Finding:
+    """Nothing of a unit moved that should not; the noise of labels, which is drawn once, is not measured by it."""
     gaps = [gap for (moved, _), gap in check.gaps.items() if moved is unit]
     largest = max(gaps, key=lambda gap: (gap.ratio, gap.largest), default=None)
     compared = (
@@ -331,6 +386,10 @@ def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence
             f"; under the noise of {largest.kind} the worlds are at most {largest.largest:.4g} apart (round "
             f"{largest.round}), {largest.ratio:.3g} of what is declared"
         )
+    beyond = [check.overflowed[r] for r in canaries if r in check.overflowed]
+    if beyond:
+        compared += f"; in {len(beyond)} pairs values overflowed, in round {min(beyond)} at the earliest"
+    noises = [r.noise for r in system.ledger.releases if r.sensitivity.get(unit)]
     return Finding(
         audit=AUDIT,
         subject="two worlds",
@@ -340,4 +399,5 @@ def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence
         measure="largest distance under the noise, relative to the declared one",
         claim_units=frozenset({unit}),
         unit=unit,
+        measures=all(isinstance(noise, Exact | Gaussian) for noise in noises),
     )

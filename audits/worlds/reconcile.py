@@ -88,7 +88,7 @@ class Sightings:
         self.messages += 1
         way = "down" if message.sender.is_server else "up"
         for name, tensor in message.tensors.items():
-            sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=message))
+            sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
             sighting.ways.add(way)
             sighting.rounds.add(message.round)
             sighting.messages += 1

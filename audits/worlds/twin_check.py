@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -92,6 +92,8 @@ class TwinCheck:
         """By kind, the std at the release point where it is below the ledger's, and the latter."""
         self.silent: dict[str, int] = {}
         """By kind, the first round whose release had no noise on it."""
+        self.overflowed: dict[int, int] = {}
+        """By the number of a canary, the first round in which a value was too large to compare."""
         self.tensors = self.releases = 0
         named = dict.fromkeys((*map(Adversary, ("server", "eavesdropper", "devices")), *adversaries))
         self._totals = {a: torch.zeros(len(canaries), dtype=torch.float64) for a in named if a.knows_batches}
@@ -111,6 +113,10 @@ class TwinCheck:
 
     def _compare(self, message: Message, name: str, tensor: Tensor, other: Tensor) -> None:
         self.tensors += 1
+        if not bool(torch.isfinite(tensor).all()):
+            beyond = (~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1)
+            for r in beyond.nonzero()[:, 0].tolist():
+                self.overflowed.setdefault(r, message.round)
         if torch.equal(tensor, other):
             return
         differs = ((tensor != other) & ~(tensor.isnan() & other.isnan())).reshape(len(tensor), -1).any(1)
@@ -129,7 +135,8 @@ class TwinCheck:
         key = (unit, message.kind, name)
         found = self.differences.get(key)
         if found is None:
-            found = Difference(unit=unit, kind=message.kind, tensor=name, first=message, canary=canary.what)
+            first = replace(message, tensors={})
+            found = Difference(unit=unit, kind=message.kind, tensor=name, first=first, canary=canary.what)
             self.differences[key] = found
         found.messages += 1
         found.largest = max(found.largest, size)

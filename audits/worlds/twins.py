@@ -28,6 +28,8 @@ _SCALES = (1e4, 1e2)
 _MOST_PAIRS = 8
 _MOST_DEVICES = 3
 _MOST = {Unit.LABEL: 20, Unit.FEATURES: 10, Unit.RECORD: 10, Unit.CLIENT_ZERO: 6, Unit.CLIENT: 6}
+_FEW = 4
+"""Canaries of a unit that no claim is about."""
 _MEMORY = 1 << 30
 
 
@@ -50,9 +52,14 @@ class TwinCanary:
 CONTROL = TwinCanary(unit=None, what="the same data in both runs")
 
 
-def plan_twins(system: System, units: Collection[Unit]) -> list[TwinCanary]:
-    """The control, and canaries of these units; no more than fit into memory, and some of each unit before more."""
-    planned = [_PLANS[unit](system)[: _MOST[unit]] for unit in _PLANS if unit in units]
+def plan_twins(system: System, claimed: Collection[Unit]) -> list[TwinCanary]:
+    """The control, and canaries of the units of claims, few of other units that the ledger speaks of.
+
+    No more than fit into memory, and some of each unit before more.
+    """
+    declared = frozenset[Unit]().union(claimed, *(r.sensitivity for r in system.ledger.releases))
+    limits = {u: m if any(c.implies(u) for c in claimed) else _FEW for u, m in _MOST.items() if u in declared}
+    planned = [_PLANS[unit](system)[:limit] for unit, limit in limits.items()]
     mixed = [c for c in chain.from_iterable(zip_longest(*planned)) if c is not None]
     room = _MEMORY // max(1, 2 * system.engine.state_bytes(system.settings, system.data))
     return [CONTROL, *mixed[: max(len(planned), room - 1)]]
@@ -138,8 +145,8 @@ def _devices(system: System, unit: Unit) -> list[TwinCanary]:
         return []
     busiest = [int(m) for m in np.argsort(-system.schedule.active.sum(axis=0), kind="stable")[:_MOST_DEVICES]]
     canaries = []
-    for scale in (*_SCALES, 1.0):
-        for m in busiest:
+    for m in busiest:
+        for scale in (*_SCALES, 1.0):
             pair = (scale, 0.0) if unit is Unit.CLIENT_ZERO else (scale, -scale)
             what = f"all of device({m})'s block × {pair[0]:g} or × {pair[1]:g}"
             canaries.append(TwinCanary(unit=unit, what=what, factors={m: pair}))

@@ -58,3 +58,36 @@ def test_what_it_releases_through_a_release_point_is_heard_by_every_audit(tmp_pa
     assert [check["verdict"] for check in system["checks"] if check["audit"] == "noise"] == ["consistent"]
     assert system["budgets"]
     assert any(attack["success"] is not None for attack in system["attacks"])
+
+
+LABELS_IN_CLEAR = '''
+    """A sound engine that also sends the labels of every batch, which its ledger does not mention."""
+
+    from vflpriv.core.wire import Payload
+    from vflpriv.training.engines.dpzv import Dpzv
+
+    class InClear(Dpzv):
+        """DPZV with the labels of the batch in every reply."""
+
+        name = "in-clear"
+        summary = "sends labels"
+        source = "a test"
+
+        def serve(self, round_, records, uplinks):
+            replies = super().serve(round_, records, uplinks)
+            labels = self.data.labels_of(records).expand(len(self.replicas), -1).clone()
+            return {m: Payload(p.kind, {**p.tensors, "y": labels}) for m, p in replies.items()}
+'''
+
+
+def test_labels_in_clear_do_not_pass(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, "vflpriv.engines", "InClear", LABELS_IN_CLEAR)
+    report = audited(plugin, "in-clear", server_update="joint", noise="calibrated", epsilon=8.0)
+    assert report["exit_code"] == 1
+    (system,) = report["systems"]
+    (claim,) = system["claims"]
+    assert claim["verdict"] == "violated"
+    assert "one record's label moves tensor y of zo-scalar messages" in claim["reason"]
+    assert claim["accounted"]["epsilon_upper"] in (None, "Infinity", float("inf"))
+    (undeclared,) = [r for r in system["releases"] if r["what"] == "tensor y: on the wire, but not in the ledger"]
+    assert undeclared["noise"] == "no noise"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support import make_system
+from vflpriv.audits.worlds.probes import Follower, Probe
 from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -85,3 +86,15 @@ def test_the_likeliest_label_favours_no_class(std):
     labels, drawn = noised(Alibi(std=std))
     shares = torch.bincount(drawn[0], minlength=10) / labels.numel()
     assert float((shares - 0.1).abs().max()) < 0.006
+
+
+def test_a_probe_is_shown_the_noised_labels_and_may_put_others_in_their_place():
+    system = make_system("split-rr")
+    leader = Probe()
+    engine = system.train([0, 1], probe=leader)
+    every = torch.arange(system.data.records)
+    assert torch.equal(leader.noised_labels.argmax(-1), engine.data.labels_of(every))
+    assert torch.equal(engine.data.labels_of(every), system.train([0, 1]).data.labels_of(every)), "nothing is changed"
+    other = system.data.override([0], labels=torch.tensor([[1], [2]]))
+    followed = system.train([0, 1], data=other, probe=Follower(leader)).data.labels_of(every)
+    assert torch.equal(followed, engine.data.labels_of(every)), "the other world trains on the same noised labels"
