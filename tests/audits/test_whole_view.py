@@ -281,8 +281,8 @@ def false_alarms(sets: int, level: float, *, together: bool = False) -> float:
 
 @pytest.mark.slow
 def test_a_mechanism_at_its_claim_is_accused_no_more_often_than_the_level_says():
-    assert false_alarms(400, 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
-    assert false_alarms(60, 0.05, together=True) > 0.5, "trials that taught the score must not be tested"
+    assert false_alarms(240, 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 240)
+    assert false_alarms(30, 0.05, together=True) > 0.5, "trials that taught the score must not be tested"
 
 
 def test_a_mechanism_at_its_claim_is_seldom_accused():
