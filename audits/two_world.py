@@ -330,8 +330,13 @@ class TwoWorldAudit(Audit):
         # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
         tests = sum(len(group.claims) + len(group.watched) for group in groups)
         level = context.verdict_alpha / max(1, context.systems * tests)
-        findings = []
+        findings: list[Finding] = []
         for group in groups:
+            if context.options.get("stop_early") and not group.claims:
+                group = replace(group, watched=_not_refuted(group.watched, findings, level))
+                if not group.watched:
+                    context.progress.advance(2 * group.trials * system.schedule.rounds)
+                    continue
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
             # Claims that only the whole view tests would have no trials if the others stopped early.
             may_stop = context.options.get("stop_early") and set(group.watched) <= set(group.claims)
@@ -546,6 +551,13 @@ def _trials_by_kind(context: AuditContext) -> dict[CanaryKind, int]:
     """Trainings in each world by kind of canary, of the kinds that have any."""
     trials: Mapping[CanaryKind, int] = context.options.get("trials", {})
     return {kind: trials[kind] for kind in CanaryKind if trials.get(kind, 0)}
+
+
+def _not_refuted(claims: Sequence[Claim], findings: Sequence[Finding], level: float) -> tuple[Claim, ...]:
+    """Those of the claims that no finding refutes so clearly that the report's other tests cannot change it."""
+    clear = [f for f in findings if f.verdict is Verdict.VIOLATED and f.p_value is not None and f.p_value <= level]
+    refuted = {finding.claim for finding in clear}
+    return tuple(claim for claim in claims if claim.key not in refuted)
 
 
 def _refuted(claims: Sequence[Claim], min_trials: int, level: float) -> Stop:

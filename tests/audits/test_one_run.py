@@ -198,7 +198,8 @@ def test_trials_stop_once_every_claim_is_refuted(tmp_path) -> None:
         assert row.refutes
         assert row.mu_known_sigma is None
     whole = report(tmp_path, trials=100, canaries=["worst-case"])
-    (row,) = whole.systems[0].claims[1].measurements
+    row, learned = whole.systems[0].claims[1].measurements
+    assert (learned.canary, learned.trials_per_world) == ("whole view", 50)
     assert row.trials_per_world == 100
     assert row.mu_accounted is not None
     assert row.mu_known_sigma is not None
