@@ -171,7 +171,27 @@ class NoiseOfKind:
 
 @register("audit")
 class NoiseAudit(Audit):
-    """Trains a few replicas, takes the noise from their releases, and tests it against what the ledger declares."""
+    """Trains a few replicas over all rounds, takes the noise from their releases, and tests it against the ledger.
+
+    Every entry of every message of every round counts:
+
+    - its std is the declared one: of all values, of every message, part of the run, entry, device, record and label,
+      and whatever the value that the noise is added to;
+    - its law is Gaussian, of the whole run and of each quarter;
+    - it is uncorrelated with the value it is added to, between rounds at every lag up to the length of the run, between
+      entries at every lag, and between trainings and devices;
+    - no value returns, nor its opposite: in no other round, entry, device, training or kind of message;
+    - a resumed run draws new noise, and none comes from a stream that devices can regenerate.
+
+    Correlations and the law are tested on a random sample of rounds and entries where there are more than a million
+    values. Labels that are noised once have tests of their own: the rates at which they change keep to the declared ε
+    (and to the declared law), alike for all records, independently between records and trainings, and they are drawn
+    once.
+
+    Of a recorded training only the messages are known. They are compared with what can be predicted of them from the
+    messages before, from other devices and from other entries: the error of any prediction is at least as large as the
+    noise, so that smaller errors refute it. A signal that nothing predicts hides what its noise is.
+    """
 
     name = "noise"
     summary = "tests that the noise that left has the declared size and law, is fresh, and shares no public stream"
