@@ -36,6 +36,7 @@ from vflpriv.audits.worlds.noise import CollectedNoise, NoiseRun, collect
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.systems import System
@@ -68,6 +69,8 @@ _REPLICA_ROUNDS = 8192
 _REPLICAS = (4, 16)
 _RESUMED = 16
 _PRODUCTS = 1 << 30
+_PAIRED = 2048
+"""Messages of which every two are compared."""
 _BLOCKS = 16
 Ints = NDArray[np.int64]
 Tests = list[tuple[str, str, float]]
@@ -401,9 +404,8 @@ def _law(noise: CollectedNoise) -> float:
 def _rounds(noise: CollectedNoise, kept: Floats) -> float:
     """Of all lags between messages, and of pairs of messages that were drawn at random over the whole run."""
     messages, size = len(kept), kept[0].size
-    random = np.random.default_rng(0)
-    most = max(2, int((_PRODUCTS / size) ** 0.5))
-    some = np.sort(random.choice(messages, size=min(messages, most), replace=False))
+    most = min(messages, _PAIRED, max(2, int((_PRODUCTS / size) ** 0.5)))
+    some = np.sort(host_generator(0, "search").choice(messages, size=most, replace=False))
     positions = _positions(noise)
     series = np.zeros((int(positions.max()) + 1, *kept.shape[1:]))
     series[positions] = kept

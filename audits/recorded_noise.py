@@ -22,6 +22,7 @@ from scipy.special import gammainc
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.ledger import Ledger
@@ -200,7 +201,7 @@ def _tensor(message: Message, name: str, tensor: torch.Tensor, share: float) -> 
     rows = x.reshape(len(ids) if by_rows else 1, -1)
     if share < 1:
         width = rows.shape[1]
-        some = np.random.default_rng(0).permutation(width)[: max(_LEAST, math.ceil(width * share))]
+        some = host_generator(0, "search").permutation(width)[: max(_LEAST, math.ceil(width * share))]
         rows = rows[:, torch.from_numpy(np.sort(some))]
     values = rows.double().numpy()
     rounding: Floats | float = _precision(x) / 2 * np.abs(values) if x.is_floating_point() else 0.5
@@ -422,7 +423,7 @@ def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float 
     for values in series.values():
         alike = all(v.x.shape == values[0].x.shape and v.ids == values[0].ids for v in values)
         if len(values) >= 4 and alike:
-            entries = np.random.default_rng(0).permutation(values[0].x.size)[:_ENTRIES]
+            entries = host_generator(0, "search").permutation(values[0].x.size)[:_ENTRIES]
             x = np.stack([v.x.ravel()[entries] for v in values])
             rounding = max(float(np.max(v.rounding)) for v in values)
             p_values += [_by_lag(noise, x, rounding), _by_lag(noise, np.diff(x, axis=0), rounding)]
@@ -441,7 +442,7 @@ def _by_lag(noise: Gaussian | Laplace, series: Floats, rounding: float) -> Float
     inexact = max(1e-8 * float(np.abs(y).max(initial=0.0)), rounding)
     if isinstance(noise, Laplace) or inexact > 1e-3 * noise.std or length <= _LAGS:
         if length > _LAGS:
-            random = np.random.default_rng(0).permutation(lags[_LAGS // 2 :])[: _LAGS // 2]
+            random = host_generator(0, "search").permutation(lags[_LAGS // 2 :])[: _LAGS // 2]
             lags = np.concatenate((lags[: _LAGS // 2], random))
         sizes = [float(_sizes(noise, np.abs(series[k:] - series[:-k]) + rounding).sum()) for k in lags]
         return _lower_tail(noise, np.array(sizes), series.shape[1] * (length - lags))
