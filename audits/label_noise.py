@@ -20,6 +20,7 @@ from scipy.stats import beta, binom, chi2, hypergeom
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, anderson_darling, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Laplace, RandomizedResponse
@@ -247,7 +248,7 @@ def flips_by_lag(flips: NDArray[np.bool_]) -> float:
     records = flips.shape[1]
     distances = np.arange(1, records // 2 + 1)
     if len(distances) > _LAGS:
-        more = np.random.default_rng(0).choice(distances[_LAGS // 2 :], size=_LAGS // 2, replace=False)
+        more = host_generator(0, "search").choice(distances[_LAGS // 2 :], size=_LAGS // 2, replace=False)
         distances = np.concatenate((distances[: _LAGS // 2], more))
     rows = []
     for distance in distances:

@@ -36,6 +36,7 @@ from vflpriv.audits.worlds.noise import CollectedNoise, NoiseRun, collect
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.systems import System
@@ -68,6 +69,8 @@ _REPLICA_ROUNDS = 8192
 _REPLICAS = (4, 16)
 _RESUMED = 16
 _PRODUCTS = 1 << 30
+_PAIRED = 2048
+"""Messages of which every two are compared."""
 _BLOCKS = 16
 Ints = NDArray[np.int64]
 Tests = list[tuple[str, str, float]]
@@ -171,7 +174,27 @@ class NoiseOfKind:
 
 @register("audit")
 class NoiseAudit(Audit):
-    """Trains a few replicas, takes the noise from their releases, and tests it against what the ledger declares."""
+    """Trains a few replicas over all rounds, takes the noise from their releases, and tests it against the ledger.
+
+    Every entry of every message of every round counts:
+
+    - its std is the declared one: of all values, of every message, part of the run, entry, device, record and label,
+      and whatever the value that the noise is added to;
+    - its law is Gaussian, of the whole run and of each quarter;
+    - it is uncorrelated with the value it is added to, between rounds at every lag up to the length of the run, between
+      entries at every lag, and between trainings and devices;
+    - no value returns, nor its opposite: in no other round, entry, device, training or kind of message;
+    - a resumed run draws new noise, and none comes from a stream that devices can regenerate.
+
+    Correlations and the law are tested on a random sample of rounds and entries where there are more than a million
+    values. Labels that are noised once have tests of their own: the rates at which they change keep to the declared ε
+    (and to the declared law), alike for all records, independently between records and trainings, and they are drawn
+    once.
+
+    Of a recorded training only the messages are known. They are compared with what can be predicted of them from the
+    messages before, from other devices and from other entries: the error of any prediction is at least as large as the
+    noise, so that smaller errors refute it. A signal that nothing predicts hides what its noise is.
+    """
 
     name = "noise"
     summary = "tests that the noise that left has the declared size and law, is fresh, and shares no public stream"
@@ -381,9 +404,8 @@ def _law(noise: CollectedNoise) -> float:
 def _rounds(noise: CollectedNoise, kept: Floats) -> float:
     """Of all lags between messages, and of pairs of messages that were drawn at random over the whole run."""
     messages, size = len(kept), kept[0].size
-    random = np.random.default_rng(0)
-    most = max(2, int((_PRODUCTS / size) ** 0.5))
-    some = np.sort(random.choice(messages, size=min(messages, most), replace=False))
+    most = min(messages, _PAIRED, max(2, int((_PRODUCTS / size) ** 0.5)))
+    some = np.sort(host_generator(0, "search").choice(messages, size=most, replace=False))
     positions = _positions(noise)
     series = np.zeros((int(positions.max()) + 1, *kept.shape[1:]))
     series[positions] = kept

@@ -9,6 +9,7 @@ all show, however large the signal is beside it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from scipy.special import gammainc
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.ledger import Ledger
@@ -34,6 +36,9 @@ _MEAN = 8
 _ENTRIES = 64
 _LAGS = 256
 _DISTINCT = 16
+_MOST = 1 << 24
+"""Entries of one kind that are looked at."""
+_LEAST = 8
 _WHOLE = -1
 """The number of the row that stands for a message without rows."""
 QUESTIONS = {
@@ -42,6 +47,7 @@ QUESTIONS = {
     "trend": "beside the line through the same entries twice before",
     "mean": "beside the mean of the same entries before",
     "pairs": "beside the opposite of the noise before",
+    "place": "beside the record's row before and what returns at its place in the batch",
     "device": "beside those of another device",
     "change": "beside the change of another device's",
     "fit": "beside a fit by other entries of the message",
@@ -176,12 +182,14 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
     """
     first: dict[int, int] = {}
     found: list[_Recorded] = []
+    total = sum(t.numel() for m in messages if m.kind == kind for t in m.tensors.values())
+    share = min(1.0, _MOST / max(1, total))
     seen: set[tuple[int, str, bytes]] = set()
     for m in messages:
         if m.kind != kind or (shared and first.setdefault(m.round, m.device.index) != m.device.index):
             continue
         for name, tensor in m.tensors.items():
-            value = _tensor(m, name, tensor)
+            value = _tensor(m, name, tensor, share)
             key = (m.round, name, value.x.tobytes())
             if value.x.size and key not in seen:
                 seen = {k for k in seen if k[0] == m.round} | {key}
@@ -189,11 +197,17 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
     return _on_a_grid(found)
 
 
-def _tensor(message: Message, name: str, tensor: torch.Tensor) -> _Recorded:
+def _tensor(message: Message, name: str, tensor: torch.Tensor, share: float) -> _Recorded:
+    """A tensor by its rows; of a long recording only a share of the entries of each row, the same in every message."""
     x = tensor.detach().cpu()
     ids = [] if message.records is None else message.records.tolist()
     by_rows = len(ids) > 0 and x.dim() >= 2 and x.shape[0] == 1 and x.shape[1] == len(ids)
-    values = x.double().numpy().reshape(len(ids) if by_rows else 1, -1)
+    rows = x.reshape(len(ids) if by_rows else 1, -1)
+    if share < 1:
+        width = rows.shape[1]
+        some = host_generator(0, "search").permutation(width)[: max(_LEAST, math.ceil(width * share))]
+        rows = rows[:, torch.from_numpy(np.sort(some))]
+    values = rows.double().numpy()
     rounding: Floats | float = _precision(x) / 2 * np.abs(values) if x.is_floating_point() else 0.5
     return _Recorded(message.round, message.device.index, name, values, tuple(ids) if by_rows else (_WHOLE,), rounding)
 
@@ -259,6 +273,8 @@ class _Past:
         self.rows: dict[tuple[int, str, int], deque[Floats]] = defaultdict(lambda: deque(maxlen=_MEAN))
         self.turns: dict[tuple[int, str, int], int] = defaultdict(int)
         self.messages: dict[tuple[int, str], Floats] = {}
+        self.places: dict[tuple[int, str, int], int] = {}
+        self.offsets: dict[tuple[int, str], Floats] = {}
         self.round = -1
         self.others: dict[str, list[tuple[Rows, Rows]]] = defaultdict(list)
 
@@ -272,13 +288,41 @@ class _Past:
         past = self.rows[value.device, value.name, value.ids[place]]
         return [row for row in reversed(past) if row.shape == value.x[place].shape]
 
+    def moved(self, value: _Recorded, place: int, earlier: list[Floats]) -> Floats | None:
+        """The record's last row, with the offset of the place where it stood replaced by that of this place."""
+        offsets, last = self.offsets.get((value.device, value.name)), self.places.get(_key(value, place))
+        if offsets is None or last is None or not earlier or offsets.shape != value.x.shape or last >= len(offsets):
+            return None
+        return np.asarray(earlier[0] + offsets[place] - offsets[last])
+
+    def _learn_offsets(self, value: _Recorded) -> None:
+        """Kaczmarz's steps towards offsets of the places in a batch that explain how rows changed.
+
+        Noise that is drawn alike for every batch is such an offset.
+        """
+        source = (value.device, value.name)
+        if source not in self.offsets or self.offsets[source].shape != value.x.shape:
+            self.offsets[source] = np.zeros_like(value.x)
+        for place in range(len(value.ids)):
+            predicted, last = self.moved(value, place, self.of(value, place)), self.places.get(_key(value, place))
+            if predicted is not None and last is not None and last != place:
+                half = (value.x[place] - predicted) / 2
+                self.offsets[source][place] += half
+                self.offsets[source][last] -= half
+
     def add(self, value: _Recorded) -> None:
+        self._learn_offsets(value)
         before = {i: past[0] for place, i in enumerate(value.ids) if (past := self.of(value, place))}
         self.others[value.name].append((dict(zip(value.ids, value.x, strict=True)), before))
-        for i, row in zip(value.ids, value.x, strict=True):
+        for place, (i, row) in enumerate(zip(value.ids, value.x, strict=True)):
+            self.places[_key(value, place)] = place
             self.rows[value.device, value.name, i].append(row)
             self.turns[value.device, value.name, i] += 1
         self.messages[value.device, value.name] = value.x
+
+
+def _key(value: _Recorded, place: int) -> tuple[int, str, int]:
+    return value.device, value.name, value.ids[place]
 
 
 def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> dict[str, Errors]:
@@ -306,7 +350,7 @@ def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) 
 def _predictions(past: _Past, value: _Recorded) -> dict[str, Floats]:
     """Each prediction of a message's rows; NaN in rows for which there is none."""
     nothing = np.full_like(value.x, np.nan)
-    predicted = {name: nothing.copy() for name in ("last", "trend", "mean", "pairs", "device", "change")}
+    predicted = {name: nothing.copy() for name in ("last", "trend", "mean", "pairs", "place", "device", "change")}
     predicted["size"] = np.zeros_like(value.x)
     for place, record in enumerate(value.ids):
         earlier = past.of(value, place)
@@ -318,6 +362,9 @@ def _predictions(past: _Past, value: _Recorded) -> dict[str, Floats]:
             predicted["mean"][place] = np.mean(earlier, axis=0)
         if len(earlier) >= 3 and past.turns[value.device, value.name, record] % 2:
             predicted["pairs"][place] = earlier[1] + earlier[2] - earlier[0]
+        moved = past.moved(value, place, earlier)
+        if moved is not None and past.places[_key(value, place)] != place:
+            predicted["place"][place] = moved
         _from_others(past, value, place, earlier, predicted)
     return predicted
 
@@ -380,7 +427,7 @@ def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float 
     for values in series.values():
         alike = all(v.x.shape == values[0].x.shape and v.ids == values[0].ids for v in values)
         if len(values) >= 4 and alike:
-            entries = np.random.default_rng(0).permutation(values[0].x.size)[:_ENTRIES]
+            entries = host_generator(0, "search").permutation(values[0].x.size)[:_ENTRIES]
             x = np.stack([v.x.ravel()[entries] for v in values])
             rounding = max(float(np.max(v.rounding)) for v in values)
             p_values += [_by_lag(noise, x, rounding), _by_lag(noise, np.diff(x, axis=0), rounding)]
@@ -399,7 +446,7 @@ def _by_lag(noise: Gaussian | Laplace, series: Floats, rounding: float) -> Float
     inexact = max(1e-8 * float(np.abs(y).max(initial=0.0)), rounding)
     if isinstance(noise, Laplace) or inexact > 1e-3 * noise.std or length <= _LAGS:
         if length > _LAGS:
-            random = np.random.default_rng(0).permutation(lags[_LAGS // 2 :])[: _LAGS // 2]
+            random = host_generator(0, "search").permutation(lags[_LAGS // 2 :])[: _LAGS // 2]
             lags = np.concatenate((lags[: _LAGS // 2], random))
         sizes = [float(_sizes(noise, np.abs(series[k:] - series[:-k]) + rounding).sum()) for k in lags]
         return _lower_tail(noise, np.array(sizes), series.shape[1] * (length - lags))

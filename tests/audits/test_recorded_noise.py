@@ -32,6 +32,7 @@ def transcript(noise_of, *, rounds=60, devices=2, records=16, batch=8, width=6, 
     messages = []
     for t in range(rounds):
         ids = np.arange(records) if options.get("full") else (np.arange(batch) + t * batch) % records
+        ids = generator.permutation(records)[:batch] if options.get("shuffled") else ids
         weights = weights + 10 * drift * generator.standard_normal(weights.shape)
         for m in range(devices):
             signal = features[m, ids] @ weights[m]
@@ -67,6 +68,7 @@ WRONG = {
         {"full": True},
         lambda t, m, shape, g: (-1) ** t * gaussian(seeded(m, t // 2), shape),
     ),
+    "the same in all batches": ({"shuffled": True, "rounds": 120}, lambda t, m, shape, g: gaussian(seeded(m), shape)),
     "the same at both devices": ({"full": True}, lambda t, m, shape, g: gaussian(seeded(t), shape)),
     "absent at one device": ({}, lambda t, m, shape, g: m * gaussian(g, shape)),
     "absent in the last quarter": ({}, lambda t, m, shape, g: (t < 45) * gaussian(g, shape)),
@@ -129,7 +131,9 @@ def refuted(noise, draw, repetitions, level=0.05):
 
         (result,) = recorded_noises(
             ledger(noise),
-            transcript(noise_of, rounds=10, records=8, width=4, drift=0.0, seed=seed, full=True),
+            transcript(
+                noise_of, rounds=10, records=8, width=4, drift=0.0, seed=seed, full=seed % 2 == 0, shuffled=seed % 2
+            ),
             shared=(),
             confidence=0.95,
         )
@@ -193,6 +197,24 @@ def test_kinds_without_such_noise_or_without_messages_are_not_tested():
     messages = transcript(sound, rounds=2)
     assert recorded_noises(ledger(RandomizedResponse(1.0)), messages, shared=(), confidence=0.95) == []
     assert recorded_noises(ledger(), [], shared=(), confidence=0.95) == []
+
+
+def test_of_a_long_recording_some_entries_of_every_message_are_looked_at(monkeypatch):
+    monkeypatch.setattr("vflpriv.audits.recorded_noise._MOST", 10_000)
+    options = {"rounds": 40, "width": 30}
+    (noise,) = recorded_noises(ledger(), transcript(sound, **options), shared=(), confidence=0.95)
+    assert (noise.holds, noise.entries, noise.messages) == (True, 80 * 8 * 16, 80)
+    messages = transcript(lambda t, m, shape, g: 0.0, **options)
+    (noise,) = recorded_noises(ledger(), messages, shared=(), confidence=0.95)
+    assert not noise.holds
+
+
+def test_what_a_recording_cannot_show():
+    """A signal that nothing predicts hides missing noise."""
+    generator = np.random.default_rng(0)
+    unpredictable = transcript(lambda t, m, shape, g: generator.standard_normal(shape))
+    (noise,) = recorded_noises(ledger(), unpredictable, shared=(), confidence=0.95)
+    assert noise.holds
 
 
 def test_a_close_call_is_no_refutation():
