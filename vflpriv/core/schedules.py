@@ -126,10 +126,10 @@ class Schedule:
     def counts(self, rounds: NDArray[np.bool_]) -> Ints:
         """How often each record is in the batch, over the rounds marked true."""
         chosen = np.flatnonzero(rounds)
-        if self.batching is Batching.FULL:
-            return np.full(self.records, len(chosen), dtype=np.int64)
-        ids = [self.batch(int(t)) for t in chosen]
-        return np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+        whole = self.size[chosen] == self.records  # batches of all records, of which there may be millions
+        ids = [self.batch(int(t)) for t in chosen[~whole]]
+        parts = np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+        return parts + int(whole.sum())
 
     def staleness(self) -> Counter[int]:
         """The ages, in rounds, of the embeddings that rounds use from devices that are not active in them.
@@ -148,11 +148,11 @@ class Schedule:
 
     def first_rounds(self) -> Ints:
         """The first round of each record, whichever device is active; `rounds` for a record without one."""
-        first = np.full(self.records, self.rounds, dtype=np.int64)
-        if self.batching is Batching.FULL:
-            return np.zeros(self.records, dtype=np.int64) if self.rounds else first
-        rounds = np.repeat(np.arange(self.rounds), self.size)
-        ids = np.concatenate([self.batch(t) for t in range(self.rounds)]) if self.rounds else np.empty(0, np.int64)
+        whole = np.flatnonzero(self.size == self.records)
+        end = int(whole[0]) if len(whole) else self.rounds  # by then every record has had a round
+        first = np.full(self.records, end, dtype=np.int64)
+        rounds = np.repeat(np.arange(end), self.size[:end])
+        ids = np.concatenate([self.batch(t) for t in range(end)]) if end else np.empty(0, np.int64)
         np.minimum.at(first, ids, rounds)
         return first
 

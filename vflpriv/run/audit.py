@@ -8,6 +8,7 @@ from typing import Any
 
 from vflpriv.audits.scoring.labels import LabelAttempts, Watched
 from vflpriv.common.registry import available, find
+from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack
 from vflpriv.core.audit import Audit, AuditContext, Finding
@@ -30,6 +31,7 @@ from vflpriv.training.engine import check_device
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
 
 
+@single_threaded()
 def audit_config(config: Config, *, store: Path | None, command: str, quiet: bool | None) -> Report:
     """Audit every system of a configuration; `store` is a folder for finished trials."""
     check_device(config.device)
@@ -48,6 +50,7 @@ def audit_config(config: Config, *, store: Path | None, command: str, quiet: boo
         return build_report(audited, config, reproduce=command)
 
 
+@single_threaded()
 def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str) -> Report:
     """Audit a recorded training by its transcript and its ledger file."""
     return build_report([audit_recording(transcript, config)], config, reproduce=command, select=False)
