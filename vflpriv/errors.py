@@ -53,7 +53,11 @@ def wanted(message: str) -> str:
 
 def _short(value: object) -> str:
     """The value on one line: at most 80 characters, or 250 of a text, which may be a path."""
-    return _cut(" ".join(repr(value).split()), 250 if isinstance(value, str) else 80)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
+        text = f"a very large {type(value).__name__}"
+    return _cut(" ".join(text.split()), 250 if isinstance(value, str) else 80)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -61,6 +61,9 @@ def test_values_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: object) 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
 )
+MERGES = "a0: &a0 {b: 1, c: 2}\n" + "".join(
+    f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)
+)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +78,10 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !!python/name:os.system", "could not determine a constructor"),
         ("a: 1\n---\nb: 2", "expected a single document"),
         (LAUGHS, "at most 100000 values"),
+        (MERGES, "at most 100000 values"),
+        ("a: &a\n  <<: *a", "nested less deeply"),
+        ("a: " + "{b: " * 10_000, "nested less deeply"),
+        ("a: " + "x" * 1_000_000, "a YAML file of at most 1 MB"),
         ("a: &a [*a]", "nested less deeply"),
         ("[" * 5000, "nested less deeply"),
         ("a: \x00", "valid YAML"),
@@ -124,6 +131,42 @@ def test_deep_toml_is_one_line_too(tmp_path: Path) -> None:
         path = written(tmp_path, f"engine = {'[' * depth}{']' * depth}", "deep.toml")
         with pytest.raises(InputError):
             load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{'.'.join('a' * 10_000)} = 1", "nested less deeply"),
+        ("[" + '"a".' * 10_000 + "a]", "nested less deeply"),
+        ("a = " + "{a = " * 10_000, "nested less deeply"),
+        (f"a = {'1' * 10_000}", "valid TOML"),
+        ("#" * 1_000_001, "a TOML file of at most 1 MB"),
+    ],
+)
+def test_toml_that_takes_too_long_is_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        load_config(written(tmp_path, text, "audit.toml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_field_that_is_nested_deeply_is_one_line() -> None:
+    with pytest.raises(InputError) as caught:
+        load_config(None, {".".join("a" * 3_000): 1})
+    assert len(str(caught.value)) < 200
+
+
+def test_a_device_that_never_ends_is_not_read_to_its_end() -> None:
+    if not Path("/dev/zero").exists():
+        pytest.skip("the system has no such device")
+    with pytest.raises(InputError, match="at most 1 MB"):
+        read_tree(Path("/dev/zero"), "config")
+
+
+@pytest.mark.parametrize("name", ["audit.toml", "audit.yaml"])
+def test_a_byte_order_mark_is_no_error(tmp_path: Path, name: str) -> None:
+    text = TINY if name.endswith("toml") else yaml.safe_dump(tomllib.loads(TINY))
+    plain = load_config(written(tmp_path, text, name))
+    assert load_config(written(tmp_path, f"\ufeff{text}", name)) == plain
 
 
 def test_ledgers_may_be_yaml(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_the_example_workflow_gates_on_a_committed_baseline(monkeypatch, capsys,
     Path("report.json").rename("baseline.json")
     install, *rest = commands(WORKFLOW, "audit")
     assert install == ["pip", "install", "vflpriv"]
-    assert [program for program, *_ in rest] == ["vflpriv"] * 2
+    assert [program for program, *_ in rest] == ["vflpriv", "echo", "vflpriv"]
+    rest = [command for command in rest if command[0] == "vflpriv"]
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     for _, *arguments in rest:
         assert run(monkeypatch, capsys, *arguments)[0] == 0
@@ -54,6 +55,14 @@ def test_the_example_workflow_gates_on_a_committed_baseline(monkeypatch, capsys,
     code, printed, _ = run(monkeypatch, capsys, *rest[-1][1:], "--format", "json")
     assert code == 1
     assert "worse than the baseline: sound: accounted ε of claim calibrated" in printed
+
+
+def test_the_cache_of_trials_goes_by_version_configuration_and_engines():
+    (key,) = [step["with"]["key"] for step in steps(WORKFLOW, "audit") if "cache@" in step.get("uses", "")]
+    (version,) = [step for step in steps(WORKFLOW, "audit") if "id" in step]
+    assert f"steps.{version['id']}.outputs.version" in key
+    assert "vflpriv --version" in version["run"]
+    assert "hashFiles('audit.toml', '**/*.py')" in key
 
 
 def test_the_example_configuration_is_valid(monkeypatch, capsys):

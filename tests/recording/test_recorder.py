@@ -120,6 +120,12 @@ BAD_CALLS = {
     "infinity": lambda w: w.down(0, 0, "note", {"x": torch.tensor([float("inf")])}),
     "complex": lambda w: w.up(0, 0, "note", {"x": torch.zeros(1, dtype=torch.complex64)}),
     "no tensor": lambda w: w.up(0, 0, "note", {"x": object()}),
+    "no mapping": lambda w: w.up(0, 0, "note", torch.zeros(2)),
+    "list": lambda w: w.up(0, 0, "note", [("x", 1.0)]),
+    "number for a name": lambda w: w.up(0, 0, "note", {3: [1.0]}),
+    "sparse": lambda w: w.up(0, 0, "note", {"x": torch.zeros(2, 2).to_sparse()}),
+    "without values": lambda w: w.up(0, 0, "note", {"x": torch.zeros(2, device="meta")}),
+    "number too large": lambda w: w.up(0, 0, "note", {"x": 10**30}),
     "name": lambda w: w.up(0, 0, "note", {"a/b": [1.0]}),
     "reserved": lambda w: w.up(0, 0, "note", {"records": [1.0]}),
     "half a round": lambda w: w.up(0.5, 0, "note", {"x": [1.0]}),
@@ -147,6 +153,38 @@ def test_a_wrong_call_is_one_line_and_leaves_nothing(tmp_path, case):
     wire.up(0, 0, "note", {"x": [1.0]})
     wire.finish()
     assert len(read_transcript(tmp_path).transcript.messages) == 1
+
+
+AFTER_THE_END = {
+    "up": lambda w: w.up(5, 0, "note", {"x": [1.0]}),
+    "down": lambda w: w.down(5, 0, "note", {"x": [1.0]}),
+    "labels": lambda w: w.labels([0] * RECORDS),
+    "accuracy": lambda w: w.accuracy(0.5, tests=3),
+}
+
+
+@pytest.mark.parametrize("case", AFTER_THE_END)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_after_the_with_block_is_one_line_and_changes_nothing(tmp_path, case, fails):
+    try:
+        with vflpriv.record(tmp_path, devices=2, classes=CLASSES, records=RECORDS) as wire:
+            wire.up(0, 0, "note", {"x": [1.0]})
+            wire.up(1, 0, "note", {"x": [1.0]})
+            if fails:
+                raise KeyError("a bug of the training")
+    except KeyError:
+        assert fails
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match="the recording has ended"):
+        AFTER_THE_END[case](wire)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_byte_order_mark_in_the_head_is_no_error(tmp_path):
+    make(tmp_path)
+    path = tmp_path / "transcript.json"
+    path.write_text(f"\ufeff{path.read_text('utf-8')}", encoding="utf-8")
+    assert read_transcript(tmp_path).rounds == 3
 
 
 def test_a_round_that_is_over_and_a_folder_that_is_taken(tmp_path):
@@ -206,6 +244,15 @@ BAD_FILES = {
     "rounds": (lambda f: head(f, rounds=2), "as the messages say"),
     "gap": (lambda f: (f / "round-00000001.safetensors").unlink(), "gap"),
     "surplus": (lambda f: head(f, files=2), "as many as there are"),
+    "countless files": (lambda f: head(f, files=10**15), "gap"),
+    "fewer than no files": (lambda f: head(f, files=-1), "files"),
+    "files as text": (lambda f: head(f, files="3"), "files"),
+    "no number of files": (lambda f: head(f, files=float("nan")), "files"),
+    "countless rounds": (lambda f: head(f, rounds=10**15), "as the messages say"),
+    "countless devices": (lambda f: head(f, devices=10**9), "devices"),
+    "countless classes": (lambda f: head(f, classes=10**9), "classes"),
+    "long head": (lambda f: head(f, name="x" * 10**7), "at most 10 MB"),
+    "deep head": (lambda f: (f / "transcript.json").write_text("[" * 10**5), "valid JSON"),
     "cut": (lambda f: (f / "round-00000001.safetensors").write_bytes(b"\x08\x00"), "whole safetensors"),
     "kind": (edit("kind", "../../etc"), "kind"),
     "way": (edit("way", "sideways"), "way"),

@@ -116,3 +116,25 @@ def test_turns_that_share_a_batch_are_not_amplified():
     assert found.schedule.batching is Batching.SHUFFLE
     assert found.note is not None
     assert read(together, shared=["reply"], batching=Batching.FIXED, size=2).schedule.batching is Batching.FIXED
+
+
+def test_batches_of_all_records_take_the_room_of_one():
+    named, all_ = down(0, 0, [1, 2]), [down(round_, 0, None) for round_ in range(1, 40)]
+    schedule = read([named, *all_, down(40, 1, [5])], unrecorded=100_000).schedule
+    assert len(schedule.order) == 2 + 1 + 6
+    assert [schedule.batch(t).tolist() for t in (0, 1, 39, 40, 41, schedule.rounds - 1)] == [
+        [1, 2],
+        list(range(6)),
+        list(range(6)),
+        [5],
+        list(range(6)),
+        list(range(6)),
+    ]
+    every = np.ones(schedule.rounds, dtype=np.bool_)
+    assert (schedule.counts(every) - 39 - 2 * 100_000).tolist() == [0, 1, 1, 0, 0, 1]
+    assert schedule.first_rounds().tolist() == [1, 0, 0, 1, 1, 1]
+
+
+def test_a_table_of_turns_and_devices_that_fills_the_memory_is_refused():
+    with pytest.raises(InputError, match="devices"):
+        read([down(0, 0, [1])], devices=10_000, unrecorded=1_000)

@@ -21,6 +21,9 @@ __all__ = ["EMBEDDED", "load_config", "put", "read_tree"]
 
 EMBEDDED = ("default", "papers")
 """Configurations that come with the package and are loaded by name."""
+_MOST_BYTES = 1_000_000
+_LONG_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
+"""A dotted key of TOML of so many parts that reading it would take minutes."""
 _MOST_VALUES = 100_000
 """The most values in a file, aliases of YAML counted each time: they could stand for more than fits into memory."""
 
@@ -72,13 +75,21 @@ def read_tree(path: Path, field: str) -> dict[str, Any]:
     """The content of a `.yaml` or `.yml` file as YAML, of any other as TOML; `field` is what errors call it."""
     kind = "YAML" if path.suffix.lower() in (".yaml", ".yml") else "TOML"
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise InputError(field, str(path), f"a readable {kind} file ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise InputError(field, str(path), f"valid {kind} ({error})") from error
+    if len(content) > _MOST_BYTES:
+        raise InputError(field, str(path), f"a {kind} file of at most 1 MB")
     try:
-        return _yaml(text) if kind == "YAML" else tomllib.loads(text)
+        if kind == "YAML":
+            return _yaml(text)
+        if _LONG_KEY.search(text):
+            raise RecursionError
+        return tomllib.loads(text)
     except RecursionError as error:
         raise InputError(field, str(path), f"{kind} that is nested less deeply") from error
     except ValueError as error:
@@ -90,29 +101,47 @@ def _yaml(text: str) -> dict[str, Any]:
     import yaml
 
     try:
-        tree = yaml.load(text, Loader=_loader())
+        loader = _loader()(text)
+        root = loader.get_single_node()
+        _count(root, {})
+        tree = None if root is None else loader.construct_document(root)
     except (yaml.YAMLError, OverflowError) as error:
         raise ValueError(str(error)) from error
     tree = {} if tree is None else tree
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping of fields to values, found {type(tree).__name__}")
-    _check(tree, [_MOST_VALUES])
+    _check(tree)
     return tree
 
 
-def _check(tree: Any, left: list[int]) -> None:
-    """Check that every value could be in TOML too, and that there are at most `left` of them, aliases counted."""
-    left[0] -= 1
-    if left[0] < 0:
+def _count(node: Any, counts: dict[int, int]) -> int:
+    """The number of values that a node of YAML stands for, aliases and merges counted each time; at most the limit.
+
+    A node that several aliases name is one object, whose values are counted once and added for each alias.
+    """
+    if node is None or isinstance(node.value, str):
+        return 1
+    if counts.get(id(node)) == 0:
+        raise RecursionError  # it is being counted: a node that holds itself has no end
+    if id(node) not in counts:
+        counts[id(node)] = 0
+        inner = [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
+        counts[id(node)] = 1 + sum(_count(part, counts) for part in inner)
+    if counts[id(node)] > _MOST_VALUES:
         raise ValueError(f"at most {_MOST_VALUES} values, aliases counted each time")
+    return counts[id(node)]
+
+
+def _check(tree: Any) -> None:
+    """Check that every value could be in TOML too."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             if not isinstance(key, str):
                 raise ValueError(f"names of fields as text, found {key!r}")
-            _check(value, left)
+            _check(value)
     elif isinstance(tree, list):
         for value in tree:
-            _check(value, left)
+            _check(value)
 
 
 @cache

@@ -126,10 +126,10 @@ class Schedule:
     def counts(self, rounds: NDArray[np.bool_]) -> Ints:
         """How often each record is in the batch, over the rounds marked true."""
         chosen = np.flatnonzero(rounds)
-        if self.batching is Batching.FULL:
-            return np.full(self.records, len(chosen), dtype=np.int64)
-        ids = [self.batch(int(t)) for t in chosen]
-        return np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+        whole = self.size[chosen] == self.records  # batches of all records, of which there may be millions
+        ids = [self.batch(int(t)) for t in chosen[~whole]]
+        parts = np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
+        return parts + int(whole.sum())
 
     def staleness(self) -> Counter[int]:
         """The ages, in rounds, of the embeddings that rounds use from devices that are not active in them.
@@ -149,9 +149,10 @@ class Schedule:
     def first_rounds(self, marked: NDArray[np.bool_] | None = None) -> Ints:
         """The first round of each record, of all or of those marked true; `rounds` for a record without one."""
         chosen = np.arange(self.rounds) if marked is None else np.flatnonzero(marked)
-        if self.batching is Batching.FULL:
-            return np.full(self.records, chosen[0] if len(chosen) else self.rounds, dtype=np.int64)
-        first = np.full(self.records, self.rounds, dtype=np.int64)
+        whole = np.flatnonzero(self.size[chosen] == self.records)
+        end = int(chosen[whole[0]]) if len(whole) else self.rounds  # by then every record has had a round
+        chosen = chosen[chosen < end]
+        first = np.full(self.records, end, dtype=np.int64)
         rounds = np.repeat(chosen, self.size[chosen])
         ids = np.concatenate([self.batch(int(t)) for t in chosen]) if len(chosen) else np.empty(0, np.int64)
         np.minimum.at(first, ids, rounds)

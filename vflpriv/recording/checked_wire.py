@@ -31,6 +31,7 @@ class CheckedWire(ABC):
             first = error.errors()[0]
             raise InputError(f"record: {first['loc'][-1]}", first["input"], first["msg"]) from error
         self._round = -1
+        self._over = False
 
     def up(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
@@ -48,6 +49,11 @@ class CheckedWire(ABC):
         """Record a message from the server to a device, and return its tensors as the device gets them, as in `up`."""
         return self._add("down", round_, device, kind, tensors, records)
 
+    def check_open(self, field: str, value: object) -> None:
+        """Raise an InputError if the recording has ended."""
+        if self._over:
+            raise InputError(field, value, "a call inside the `with` block: the recording has ended")
+
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         """Keep a message that has passed the checks; its round is the current one or a later one."""
@@ -61,6 +67,7 @@ class CheckedWire(ABC):
         self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any
     ) -> Mapping[str, Tensor]:
         kind = check_kind_name(kind)
+        self.check_open(f"{kind}: round", round_)
         round_, device = _whole(round_, f"{kind}: round"), _whole(device, f"{kind}: device")
         if not 0 <= device < self.head.devices:
             raise InputError(f"{kind}: device", device, f"0 to {self.head.devices - 1}")
@@ -80,6 +87,8 @@ class CheckedWire(ABC):
 
     def _copied(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
         """Copies of a message's tensors, checked."""
+        if not isinstance(tensors, Mapping):
+            raise InputError(f"{kind}: tensors", type(tensors).__name__, "a mapping of names to tensors")
         copies = {name: host_copy(value, f"{kind}: {name}") for name, value in tensors.items()}
         for name, value in copies.items():
             check_values(kind, value, f"{kind}: {name}")
@@ -120,9 +129,11 @@ def host_copy(value: Any, field: str) -> Tensor:
 
     try:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+        if tensor.layout == torch.strided and not tensor.is_nested:
+            return tensor.to("cpu", copy=True).contiguous()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(field, type(value).__name__, "a tensor, an array or numbers") from error
-    return tensor.to("cpu", copy=True).contiguous()
+    raise InputError(field, f"a sparse tensor ({tensor.layout})", "a dense tensor: to_dense() makes one")
 
 
 def _whole(value: Any, field: str) -> int:

@@ -39,13 +39,16 @@ class Entries(_Strict):
 
 
 class Head(_Strict):
-    """The content of `transcript.json`. `rounds`, `files` and `messages` are there once the recording has ended."""
+    """The content of `transcript.json`. `rounds`, `files` and `messages` are there once the recording has ended.
+
+    The numbers of devices, classes and records are bounded, since tables of their size are made whatever was recorded.
+    """
 
     schema_version: Literal["vflpriv-transcript/1"]
     name: str = Field(max_length=200)
-    devices: Annotated[int, Field(ge=1, le=100_000)]
-    classes: Annotated[int, Field(ge=2, le=1_000_000)]
-    records: Annotated[int, Field(ge=1, le=100_000_000)]
+    devices: Annotated[int, Field(ge=1, le=10_000)]
+    classes: Annotated[int, Field(ge=2, le=100_000)]
+    records: Annotated[int, Field(ge=1, le=10_000_000)]
     finished: bool = False
     rounds: Count | None = None
     files: Count | None = None

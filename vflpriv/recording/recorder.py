@@ -77,6 +77,7 @@ class RecordingWire(CheckedWire):
         """
         import torch
 
+        self.check_open("labels", "labels")
         truth = host_copy(labels, "labels")
         if truth.is_floating_point() or truth.is_complex():
             raise InputError("labels", str(truth.dtype), "whole numbers")
@@ -94,6 +95,7 @@ class RecordingWire(CheckedWire):
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Record the trained model's accuracy on `tests` test records."""
+        self.check_open("accuracy", accuracy)
         if not 0 <= accuracy <= 1 or tests < 1:
             raise InputError("accuracy", (accuracy, tests), "a share of at least one test record")
         self.head = self.head.model_copy(update={"accuracy": float(accuracy), "tests": int(tests)})
@@ -104,11 +106,13 @@ class RecordingWire(CheckedWire):
         totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
+        self._over = True
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
         self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
         self._flush()
+        self._over = True
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round // self._per_file != self._round // self._per_file:

@@ -24,6 +24,8 @@ __all__ = ["BatchSampling", "RecordedSchedule"]
 Ints = NDArray[np.int64]
 _MOST_TURNS = 50_000_000
 """The most turns of unrecorded rounds; more would not fit into memory."""
+_MOST_CELLS = 1_000_000_000
+"""The most entries of the table of turns and devices, of one byte each."""
 _FAR = 6.0
 """The number of standard deviations beyond which recorded batch sizes are not those of a Poisson sample."""
 
@@ -78,16 +80,21 @@ class RecordedSchedule:
             kinds = {kind: np.zeros(1, dtype=np.bool_) for kind in kinds}
         links += list(range(devices)) * sampled.unrecorded
         kinds = {kind: np.append(at, np.full(extra, kind in private)) for kind, at in kinds.items()}
+        if (len(batches) + extra) * devices > _MOST_CELLS:
+            most = f"at most {_MOST_CELLS // (len(batches) + extra)} with {len(batches) + extra} turns"
+            raise InputError("transcript: devices", devices, most)
         size = np.array([len(b) for b in batches] + [records] * extra, dtype=np.int64)
-        start = np.cumsum(size) - size
-        start[len(batches) :] = sum(map(len, batches))
+        # Batches of all records are one list, at the end, however many there are.
+        named = [batch for batch in batches if batch is not all_records]
+        own = np.array([batch is not all_records for batch in batches] + [False] * extra, dtype=np.bool_)
+        start = np.where(own, np.cumsum(size * own) - size, sum(map(len, named)))
         schedule = Schedule(
             batching=batching,
             records=records,
             batch_size=records if batching is Batching.FULL else sampled.size or int(size.max(initial=1)) or 1,
             devices=devices,
             active=np.arange(devices) == np.array(links, dtype=np.int64).reshape(-1, 1),
-            order=np.concatenate([*batches, all_records]),
+            order=np.concatenate([*named, all_records]),
             start=start,
             size=size,
         )

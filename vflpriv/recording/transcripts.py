@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Answers", "Recording", "read_answers", "read_transcript"]
 
 M = TypeVar("M", bound=BaseModel)
+_MOST_BYTES = 10_000_000
+"""The most bytes of the head, which has a few numbers and one line for each kind of message."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,9 +94,15 @@ def _canaries(tensors: Mapping[str, Tensor], labels: Tensor, head: Head) -> Cana
 def _read_head(folder: Path) -> Head:
     path = folder / HEAD
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise InputError(HEAD, str(path), f"at most {_MOST_BYTES // 10**6} MB")
+        raw = json.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise InputError("--transcript", str(folder), f"a folder with {HEAD} ({error.strerror})") from error
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(HEAD, str(path), f"valid JSON ({error})") from error
     version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -114,15 +122,16 @@ def _validated(model: type[M], text: str, where: str) -> M:
 
 def _shards(folder: Path, head: Head) -> list[Path]:
     """The files with messages, which must be numbered without a gap."""
-    present = len(list(folder.glob(SHARDS)))
-    count = present if head.files is None else head.files
-    if present > count:
-        raise InputError(f"{HEAD}: files", count, f"{present}, as many as there are")
-    paths = [folder / shard_name(number) for number in range(count)]
-    for path in paths:
-        if not path.is_file():
-            raise InputError("transcript", path.name, "a file that is there: the recording has a gap")
-    return paths
+    present = {path.name for path in folder.glob(SHARDS)}
+    count = len(present) if head.files is None else head.files
+    if len(present) > count:
+        raise InputError(f"{HEAD}: files", count, f"{len(present)}, as many as there are")
+    # One more than there are: whatever the head says, no longer list is made of it.
+    names = [shard_name(number) for number in range(min(count, len(present) + 1))]
+    for name in names:
+        if name not in present or not (folder / name).is_file():
+            raise InputError("transcript", name, "a file that is there: the recording has a gap")
+    return [folder / name for name in names]
 
 
 def _read_shard(path: Path, head: Head, round_: int) -> Iterator[Message]:

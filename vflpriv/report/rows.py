@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -143,7 +144,7 @@ class OneRunRow(Row):
 def read_row(kind: type[R], path: Path, name: str) -> R:
     """Read a report of some kind, whose file is usually called `name`, or raise an error of one line."""
     try:
-        text = path.read_bytes()
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise InputError("report", str(path), f"a readable {name} ({error.strerror})") from error
     try:

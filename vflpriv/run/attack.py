@@ -15,6 +15,7 @@ from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
 from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
 from vflpriv.common.sources import code_hash
+from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config
 from vflpriv.core.attack import LabelAttack
 from vflpriv.core.budgets import Budget, most_gain
@@ -35,6 +36,7 @@ from vflpriv.training.engine import check_device
 __all__ = ["AttackStore", "SystemResults", "attack_config"]
 
 
+@single_threaded()
 def attack_config(
     config: Config,
     *,

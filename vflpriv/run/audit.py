@@ -9,6 +9,7 @@ from typing import Any
 
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts, Watched
 from vflpriv.common.registry import available, find
+from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
@@ -31,6 +32,7 @@ from vflpriv.training.engine import check_device
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
 
 
+@single_threaded()
 def audit_config(
     config: Config, *, store: Path | None, command: str, quiet: bool | None, trust_ledger: bool = False
 ) -> Report:
@@ -52,6 +54,7 @@ def audit_config(
         return build_report(audited, config, reproduce=command, trust_ledger=trust_ledger)
 
 
+@single_threaded()
 def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str, trust_ledger: bool = False) -> Report:
     """Audit a recorded training by its transcript and its ledger file."""
     audited = [audit_recording(transcript, config)]

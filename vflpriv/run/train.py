@@ -10,6 +10,7 @@ from safetensors import torch as safetensors
 
 from vflpriv import __version__
 from vflpriv.common.files import write_atomically
+from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
@@ -23,6 +24,7 @@ from vflpriv.training.engine import check_device
 __all__ = ["train_config"]
 
 
+@single_threaded()
 def train_config(config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None) -> TrainReport:
     """Train every selected system once; `save` is a folder for the models and the report."""
     check_device(config.device)
