@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor
 
 from tests.mutations.case import Mutation, Trained, small_data
 from vflpriv.common.random import Stream
+from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import Split
-from vflpriv.training.engines.zoo_vfl import ZooVfl
+from vflpriv.training.engines.zoo_vfl import ZooSettings, ZooVfl
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 from vflpriv.training.mechanisms.uplink import DEVICES
@@ -42,29 +44,34 @@ def labels_case(engine: type[Engine], *, classes: int = 3, **settings: Any) -> T
     )
 
 
+class _Used(ZooSettings):
+    """Settings with another label mechanism than the one that they declare."""
+
+    _mechanism: LabelMechanism | None = PrivateAttr(None)
+
+    @property
+    def label_mechanism(self) -> LabelMechanism | None:
+        return self._mechanism
+
+
 class _Noised(ZooVfl):
     """ZOO-VFL whose labels are noised by another mechanism than the declared one."""
 
-    def label_mechanism(self) -> LabelMechanism:
-        mechanism: LabelMechanism = self.settings.label_mechanism
-        return mechanism
+    def __init__(self, data: VerticalData, settings: Any, **rest: Any) -> None:
+        used = _Used.model_validate(settings.model_dump())
+        used._mechanism = self.used(settings)
+        super().__init__(data, used, **rest)
 
-    def label_stream(self) -> Stream:
-        return self.stream("labels")
-
-    def _protect_labels(self) -> None:
-        mechanism, every = self.label_mechanism(), torch.arange(self.data.records)
-        labels = self.data.labels_of(every).expand(len(self.replicas), -1)
-        observed = mechanism.observe(labels, self.data.classes, self.label_stream())
-        evidence = None if self.settings.targets == "likeliest" else mechanism.evidence(observed)
-        self.data = self.data.with_labels(observed.argmax(-1), evidence)
+    def used(self, settings: ZooSettings) -> LabelMechanism | None:
+        """The mechanism that is used."""
+        return None
 
 
 class TwiceEpsilon(_Noised):
     name = "rr-twice-epsilon"
 
-    def label_mechanism(self) -> LabelMechanism:
-        return RandomizedLabels(budget=2 * self.settings.label_noise)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return RandomizedLabels(budget=2 * settings.label_noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,48 +97,53 @@ class _Voted(RandomizedLabels):
         return torch.nn.functional.one_hot(five.sum(1).argmax(-1), classes).to(torch.float32)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Fixed(RandomizedLabels):
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        same = Stream.of(0, "labels", [0] * len(labels), labels.device)
+        return super().observe(labels, classes, same)
+
+
 class LastClassKept(_Noised):
     name = "rr-last-class"
 
-    def label_mechanism(self) -> LabelMechanism:
-        return _LastClassKept(budget=self.settings.label_noise)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return _LastClassKept(budget=settings.label_noise)
 
 
 class BinaryFormula(_Noised):
     name = "rr-binary-formula"
 
-    def label_mechanism(self) -> LabelMechanism:
-        return _BinaryFormula(budget=self.settings.label_noise)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return _BinaryFormula(budget=settings.label_noise)
 
 
 class Voted(_Noised):
     name = "rr-voted"
 
-    def label_mechanism(self) -> LabelMechanism:
-        return _Voted(budget=self.settings.label_noise)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return _Voted(budget=settings.label_noise)
 
 
 class FixedSeed(_Noised):
     name = "rr-fixed-seed"
 
-    def label_stream(self) -> Stream:
-        return Stream.of(0, "labels", [0] * len(self.replicas), self.torch_device)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return _Fixed(budget=settings.label_noise)
 
 
 class HalfScale(_Noised):
     name = "alibi-half-scale"
 
-    def label_mechanism(self) -> LabelMechanism:
-        return Alibi(std=self.settings.label_noise / 2)
+    def used(self, settings: ZooSettings) -> LabelMechanism:
+        return Alibi(std=settings.label_noise / 2)
 
 
-class Redrawn(ZooVfl):
+class Redrawn(_Noised):
     """Draws the response anew whenever a label is read."""
 
     name = "rr-redrawn"
-
-    def _protect_labels(self) -> None:
-        self._reads = 0
+    _reads = 0
 
     def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
         self._reads += 1
@@ -158,9 +170,9 @@ class TrueEvaluation(ZooVfl):
         )
         return (*ZooVfl.releases(settings, schedule), evaluation)
 
-    def _protect_labels(self) -> None:
-        self._true = self.data
-        super()._protect_labels()
+    def __init__(self, data: VerticalData, settings: Any, **rest: Any) -> None:
+        self._true = data
+        super().__init__(data, settings, **rest)
 
     def round(self, round_: int, wire: Wire) -> None:
         super().round(round_, wire)
@@ -177,9 +189,9 @@ class TrueGradient(Split):
 
     name = "true-gradient"
 
-    def _protect_labels(self) -> None:
-        self._true = self.data
-        super()._protect_labels()
+    def __init__(self, data: VerticalData, settings: Any, **rest: Any) -> None:
+        self._true = data
+        super().__init__(data, settings, **rest)
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         noised, self.data = self.data, self._true

@@ -126,9 +126,18 @@ def _tables(broken: list[tuple[Mutation, Result]]) -> Iterator[str]:
         yield "| system | what is broken | change of μ | caught by | trials | exit code |"
         yield "|---|---|---|---|---:|---:|"
         for mutation, result in ((m, r) for m, r in broken if m.family == family):
-            by = ", ".join(result.caught_by) if result.caught else "**not caught**"
+            by = _accusers(result.caught_by) if result.caught else "**not caught**"
             yield (
                 f"| `{mutation.name}` | {mutation.fault} | {mutation.change} | {by} | {result.trials} "
                 f"| {result.exit_code} |"
             )
     yield ""
+
+
+def _accusers(caught_by: tuple[str, ...]) -> str:
+    """Each audit once, with the first of its subjects."""
+    first: dict[str, str] = {}
+    for accuser in caught_by:
+        audit, _, subject = accuser.partition(": ")
+        first.setdefault(audit, subject)
+    return ", ".join(f"{audit} ({subject})" if subject else audit for audit, subject in first.items())
