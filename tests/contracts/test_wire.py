@@ -62,3 +62,9 @@ def test_nor_with_noised_labels(variant: str, targets: str, label_protection: st
     changes = {"label_protection": label_protection, "label_noise": 1.0, "label_targets": targets}
     system = make_system(variant, **changes)
     assert sentences(audited(system)) == []
+
+
+def test_poisson_batches_larger_than_their_mean_count_in_full() -> None:
+    """A device moves every record of the largest batch, and the denominator is the mean size."""
+    system = make_system("dpzv-joint", schedule="poisson", batch_size=2, rounds=150)
+    assert sentences(audited(system)) == []

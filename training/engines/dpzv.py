@@ -157,7 +157,7 @@ class Dpzv(ZoEngine):
     @staticmethod
     def mechanisms(settings: DpzvSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
         """The scalar's mechanism, and that of the server's own step where it has one."""
-        own = server_mechanism(settings, schedule.batch_size)
+        own = server_mechanism(settings, schedule)
         return {"zo-scalar": _scalar(settings, schedule)} | ({} if own is None else {"server-update": own})
 
     @staticmethod
@@ -235,6 +235,7 @@ def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
         clip=settings.clip,
         batch_size=schedule.batch_size,
         two_sided=settings.clip_rule == "two-sided",
+        largest=int(schedule.size.max(initial=0)),
     )
 
 
@@ -245,7 +246,7 @@ def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Releas
         what = "the trained w0, moved by exact labels"
         model = NoNoise(depends_on=frozenset(Unit))
         return (model.describe(kind="server-model", what=what, rounds=last, seen_by=frozenset({"model"})),)
-    own = server_mechanism(settings, schedule.batch_size)
+    own = server_mechanism(settings, schedule)
     if own is None:
         return ()
     what = "the server's own noised step, which every later message reads"

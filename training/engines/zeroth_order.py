@@ -172,13 +172,14 @@ class ServerSettings(StepSettings, Protocol):
     def server_noise_std(self) -> float: ...
 
 
-def server_mechanism(settings: ServerSettings, batch_size: int) -> Mechanism | None:
+def server_mechanism(settings: ServerSettings, schedule: Schedule) -> Mechanism | None:
     """The mechanism of the server's own noised step, where it has one."""
-    std, clip = settings.server_noise_std, settings.server_clip
+    std, clip, batch_size = settings.server_noise_std, settings.server_clip, schedule.batch_size
+    largest = int(schedule.size.max(initial=0))
     if settings.server_update == "dp-zo":
-        return ScalarMean(noise_std=std, clip=clip, batch_size=batch_size)
+        return ScalarMean(noise_std=std, clip=clip, batch_size=batch_size, largest=largest)
     if settings.server_update == "dp-sgd":
-        return VectorMean(noise_std=std, clip=clip, batch_size=batch_size)
+        return VectorMean(noise_std=std, clip=clip, batch_size=batch_size, largest=largest)
     return None
 
 

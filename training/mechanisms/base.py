@@ -106,20 +106,21 @@ class Mechanism(ABC):
         )
 
 
-def _mean_sensitivity(clip: float, batch_size: int) -> Mapping[Unit, float]:
+def _mean_sensitivity(clip: float, batch_size: int, largest: int | None) -> Mapping[Unit, float]:
     """Of a mean over a fixed denominator B of terms of norm at most C.
 
     Replacing a record moves the sum by at most 2C, adding one by at most C: 2C/B and C/B. A whole device can move
-    every record, but the mean stays within the ball of radius C: 2C.
+    every record, but the mean of k terms stays within the ball of radius C·k/B: 2C, or more where a Poisson batch is
+    larger than B.
     """
-    replace = 2 * clip / batch_size
+    replace, whole = 2 * clip / batch_size, 2 * clip * max(1.0, (largest or 0) / batch_size)
     return {
         Unit.LABEL: replace,
         Unit.RECORD: replace,
         Unit.FEATURES: replace,
         Unit.ADD_REMOVE: clip / batch_size,
-        Unit.CLIENT_ZERO: 2 * clip,
-        Unit.CLIENT: 2 * clip,
+        Unit.CLIENT_ZERO: whole,
+        Unit.CLIENT: whole,
     }
 
 
@@ -136,6 +137,8 @@ class ScalarMean(Mechanism):
     clip: float
     batch_size: int
     two_sided: bool = True
+    largest: int | None = None
+    """The records of the largest batch, where it may be larger than B."""
 
     def contributions(self, values: Tensor) -> Tensor:
         """Each record's clipped number."""
@@ -152,12 +155,12 @@ class ScalarMean(Mechanism):
 
     @property
     def declared(self) -> Mapping[Unit, float]:
-        return _mean_sensitivity(self.clip, self.batch_size)
+        return _mean_sensitivity(self.clip, self.batch_size, self.largest)
 
     @property
     def span(self) -> float:
         """The largest distance between any two noiseless values: what remains when the whole state may differ."""
-        return 2 * self.clip if self.two_sided else math.inf
+        return self.declared[Unit.CLIENT] if self.two_sided else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +173,8 @@ class VectorMean(Mechanism):
     additive = True
     clip: float
     batch_size: int
+    largest: int | None = None
+    """The records of the largest batch, where it may be larger than B."""
 
     def noiseless(self, values: Tensor) -> Tensor:
         norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
@@ -177,7 +182,7 @@ class VectorMean(Mechanism):
 
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
-        return _mean_sensitivity(self.clip, self.batch_size)
+        return _mean_sensitivity(self.clip, self.batch_size, self.largest)
 
 
 @dataclass(frozen=True, kw_only=True)
