@@ -125,6 +125,7 @@ MUTATIONS = (
         "the ledger says that devices do not see the scalar that they are sent",
         "+400 %",
         replace(dpzv_case(_declared("ledger-unseen", _unseen), noise_std=0.14), claims=_small, noise_for=None),
+        accepted=(1, 3),
     ),
     _ledger(
         "ledger-without-labels",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from tests.mutations.dpzv import Joint, Point, dpzv_case
 from tests.mutations.wire import ROWS
 from vflpriv.core.engine import Contributions
 from vflpriv.core.wire import SERVER, Payload, Wire, device
-from vflpriv.training.engines.vafl import Vafl
+from vflpriv.training.engines.zoo_vfl import ZooVfl
 
 __all__ = ["MUTATIONS"]
 
@@ -108,7 +108,7 @@ class RoundsAfter(Joint):
             self.round(again, wire)
 
 
-class UncountedDevice(Vafl):
+class UncountedDevice(ZooVfl):
     """A device that is not active in a round sends its embeddings too."""
 
     name = "uncounted-device"
@@ -117,7 +117,7 @@ class UncountedDevice(Vafl):
         super().round(round_, wire)
         records = torch.from_numpy(self.schedule.batch(round_))
         for m in set(range(self.data.devices)) - set(self.schedule.members(round_)):
-            self.answer(round_, m, records).send(wire, round_, device(m), SERVER, records)
+            self.uplink(round_, m, records).send(wire, round_, device(m), SERVER, records)
 
 
 def _part(name: str, fault: str, change: str, case: Trained, **fields: Any) -> Mutation:
@@ -125,8 +125,6 @@ def _part(name: str, fault: str, change: str, case: Trained, **fields: Any) -> M
         name=name, family="participation", fault=fault, change=change, case=case, **{"expected": "wire", **fields}
     )
 
-
-_VAFL: Mapping[str, Any] = {name: value for name, value in ROWS.items() if name != "smoothing"}
 
 MUTATIONS = (
     _part(
@@ -148,7 +146,7 @@ MUTATIONS = (
         "+41 %",
         Trained(
             engine=UncountedDevice,
-            settings=_VAFL,
+            settings=ROWS,
             claims=exact_claim("features", "server"),
             noise_for=(1.0, "features", "server"),
         ),

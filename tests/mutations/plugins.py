@@ -34,7 +34,7 @@ class PlugIn:
         number = self.trials if trials is None else trials
         plugin = Plugin(folder / "package", "vflpriv.engines", self.target, _ENGINES.read_text("utf-8"))
         engine = {"name": self.engine, "rounds": 12, "batch_size": 10, "embedding": 3, "server_update": "joint"}
-        noise = {"noise": "calibrated", "epsilon": 4.3772, "delta": DELTA, "protect": "devices(all)", "clip": 0.5}
+        noise = {"noise": "calibrated", "epsilon": 1.0, "delta": DELTA, "protect": "devices(all)", "clip": 0.5}
         config = {
             "seed": seed,
             "data": {"name": "digits", "devices": 2, "train": 60},

@@ -127,7 +127,7 @@ model_follows_releases = true
 kind = "answer"
 noise = "gaussian"
 scale = 1.0
-sensitivity = { label = 0.5, record = 0.5 }
+sensitivity = { label = 0.05, record = 0.05 }
 """
 ROWS = """
 model_follows_releases = true
@@ -167,7 +167,9 @@ def _scalars(
 
     def script(wire: Any, training: Training) -> None:
         for t, ids in enumerate(training.batches()):
-            value = 0.5 * training.labels[ids].float().sum() + drift * math.sin(t) + noise * training.normal(1)[0]
+            value = (
+                0.05 * training.labels[ids].float().sum() + drift * math.exp(-t / 20) + noise * training.normal(1)[0]
+            )
             beside = {} if tensors is None else tensors(training, ids)
             wire.down(t, 0, "answer", {"x": value, **beside}, ids)
 
@@ -183,13 +185,13 @@ def _unknown_kind(wire: Any, training: Training) -> None:
 def _sorted_ids(wire: Any, training: Training) -> None:
     for t, ids in enumerate(training.batches()):
         ordered = ids[training.labels[ids].argsort(stable=True)]
-        value = 0.5 * training.labels[ids].float().sum() + training.normal(1)[0]
+        value = 0.05 * training.labels[ids].float().sum() + training.normal(1)[0]
         wire.down(t, 0, "answer", {"x": value}, ordered)
 
 
 def _extra_message(wire: Any, training: Training) -> None:
     for t, ids in enumerate(training.batches()):
-        value = 0.5 * training.labels[ids].float().sum() + training.normal(1)[0]
+        value = 0.05 * training.labels[ids].float().sum() + training.normal(1)[0]
         wire.down(t, 0, "answer", {"x": value}, ids)
         for record in ids[training.labels[ids] == 1].tolist():
             wire.down(t, 0, "tick", {"x": torch.ones(1)}, [record])
@@ -290,9 +292,9 @@ MUTATIONS = (
     ),
     _recorded(
         "recorded-no-noise",
-        "no noise at all on a value that varies by more than the noise would",
+        "no noise at all on a value that falls as losses do, by more than the noise would be",
         "total leak",
-        Recorded(script=_scalars(noise=0.0, drift=3.0), ledger=SCALARS + _claim()),
+        Recorded(script=_scalars(noise=0.0, drift=20.0), ledger=SCALARS + _claim()),
         expected="noise",
     ),
     _recorded(
@@ -326,7 +328,7 @@ MUTATIONS = (
         "unknown",
         Recorded(script=_unknown_kind, ledger='public = ["status"]' + SCALARS + _claim(), answers=False),
         expected="verdict",
-        accepted=(1, 3),
+        accepted=(3,),
     ),
 )
 

@@ -76,8 +76,11 @@ _INTRODUCTION = """\
 # Broken systems, and what catches them
 
 The tests hold systems that are broken on purpose, each in one way, and sound ones beside them. Every one is audited as
-a user's system is. A broken system is caught if the audit calls a claim violated (exit code 1), or, where nothing could
-be measured, says so (exit code 3). A sound one, whose claims are exactly what holds, may never be called violated.
+a user's system is. A broken system is caught if the audit calls a claim violated (exit code 1). Of a few, whose fault
+is in what they declare, it is enough that the audit does not support the claim or says that nothing was measured (exit
+code 3). A sound system, whose claims are exactly what holds, may never be called violated.
+
+The change of μ is what follows from the fault on paper; it was not measured.
 
 This page is written by `make mutations`, which audits all of them; a test compares it with the results.
 """
