@@ -239,7 +239,7 @@ def test_it_says_where_there_is_nothing_to_learn(variant, unit, view, reason):
 
 
 def test_secret_batches_are_not_tested_by_trials_that_share_them():
-    one = make_system("dpzv-joint", schedule="poisson", batch_size=8)
+    one = make_system("dpzv-joint", schedule="poisson", batch_size=8, encrypted_uplink=True)
     assert "secret to outsider" in whole_view_refusal(one, Adversary.parse("outsider"), Unit.LABEL)
 
 

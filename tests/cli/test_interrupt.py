@@ -28,7 +28,7 @@ embedding = 3
 server_update = "joint"
 noise = "calibrated"
 [audit]
-trials = 60000
+trials = 1500
 canaries = ["worst-case"]
 attacks = []
 sensitivity = false
@@ -86,7 +86,7 @@ def child(program: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def goes_on(monkeypatch, capsys, tmp_path: Path, config: str, trials: int = 300) -> None:
+def goes_on(monkeypatch, capsys, tmp_path: Path, config: str, trials: int = 1500) -> None:
     """The next run keeps the shards there are, and its report is that of a run that was never stopped."""
     out, kept = tmp_path / "report", shards(tmp_path / "report")
     arguments = ["audit", config, "-q", "--format", "json", "--trials", str(trials)]
@@ -146,7 +146,7 @@ def test_a_hang_up_that_was_ignored_stays_ignored(monkeypatch, capsys):
 
 def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(monkeypatch, capsys, tmp_path, config):
     out = tmp_path / "report"
-    program = child(KILLED, "audit", config, "--out", str(out), "-q", "--format", "json", "--trials", "300")
+    program = child(KILLED, "audit", config, "--out", str(out), "-q", "--format", "json")
     program.communicate()
     assert program.returncode == -signal.SIGKILL
     assert len(shards(out)) == 1
@@ -154,11 +154,11 @@ def test_a_kill_in_the_middle_of_a_write_loses_that_write_only(monkeypatch, caps
     goes_on(monkeypatch, capsys, tmp_path, config)
 
 
-@pytest.mark.parametrize(("size", "kept"), [pytest.param(300, 0, marks=pytest.mark.slow), (6000, 3)])
+@pytest.mark.parametrize(("size", "kept"), [pytest.param(300, 0, marks=pytest.mark.slow), (6000, 12)])
 def test_a_full_disk_is_one_line_and_keeps_what_was_finished(monkeypatch, capsys, tmp_path, config, size, kept):
     """With no room for a shard, and with room for shards but not for the report."""
     out = tmp_path / "report"
-    program = child(FULL, str(size), "audit", config, "--out", str(out), "-q", "--format", "json", "--trials", "300")
+    program = child(FULL, str(size), "audit", config, "--out", str(out), "-q", "--format", "json")
     _, error = program.communicate()
     assert (program.returncode, error.count("\n")) == (2, 1), error
     assert error.startswith("vflpriv: ")
