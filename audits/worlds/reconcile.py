@@ -30,7 +30,6 @@ __all__ = ["AUDIT", "Sightings", "is_open", "link", "reconcile", "viewers"]
 AUDIT = "wire"
 """The name of the audit whose findings these are."""
 _ONLOOKERS = frozenset({"eavesdropper", "outsider"})
-_UP, _DOWN = _ONLOOKERS | {"server"}, _ONLOOKERS | {"device", "devices"}
 _HOW = "list its tensors under `tensors` of a release"
 
 
@@ -43,7 +42,13 @@ def viewers(message: Message) -> tuple[Adversary, ...]:
     """The adversaries to whom a message tells something: its receiver and those on the wire, not its sender."""
     down = message.sender.is_server
     receiver = Adversary("device", (message.device.index,)) if down else Adversary("server")
-    return receiver, Adversary("eavesdropper"), Adversary("outsider")
+    return (receiver,) if message.encrypted else (receiver, *(Adversary(kind) for kind in sorted(_ONLOOKERS)))
+
+
+def _observers(message: Message) -> frozenset[str]:
+    """The kinds of adversaries that see a message."""
+    receivers = {"device", "devices"} if message.sender.is_server else {"server"}
+    return receivers | (frozenset() if message.encrypted else _ONLOOKERS)
 
 
 def is_open(ledger: Ledger, adversary: Adversary, unit: Unit) -> bool:
@@ -65,6 +70,7 @@ class _Sighting:
 
     first: Message
     ways: set[str] = field(default_factory=set)
+    seen_by: set[str] = field(default_factory=set)
     rounds: set[int] = field(default_factory=set)
     messages: int = 0
     bare: list[Message] = field(default_factory=list)
@@ -90,6 +96,7 @@ class Sightings:
         for name, tensor in message.tensors.items():
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
             sighting.ways.add(way)
+            sighting.seen_by |= _observers(message)
             sighting.rounds.add(message.round)
             sighting.messages += 1
             if released is not None and not any(_same(tensor, value) for value in released):
@@ -180,7 +187,7 @@ def _tensor(
         )
         # The turns of a transcript's schedule are not its rounds: there, every one counts.
         rounds = sighting.rounds if trained else range(schedule.rounds)
-        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.ways)
+        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.seen_by)
         return [_finding(f"{kind}/{name}", Verdict.UNSUPPORTED, sentence, sighting.messages, undeclared)]
     if not trained or exact or not sighting.bare or all(r.once for r in covering):
         return []
@@ -191,7 +198,7 @@ def _tensor(
         "noise that can be checked, and counts as exact"
     )
     bare = {m.round for m in sighting.bare}
-    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.ways)
+    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.seen_by)
     units = frozenset[Unit]().union(*(r.sensitivity for r in covering))
     return [_finding(f"{kind}/{name}", Verdict.VIOLATED, sentence, count, undeclared, units)]
 
@@ -199,7 +206,7 @@ def _tensor(
 def _links(kind: str, sightings: Mapping[str, _Sighting], releases: Sequence[Release]) -> list[Finding]:
     """Whether the ledger knows everyone who sees a kind."""
     ways = set[str]().union(*(s.ways for s in sightings.values()))
-    observers = frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways))
+    observers = frozenset[str]().union(*(s.seen_by for s in sightings.values()))
     lacking = [(r, observers - r.seen_by) for r in releases if r.sensitivity and observers - r.seen_by]
     if not lacking:
         return []
@@ -260,7 +267,7 @@ def _mask(schedule: Schedule, rounds: Iterable[int]) -> NDArray[np.bool_]:
 
 
 def _exactly(
-    schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], ways: Collection[str]
+    schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], seen_by: Collection[str]
 ) -> list[Release]:
     """A tensor as an exact release of everything, to everyone who sees it."""
     return [
@@ -270,7 +277,7 @@ def _exactly(
             noise=Exact(),
             sensitivity=dict.fromkeys(Unit, math.inf),
             rounds=_mask(schedule, rounds),
-            seen_by=frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways)),
+            seen_by=frozenset(seen_by),
             reaches_all=True,
             tensors=frozenset({name}),
         )

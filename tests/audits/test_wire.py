@@ -440,3 +440,19 @@ def test_a_sound_system_is_told_what_was_compared() -> None:
 
 def test_it_can_be_switched_off() -> None:
     assert WireAudit().run(make_system("dpzv-joint"), AuditContext(options={"wire": False})) == []
+
+
+class InClear(Dpzv):
+    """The uplink is said to be encrypted, and is not."""
+
+    def uplink(self, round_, m, records):
+        return replace(super().uplink(round_, m, records), encrypted=False)
+
+
+def test_encrypted_messages_are_seen_by_their_receiver_alone() -> None:
+    """The ledger leaves onlookers out of an encrypted uplink, and so does the wire; sent in clear, they see it."""
+    encrypted = audited(make_system("dpzv-joint", encrypted_uplink=True))
+    assert not [f for f in encrypted if f.verdict is not Verdict.CONSISTENT]
+    (found,) = (f for f in findings_of(InClear, encrypted_uplink=True) if f.subject == "embedding-pair")
+    assert found.verdict is Verdict.UNSUPPORTED
+    assert "eavesdropper, outsider" in found.sentence
