@@ -30,9 +30,10 @@ from vflpriv.audits.statistics.noise_tests import (
     scale,
     scale_in_groups,
     smallest,
+    tails,
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
-from vflpriv.audits.worlds.noise import CollectedNoise, NoiseRun, collect
+from vflpriv.audits.worlds.noise import TAILS, CollectedNoise, NoiseRun, collect
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -61,8 +62,10 @@ __all__ = [
 
 PUBLIC = ("directions", "init")
 """Streams whose seeds devices hold."""
-_VALUES = 2048
-"""At least so many values: enough to tell a Laplace law by."""
+_VALUES = 8192
+"""At least so many values: enough to tell noise that is cut off at three standard deviations."""
+_MESSAGES = 2048
+"""At least so many messages of all replicas together."""
 _TAIL = 64
 _POSITIONS = 512
 _REPLICA_ROUNDS = 8192
@@ -219,7 +222,7 @@ class NoiseAudit(Audit):
         if not declared:
             return []
         least, most = _REPLICAS
-        replicas = max(least, min(most, _REPLICA_ROUNDS // rounds), -(-_VALUES // rounds))
+        replicas = max(least, min(most, _REPLICA_ROUNDS // rounds), -(-_messages(system) // rounds))
         run = collect(system, declared, range(rounds), replicas)
         after_resume = range(rounds // 2, min(rounds, rounds // 2 + _RESUMED))
         resumed = collect(system, declared, after_resume, replicas, like=run)
@@ -250,6 +253,12 @@ class NoiseAudit(Audit):
             for kind in declared
             if kind in run.noise or run.unsent[kind]
         ]
+
+
+def _messages(system: System) -> int:
+    """How many messages there must be, so that there are values enough: a message may hold a single one."""
+    mechanisms = system.engine.mechanisms(system.settings, system.schedule).values()
+    return _VALUES if any(mechanism.scalar for mechanism in mechanisms) else _MESSAGES
 
 
 def _finding(result: NoiseOfKind) -> Finding:
@@ -320,6 +329,7 @@ def examine(noise: CollectedNoise) -> Tests:
         ("scale by round", "in every part of the run", _by_round(noise, totals, counts)),
         ("scale by signal", "whatever it is added to", _by_signal(noise, totals, counts)),
         ("law", "is it Gaussian", _law(noise)),
+        ("tails", "does it reach as far out as it should", tails(noise.values, noise.beyond, TAILS)),
         ("signal", "is it independent of what it is added to", _signal(noise)),
         ("rounds", "is each round's independent of every other's", _rounds(noise, kept)),
         ("replicas", "is each training's independent of every other's", _pairs(kept, 1)),

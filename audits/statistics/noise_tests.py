@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import bdtr, bdtrc, log_ndtr, ndtr
 from scipy.stats import chi2
 
 from vflpriv.common.numerics import Floats
@@ -31,6 +31,7 @@ __all__ = [
     "scale",
     "scale_in_groups",
     "smallest",
+    "tails",
 ]
 
 
@@ -156,6 +157,20 @@ def smallest(p_values: Floats | Sequence[float]) -> float:
     """
     array = np.asarray(p_values, dtype=np.float64)
     return min(1.0, array.size * float(array.min())) if array.size else 1.0
+
+
+def tails(values: int, beyond: NDArray[np.int64], limits: Sequence[float]) -> float:
+    """The p-value of "so many of the independent standard normals lie farther out than each limit": two-sided, exact.
+
+    Noise that is cut off has a little less of the declared variance, and gives away everything that it cannot reach.
+
+    >>> tails(8192, np.array([0]), [3.0]) < 1e-8, tails(8192, np.array([22]), [3.0]) > 0.5
+    (True, True)
+    """
+    p = 2 * ndtr(-np.asarray(limits))
+    below, above = bdtr(beyond, values, p), bdtrc(np.asarray(beyond) - 1, values, p)
+    above = np.where(np.asarray(beyond) == 0, 1.0, above)
+    return smallest(np.minimum(1.0, 2 * np.minimum(below, above)))
 
 
 class Copies:

@@ -23,7 +23,7 @@ from vflpriv.common.seeds import host_generator
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
 
-__all__ = ["CollectedNoise", "Collector", "NoiseRun", "Place", "collect"]
+__all__ = ["TAILS", "CollectedNoise", "Collector", "NoiseRun", "Place", "collect"]
 
 _OWN = "server-update"
 _ENTRIES = 64
@@ -31,6 +31,8 @@ _SAMPLED = 1 << 20
 """Values of one kind that are kept for tests of dependence, and values whose lags along the entries are looked at."""
 _WORDS = 1 << 21
 """Words of one kind that are kept in the search for values that return."""
+TAILS = (2.5, 3.0, 3.5, 4.0)
+"""Distances from zero, in standard deviations, beyond which values are counted."""
 _FOR_LAW = 1 << 16
 _HEAD = 64
 _COMPARED = 48
@@ -107,6 +109,8 @@ class CollectedNoise:
     """Summed power spectrum along the entries of some messages, and in `power_pairs` the products at each lag."""
     power_pairs: Floats | None = None
     for_law: list[Floats] = field(default_factory=list)
+    beyond: Ints = field(default_factory=lambda: np.zeros(len(TAILS), dtype=np.int64))
+    """How many values are farther out than each of `TAILS`."""
     heads: dict[Place, Floats] = field(default_factory=dict)
 
     @property
@@ -253,6 +257,7 @@ class Collector:
         noise.totals.append(float(squares.sum()))
         noise.counts.append(z.size)
         noise.sums.append(float(z.sum()))
+        noise.beyond += [int(np.count_nonzero(np.abs(z) > limit)) for limit in TAILS]
         noise.shares.append(np.bincount(self.labels[batch], minlength=self.classes) / max(1, len(batch)))
         self._group(noise, squares, signal, batch if value.released.dim() == 3 else None)
         _with_signal(noise, z, signal)

@@ -85,6 +85,21 @@ class _Uniform(Point):
         return (torch.special.ndtr(normals) - 0.5) * math.sqrt(12)
 
 
+class _Bounded(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals.clamp(-3.0, 3.0)
+
+
+class _Alternating(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return normals * math.sqrt(1.5 if contributions.round % 2 else 0.5)
+
+
+class _Mixed(Point):
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        return (normals + self.noise.scalar(max(0, contributions.round - 7))) / math.sqrt(2)
+
+
 class _Truncated(Point):
     def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
         return normals.clamp(-1.5, 1.5)
@@ -227,6 +242,9 @@ MUTATIONS = (
     _point("noise-laplace", "Laplace noise of the declared std", "another law", _Laplace),
     _point("noise-uniform", "uniform noise of the declared std", "another law, unbounded ε", _Uniform),
     _point("noise-truncated", "noise is cut at 1.5 standard deviations", "another law, unbounded ε", _Truncated),
+    _point("noise-bounded", "noise is cut at 3 standard deviations", "unbounded ε", _Bounded),
+    _point("noise-alternating", "every second round has half the variance", "+15 % and more", _Alternating),
+    _point("noise-mixed", "half of the variance is that of seven rounds before", "+41 % and more", _Mixed),
     _point("noise-quantised", "noise is rounded to whole standard deviations", "total leak", _Quantised),
     _point("noise-of-signal", "noise in proportion to the value that it hides", "unbounded", _OfSignal),
     _point("noise-public", "noise from the stream whose seed devices hold", "total leak", _Public),
