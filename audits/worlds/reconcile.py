@@ -47,7 +47,7 @@ def viewers(message: Message) -> tuple[Adversary, ...]:
 
 def _observers(message: Message) -> frozenset[str]:
     """The kinds of adversaries that see a message."""
-    receivers = {"device", "devices"} if message.sender.is_server else {"server"}
+    receivers = frozenset({"device", "devices"} if message.sender.is_server else {"server"})
     return receivers | (frozenset() if message.encrypted else _ONLOOKERS)
 
 

@@ -296,7 +296,7 @@ def test_the_sentence_says_how_much_was_looked_at():
     )
     (finding,) = NoiseAudit().measure(make_system("dpzv-joint", rounds=300))
     assert finding.sentence.endswith(
-        "passes 11 tests over 4800 values, the one entry of each message in all 300 rounds"
+        "passes 12 tests over 8400 values, the one entry of each message in all 300 rounds"
     )
 
 
