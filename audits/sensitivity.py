@@ -40,7 +40,11 @@ _EXTREMES = (0.0, 0.5, 1.0, 2.0, 10.0, 1e3)
 
 @dataclass(frozen=True, kw_only=True)
 class WorstPair:
-    """The worst pair found for one mechanism and unit; record 0 differs between `values` and `neighbour`."""
+    """The worst pair found for one mechanism and unit; record 0 differs between `values` and `neighbour`.
+
+    `observed` is infinite where the mechanism makes something that is not finite of a finite input. `published` says
+    that the bound is the one of a published proof, where that is smaller than the bound that is proven.
+    """
 
     mechanism: str
     unit: Unit
@@ -49,6 +53,17 @@ class WorstPair:
     searched: int
     values: Tensor
     neighbour: Tensor
+    published: bool = False
+
+    @property
+    def name(self) -> str:
+        """One that no other pair of the same system has."""
+        return f"{self.mechanism}-{self.unit}{'-published' if self.published else ''}"
+
+    @property
+    def subject(self) -> str:
+        """What reports call the mechanism and its bound."""
+        return f"{self.mechanism}, published bound" if self.published else self.mechanism
 
     @property
     def holds(self) -> bool:
@@ -69,13 +84,21 @@ class WorstPair:
     def sentence(self) -> str:
         """What the search found, as a report quotes it."""
         if self.holds:
-            within = f"{self.observed:.4g}, within the declared {self.declared:.4g}"
+            within = f"{self.observed:.4g}, within the {self._bound} {self.declared:.4g}"
             pairs = f"{self.searched} pairs of neighbours for the {self.unit} unit"
             return f"none of {pairs} moved {self.mechanism} by more than {within}"
+        declares = f"{'has a published bound of' if self.published else 'declares'} {self.declared:.4g}"
+        found = f"found {self.observed:.4g} ({self.witness})"
+        if math.isinf(self.observed):
+            found = f"and releases a value that is not finite for a finite input ({self.witness})"
         return (
-            f"the sensitivity search found a witness beyond the declared bound: {self.mechanism} declares "
-            f"{self.declared:.4g} for the {self.unit} unit, found {self.observed:.4g} ({self.witness})"
+            f"the sensitivity search found a witness beyond the {self._bound} bound: {self.mechanism} {declares} "
+            f"for the {self.unit} unit, {found}"
         )
+
+    @property
+    def _bound(self) -> str:
+        return "published" if self.published else "declared"
 
 
 @register("audit")
@@ -90,19 +113,25 @@ class SensitivityAudit(Audit):
         self.candidates, self.climbs = candidates, climbs
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
-        """A finding for each mechanism of the system and each unit; claims about that unit rest on the bound."""
+        """A finding for each mechanism of the system and each unit; claims about that unit rest on the bound.
+
+        A published bound that is smaller than the proven one is a premise of the published claims alone, and is left
+        aside where none of them is to be tested.
+        """
         if not context.options.get("sensitivity", True):
             return []
         context.progress.stage(f"{system.key}: sensitivity search")
         mechanisms = system.engine.mechanisms(system.settings, system.schedule)
         pairs = self.search_all(mechanisms, batch_size=system.schedule.batch_size, seed=context.seed)
-        saved: Mapping[tuple[str, Unit], Path] = {}
+        published = context.published(system)
+        pairs = [pair for pair in pairs if published or not pair.published]
+        saved: Mapping[str, Path] = {}
         if context.witnesses is not None:
             saved = save_witnesses(context.witnesses, system.key, mechanisms, pairs)
-        return [_finding(pair, saved.get((pair.mechanism, pair.unit))) for pair in pairs]
+        return [_finding(pair, saved.get(pair.name), published) for pair in pairs]
 
     def search_all(self, mechanisms: Mapping[str, Mechanism], *, batch_size: int, seed: int) -> list[WorstPair]:
-        """The worst pair of each mechanism for each unit it declares a finite bound for."""
+        """The worst pair of each mechanism for each unit, against every finite bound that it has."""
         return [
             pair
             for name, mechanism in mechanisms.items()
@@ -113,12 +142,12 @@ class SensitivityAudit(Audit):
         """Units that replace a record have the same neighbours: one search serves them all."""
         searched: dict[object, WorstPair] = {}
         pairs = []
-        for unit, bound in mechanism.declared.items():
+        for unit in mechanism.declared:
             same = "replace" if unit in _REPLACE else unit
-            if math.isfinite(bound) and same not in searched:
-                searched[same] = self.search(name, mechanism, unit, batch_size=batch_size, seed=seed)
-            if math.isfinite(bound):
-                pairs.append(replace(searched[same], unit=unit, declared=bound))
+            for published, bound in _bounds(mechanism, unit).items():
+                if same not in searched:
+                    searched[same] = self.search(name, mechanism, unit, batch_size=batch_size, seed=seed)
+                pairs.append(replace(searched[same], unit=unit, declared=bound, published=published))
         return pairs
 
     def search(self, name: str, mechanism: Mechanism, unit: Unit, *, batch_size: int, seed: int) -> WorstPair:
@@ -156,11 +185,15 @@ class SensitivityAudit(Audit):
         )
 
     def _uphill(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> Tensor:
-        """The direction in which the difference of a pair grows fastest, as long as the pair itself."""
+        """The direction in which the difference of a pair grows fastest, as long as the pair itself.
+
+        Entries without a finite derivative stay: a norm has none at a row of zeros.
+        """
         leaf = pair.detach().clone().requires_grad_()
         values, other = leaf.unsqueeze(1)
         gap = mechanism.noiseless(values) - mechanism.noiseless(mechanism.neighbour(unit, values, other))
         (gradient,) = torch.autograd.grad(gap.square().sum(), leaf)
+        gradient = torch.where(gradient.isfinite(), gradient, 0.0)
         length: Tensor = pair.norm() / gradient.norm().clamp(min=1e-30)
         return torch.mul(gradient, length)
 
@@ -181,25 +214,45 @@ class SensitivityAudit(Audit):
         return direction * spread.reshape(self.candidates, shape[0], *(1 for _ in shape[1:]))
 
     def _best(self, mechanism: Mechanism, unit: Unit, pair: Tensor) -> tuple[Tensor, float]:
-        """The pair with the largest difference."""
+        """The pair with the largest difference, of those whose inputs are finite."""
         pair = mechanism.admissible(unit, pair)
+        usable = pair.isfinite().movedim(1, 0).reshape(pair.shape[1], -1).all(1)
         values, other = pair
-        moved = mechanism.noiseless(mechanism.neighbour(unit, values, other))
-        distance = (mechanism.noiseless(values) - moved).reshape(len(values), -1).norm(dim=1)
-        place = int(distance.argmax())
+        distance = _distance(mechanism.noiseless(values), mechanism.noiseless(mechanism.neighbour(unit, values, other)))
+        place = int(torch.where(usable, distance, -1.0).argmax())
         return pair[:, place], float(distance[place])
 
 
-def _finding(pair: WorstPair, saved: Path | None) -> Finding:
+def _bounds(mechanism: Mechanism, unit: Unit) -> dict[bool, float]:
+    """The finite bounds for a unit: the proven one, and by True a published one that is smaller.
+
+    Where nothing is proven every claim rests on the published bound, which then counts as the mechanism's own.
+    """
+    proven, published = mechanism.sensitivity.get(unit, math.inf), mechanism.declared[unit]
+    if not math.isfinite(proven):
+        return {False: published} if math.isfinite(published) else {}
+    return {False: proven, True: published} if published < proven else {False: proven}
+
+
+def _distance(values: Tensor, others: Tensor) -> Tensor:
+    """(candidates,) L2 distance between outputs; infinite where one of them is not finite."""
+    gap = (values - others).reshape(len(values), -1)
+    largest = gap.abs().amax(1).clamp(min=1e-300)
+    distance = largest * (gap / largest.unsqueeze(1)).norm(dim=1)
+    return torch.where(gap.isfinite().all(1), distance, math.inf)
+
+
+def _finding(pair: WorstPair, saved: Path | None, published: frozenset[str]) -> Finding:
     command = "" if saved is None else f"vflpriv replay {shlex.quote(f'{saved.parent.name}/{saved.name}')}"
     return Finding(
         audit=SensitivityAudit.name,
-        subject=pair.mechanism,
+        subject=pair.subject,
         verdict=Verdict.CONSISTENT if pair.holds else Verdict.VIOLATED,
         sentence=pair.sentence,
         figure=pair.observed,
         measure="largest distance between neighbours (L2)",
         claim_units=frozenset({pair.unit}),
+        claim_keys=published if pair.published else None,
         unit=pair.unit,
         reproduce=command,
         evidence=pair,
@@ -226,16 +279,16 @@ class Replayed:
 
 def save_witnesses(
     folder: Path, system: str, mechanisms: Mapping[str, Mechanism], pairs: Sequence[WorstPair]
-) -> dict[tuple[str, Unit], Path]:
+) -> dict[str, Path]:
     """Two files for each pair, `.json` with the description and `.safetensors` with the inputs.
 
-    Returns the former by mechanism and unit.
+    Returns the former by the pair's name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for pair in pairs:
         mechanism = mechanisms[pair.mechanism]
-        path = folder / f"{system}-{pair.mechanism}-{pair.unit}{_SUFFIX}"
+        path = folder / f"{system}-{pair.name}{_SUFFIX}"
         inputs = {"values": pair.values.contiguous(), "neighbour": pair.neighbour.contiguous()}
         with atomically(path.with_suffix(".safetensors")) as temporary:
             save_file(inputs, temporary)
@@ -243,12 +296,13 @@ def save_witnesses(
             "mechanism": type(mechanism).__name__,
             "settings": dataclasses.asdict(mechanism),
             "unit": pair.unit.value,
+            "published": pair.published,
             "declared": pair.declared,
             "observed": pair.observed,
             "witness": pair.witness,
         }
         write_atomically(path, json.dumps(description, indent=2, ensure_ascii=False, default=str) + "\n")
-        written[pair.mechanism, pair.unit] = path
+        written[pair.name] = path
     return written
 
 
@@ -260,12 +314,9 @@ def replay_witness(path: Path) -> Replayed:
         mechanism: Mechanism = _KINDS[description["mechanism"]](**description["settings"])
         unit = Unit(description["unit"])
         values, neighbour = inputs["values"], inputs["neighbour"]
+        declared = _bounds(mechanism, unit).get(bool(description.get("published")), math.inf)
     except (OSError, SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError("witness", str(path), f"a witness that an audit saved ({error})") from error
-    gap = _noiseless(mechanism, values) - _noiseless(mechanism, neighbour)
-    declared = mechanism.declared.get(unit, math.inf)
-    return Replayed(mechanism=description["mechanism"], unit=unit, declared=declared, observed=float(gap.norm()))
-
-
-def _noiseless(mechanism: Mechanism, values: Tensor) -> Tensor:
-    return mechanism.noiseless(values.unsqueeze(0))
+    outputs = (mechanism.noiseless(side.unsqueeze(0)) for side in (values, neighbour))
+    observed = float(_distance(*outputs))
+    return Replayed(mechanism=description["mechanism"], unit=unit, declared=declared, observed=observed)

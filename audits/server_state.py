@@ -81,12 +81,16 @@ class MovedReleases:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptiedDevice:
-    """The largest distance in one release between a device with its data and the same device with zeros for data."""
+    """The largest distance in one release between a device with its data and the same device with zeros for data.
+
+    `published` says that the bound is the one of a published proof, where that is smaller than the ledger's.
+    """
 
     kind: str
     declared: float
     largest: float
     round: int
+    published: bool = False
 
     @property
     def holds(self) -> bool:
@@ -95,12 +99,16 @@ class EmptiedDevice:
     @property
     def sentence(self) -> str:
         if self.holds:
-            within = f"{self.largest:.4g}, within the declared {self.declared:.4g}"
+            within = f"{self.largest:.4g}, within the {self._bound} {self.declared:.4g}"
             return f"a device emptied of its data moved no release of {self.kind} by more than {within}"
         return (
             f"a device with zeros for data does not send zeros: emptying it moved a release of {self.kind} by "
-            f"{self.largest:.4g} in round {self.round}, beyond the declared {self.declared:.4g}"
+            f"{self.largest:.4g} in round {self.round}, beyond the {self._bound} {self.declared:.4g}"
         )
+
+    @property
+    def _bound(self) -> str:
+        return "published" if self.published else "declared"
 
 
 @register("audit")
@@ -118,12 +126,18 @@ class StateAudit(Audit):
         self.replicas = replicas
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
-        """One finding for each unit of a record and kind of noised release, then those about an emptied device."""
+        """One finding for each unit of a record and kind of noised release, then those about an emptied device.
+
+        A published bound that is smaller than the ledger's is a premise of the published claims alone, and is left
+        aside where none of them is to be tested.
+        """
         if not context.options.get("state", True):
             return []
         context.progress.stage(f"{system.key}: state")
         moved = [_moved_finding(result) for result in self.moved(system)]
-        return moved + [_emptied_finding(result) for result in self.emptied(system)]
+        published = context.published(system)
+        emptied = [result for result in self.emptied(system) if published or not result.published]
+        return moved + [_emptied_finding(result, published) for result in emptied]
 
     def units(self, system: System) -> tuple[Unit, ...]:
         """The units of one record that noised releases of this system speak of."""
@@ -147,9 +161,10 @@ class StateAudit(Audit):
             gap = math.sqrt(float(_gap(one, other).max()))
             largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
         return [
-            EmptiedDevice(kind=r.kind, declared=_declared(system, r), largest=gap, round=round_)
+            EmptiedDevice(kind=r.kind, declared=bound, largest=gap, round=round_, published=published)
             for r in noised
             for gap, round_ in [largest.get(r.kind, (0.0, 0))]
+            for published, bound in _bounds(system, r).items()
         ]
 
     def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Released, Released]]:
@@ -190,11 +205,12 @@ class StateAudit(Audit):
         ]
 
 
-def _declared(system: System, release: Release) -> float:
-    """The bound that proofs take for a device without data: the published one where there is one."""
+def _bounds(system: System, release: Release) -> dict[bool, float]:
+    """The ledger's bound for a device without data, and by True a published one that is smaller."""
     uplink = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
     bound = release.sensitivity[Unit.CLIENT_ZERO]
-    return bound if uplink is None else min(bound, uplink.declared[Unit.CLIENT_ZERO])
+    published = bound if uplink is None else uplink.declared[Unit.CLIENT_ZERO]
+    return {False: bound, True: published} if published < bound else {False: bound}
 
 
 def _gap(one: Released, other: Released) -> torch.Tensor:
@@ -237,7 +253,7 @@ def _moved_finding(result: MovedReleases) -> Finding:
     )
 
 
-def _emptied_finding(result: EmptiedDevice) -> Finding:
+def _emptied_finding(result: EmptiedDevice, published: frozenset[str]) -> Finding:
     return Finding(
         audit=StateAudit.name,
         subject=result.kind,
@@ -246,6 +262,7 @@ def _emptied_finding(result: EmptiedDevice) -> Finding:
         figure=result.largest,
         measure="largest distance (L2)",
         claim_units=frozenset({Unit.CLIENT_ZERO}),
+        claim_keys=published if result.published else None,
         unit=Unit.CLIENT_ZERO,
         evidence=result,
     )

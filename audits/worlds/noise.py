@@ -44,6 +44,8 @@ _ALONG = 4
 _COARSEST = 2.0**-4
 """Cells that would have to be wider, for the sake of rounding errors, say nothing."""
 _OCTAVES = 12
+_LARGEST = 1e15
+"""In units of the declared std; larger values count as this, so that no sum of their products overflows."""
 Ints = NDArray[np.int64]
 
 
@@ -148,14 +150,14 @@ class NoiseRun:
 
 
 def collect(
-    system: System, declared: Mapping[str, float], rounds: range, replicas: int, *, like: NoiseRun | None = None
+    system: System, declared: Mapping[str, float], rounds: range, replicas: range, *, like: NoiseRun | None = None
 ) -> NoiseRun:
-    """The noise of these rounds, which a new engine runs as if it had been resumed at the first of them.
+    """The noise of these rounds and replicas; a new engine runs them as if it had been resumed at the first round.
 
     It is sampled at the same entries as that of another run which it is to be compared with.
     """
     probe, counter = Probe(), _Counter(frozenset(declared))
-    engine = system.train(range(replicas), probe=probe)
+    engine = system.train(replicas, probe=probe)
     collector = Collector(
         declared,
         rounds=len(rounds),
@@ -238,7 +240,7 @@ class Collector:
         if like is not None and kind in like.noise:
             entries = like.noise[kind].entries
         self.run.noise[kind] = CollectedNoise(replicas, width, entries, by_replica=_Groups.of(replicas))
-        signal = max(float(v.noiseless.abs().max()) for v in values) / self.declared[kind]
+        signal = max(float(np.abs(_flat(v.noiseless, self.declared[kind])).max()) for v in values)
         rounding = 2.0**-24 * (signal + 4)
         cell = 2.0 ** max(-12, math.ceil(math.log2(32 * rounding))) if like is None else like.cells.get(kind, 1.0)
         if cell <= _COARSEST:
@@ -249,8 +251,7 @@ class Collector:
 
     def _take(self, kind: str, place: Place, value: Released) -> None:
         noise, std = self.run.noise[kind], self.declared[kind]
-        signal = _flat(value.noiseless) / std
-        z = _flat(value.released - value.noiseless) / std
+        signal, z = _flat(value.noiseless, std), _flat(value.released - value.noiseless, std)
         batch = self._records(place.round, value)
         squares = np.square(z)
         noise.places.append(place)
@@ -324,9 +325,10 @@ def _where(value: Released) -> tuple[str, int]:
     return (_OWN, -1) if value.message is None else (value.message.kind, value.message.device.index)
 
 
-def _flat(values: torch.Tensor) -> Floats:
-    """(R, entries) in double precision."""
-    return values.detach().reshape(len(values), -1).to(torch.float64).cpu().numpy()
+def _flat(values: torch.Tensor, std: float) -> Floats:
+    """(R, entries) in double precision, in units of the declared std."""
+    rows = values.detach().reshape(len(values), -1).to(torch.float64) / std
+    return rows.clamp(-_LARGEST, _LARGEST).cpu().numpy()
 
 
 def _with_signal(noise: CollectedNoise, z: Floats, signal: Floats) -> None:

@@ -39,7 +39,7 @@ def link(message: Message) -> str:
 
 
 def viewers(message: Message) -> tuple[Adversary, ...]:
-    """The adversaries to whom a message tells something: its receiver and those on the wire, not its sender."""
+    """The adversaries to whom a message tells something: not its sender, and nobody on the wire if it is encrypted."""
     down = message.sender.is_server
     receiver = Adversary("device", (message.device.index,)) if down else Adversary("server")
     return (receiver,) if message.encrypted else (receiver, *(Adversary(kind) for kind in sorted(_ONLOOKERS)))

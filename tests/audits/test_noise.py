@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 import torch
 from scipy.integrate import quad
+from scipy.stats import binom
 
+from tests.mutations.controls import CONTROLS
 from tests.support import make_system
 from vflpriv.audits.noise import NoiseAudit, copied, examine
 from vflpriv.audits.statistics.noise_tests import (
     Copies,
     anderson_darling,
     anderson_darling_limit,
+    confirmed,
     correlation,
+    distinct_pairs,
     like_pairs,
     product_sums,
     scale,
@@ -304,6 +308,55 @@ def test_secure_noise_passes_and_no_noise_is_not_asked_about():
     (finding,) = NoiseAudit().measure(make_system("dpzv-joint", rounds=40, secure_noise=True))
     assert finding.holds
     assert NoiseAudit().measure(make_system("split-concat")) == []
+
+
+def test_an_accident_is_not_a_fault():
+    """The noise of two of the 171 replicas of this seed happens to agree, p = 6e-5; that of others does not."""
+    case = next(control.case for control in CONTROLS if control.name == "sound-rows")
+    (finding,) = NoiseAudit().measure(case.system(1))
+    assert min(t.p_value for t in finding.tests) < 1e-4
+    assert finding.holds, finding.sentence
+
+
+def test_a_test_that_fails_again_fails():
+    first = {"weak": 1e-5, "strong": 1e-12, "fine": 0.5}
+    assert confirmed(first, lambda: {"weak": 2e-6, "strong": 0.9, "fine": 0.0}) == {
+        "strong": pytest.approx(3e-12),
+        "weak": pytest.approx(2e-5),
+        "fine": 0.5,
+    }
+    assert confirmed(first, lambda: {"weak": 0.3})["weak"] == 0.3
+    assert confirmed(first, dict)["weak"] == 1.0
+
+
+def test_nothing_is_repeated_without_a_doubt():
+    def never() -> dict[str, float]:
+        raise AssertionError
+
+    assert confirmed({"a": 0.01, "b": 1e-12}, never) == {"a": 0.01, "b": 2e-12}
+
+
+def replicas_alarms(repetitions: int, level: float) -> tuple[int, int]:
+    """How often the comparison of all pairs of trainings fails at a level, and how often it does so twice."""
+    generator = np.random.default_rng(0)
+    once = twice = 0
+    for _ in range(repetitions):
+        first, second = (distinct_pairs(generator.standard_normal((171, 96))) for _ in range(2))
+        once += first <= level
+        twice += first <= level and second <= level
+    return once, twice
+
+
+@pytest.mark.parametrize("repetitions", [200, pytest.param(3000, marks=pytest.mark.slow)])
+def test_pairs_of_trainings_fail_as_rarely_as_they_say(repetitions):
+    once, twice = replicas_alarms(repetitions, 0.05)
+    assert once <= binom.ppf(1 - 1e-4, repetitions, 0.05)
+    assert twice <= binom.ppf(1 - 1e-4, repetitions, 0.05**2)
+
+
+def test_noise_of_any_size_is_measured_without_overflow():
+    (finding,) = NoiseAudit().measure(make_system("split-embedding", rounds=3, noise_std=1e-300))
+    assert not finding.holds
 
 
 LABELS = np.arange(12) % 3

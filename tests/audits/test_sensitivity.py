@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from tests.support import make_system
 from vflpriv.audits.sensitivity import SensitivityAudit
+from vflpriv.audits.server_state import StateAudit
+from vflpriv.core.audit import AuditContext
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
@@ -72,3 +78,62 @@ def test_the_seed_decides():
     mechanism = {"x": ClientClip(noise_std=1.0, clip=3.0)}
     first, again = (SensitivityAudit().search_all(mechanism, batch_size=8, seed=1) for _ in range(2))
     assert [f.observed for f in first] == [f.observed for f in again]
+
+
+@pytest.mark.parametrize(("batch_size", "seed"), [(5, 1), (20, 1), (20, 3), (20, 10)])
+def test_rows_of_zeros_have_no_gradient_and_break_nothing(batch_size, seed):
+    mechanism = EmbeddingClip(noise_std=1.0, clip=1.0, batch_size=batch_size)
+    for pair in SensitivityAudit().search_all({"x": mechanism}, batch_size=batch_size, seed=seed):
+        assert pair.holds, pair
+        assert math.isfinite(pair.observed)
+
+
+@pytest.mark.parametrize("clip", [1e-200, 1e200])
+@pytest.mark.parametrize("mechanism", [ClientClip, EmbeddingClip, VectorMean])
+def test_absurd_clips_are_not_called_broken(mechanism, clip):
+    sizes = {} if mechanism is ClientClip else {"batch_size": 8}
+    pairs = SensitivityAudit().search_all({"x": mechanism(noise_std=1.0, clip=clip, **sizes)}, batch_size=8, seed=1)
+    proven = [pair for pair in pairs if not pair.published]
+    assert proven
+    assert all(pair.holds for pair in proven), proven
+
+
+def test_a_release_that_is_not_finite_is_a_finding():
+    class Divides(EmbeddingClip):
+        def noiseless(self, values):
+            return self.clip * values / values.norm(dim=-1, keepdim=True)
+
+    mechanism = Divides(noise_std=1.0, clip=1.0, batch_size=8)
+    pair = next(iter(SensitivityAudit().search_all({"x": mechanism}, batch_size=8, seed=0)))
+    assert not pair.holds
+    assert pair.observed == math.inf
+    assert pair.values.isfinite().all()
+    assert "releases a value that is not finite for a finite input" in pair.sentence
+
+
+def own_claim(unit: Unit = Unit.CLIENT_ZERO) -> Claim:
+    return Claim.of_mu(9.0, 1e-5, key="own", source="", where="", statement="", unit=unit, view="server")
+
+
+@pytest.mark.parametrize("audit", [SensitivityAudit, StateAudit])
+def test_a_published_bound_is_a_premise_of_published_claims_alone(audit):
+    system = make_system("vimadmm-client", clip=0.5)
+    (paper,), own = system.claims, own_claim()
+    findings = audit().run(system, AuditContext(claims=(paper, own)))
+    broken = [f for f in findings if f.verdict is Verdict.VIOLATED]
+    assert broken
+    assert all(f.bears_on(paper) and not f.bears_on(own) for f in broken)
+    assert any(f.bears_on(own) and f.verdict is Verdict.CONSISTENT for f in findings)
+
+
+@pytest.mark.parametrize("audit", [SensitivityAudit, StateAudit])
+def test_no_published_bound_is_checked_where_no_published_claim_is(audit):
+    findings = audit().run(make_system("vimadmm-client", clip=0.5), AuditContext(claims=(own_claim(),)))
+    assert any(f.bears_on(own_claim()) for f in findings)
+    assert not any(f.verdict is Verdict.VIOLATED for f in findings)
+
+
+def test_a_clip_that_proves_nothing_breaks_a_users_claim_too():
+    own = own_claim(Unit.RECORD)
+    findings = SensitivityAudit().run(make_system("dpzv-joint", clip_rule="paper"), AuditContext(claims=(own,)))
+    assert any(f.verdict is Verdict.VIOLATED and f.bears_on(own) for f in findings)

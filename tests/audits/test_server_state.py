@@ -61,9 +61,14 @@ def test_full_batches_leave_nothing_to_see():
 def test_zeros_for_data_are_not_zeros_on_the_wire():
     """vimadmm.txt bounds the sensitivity by C (Lemma 6), but a bottom with a bias answers zeros with something else."""
     found = {v: StateAudit().emptied(make_system(v, clip=0.5)) for v in ("vimadmm-client", "linear-admm-client")}
-    (biased,), (linear,) = found["vimadmm-client"], found["linear-admm-client"]
-    assert not biased.holds
-    assert biased.declared == 0.5 < biased.largest <= 1.0
-    assert "does not send zeros" in biased.sentence
+    (proven, published), (linear,) = found["vimadmm-client"], found["linear-admm-client"]
+    assert published.published
+    assert not published.holds
+    assert published.declared == 0.5 < published.largest <= 1.0
+    assert published.sentence.endswith("beyond the published 0.5")
+    assert "does not send zeros" in published.sentence
+    assert proven.holds
+    assert proven.largest == published.largest
     assert linear.holds
+    assert not linear.published
     assert StateAudit().emptied(make_system("dpzv-joint")) == []

@@ -425,6 +425,20 @@ def test_rounds_that_the_ledger_does_not_count() -> None:
     assert any(f.subject.startswith("all rounds, ") for f in found)
 
 
+def test_encrypted_rows_are_seen_by_the_server_alone() -> None:
+    system = make_system("dpzv-joint", encrypted_uplink=True)
+    assert not [f for f in audited(system) if f.verdict is Verdict.VIOLATED]
+
+    class InClear(Dpzv):
+        """The uplink is not encrypted, against the ledger."""
+
+        def uplink(self, round_, m, records):
+            return replace(super().uplink(round_, m, records), encrypted=False)
+
+    (found, *_) = violated(audited(replace(system, engine=InClear)), "embedding-pair/plus")
+    assert {"eavesdropper", "outsider"} <= set().union(*(r.seen_by for r in found.undeclared))
+
+
 def test_a_sound_system_is_told_what_was_compared() -> None:
     system = make_system("dpzv-joint", rounds=30)
     findings = audited(system)

@@ -9,6 +9,7 @@ import pytest
 from tests.support import ENGINES, make_system
 from vflpriv.audits.sensitivity import SensitivityAudit, replay_witness, save_witnesses
 from vflpriv.cli.main import main
+from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 
 
@@ -41,15 +42,26 @@ def saved(tmp_path, **changes):
 def test_a_saved_witness_replays(tmp_path, rule, monkeypatch, capsys):
     findings, files = saved(tmp_path, clip_rule=rule)
     for finding in findings:
-        found = replay_witness(files[finding.mechanism, finding.unit])
+        found = replay_witness(files[finding.name])
         assert found.observed == pytest.approx(finding.observed)
         assert found.declared == finding.declared
         assert found.holds == finding.holds == (rule == "two-sided")
-    monkeypatch.setattr(sys, "argv", ["vflpriv", "replay", str(files[findings[0].mechanism, findings[0].unit])])
+    monkeypatch.setattr(sys, "argv", ["vflpriv", "replay", str(files[findings[0].name])])
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == (rule == "paper")
     assert ("beyond" if rule == "paper" else "within") in capsys.readouterr().out
+
+
+def test_one_pair_replays_against_the_proven_and_the_published_bound(tmp_path):
+    one, mechanisms = mechanisms_of("vimadmm-client", clip=0.5)
+    findings = SensitivityAudit().search_all(mechanisms, batch_size=one.schedule.batch_size, seed=0)
+    files = save_witnesses(tmp_path, "toy", mechanisms, findings)
+    both = {f.published: replay_witness(files[f.name]) for f in findings if f.unit is Unit.CLIENT_ZERO}
+    assert both[False].observed == both[True].observed
+    assert both[False].holds
+    assert both[True].declared == 0.5
+    assert not both[True].holds
 
 
 def test_a_file_that_is_no_witness_is_refused(tmp_path):

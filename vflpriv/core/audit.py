@@ -34,8 +34,8 @@ class Finding:
     * A test of a claim names it (`claim`) and has a `p_value`, the claim's own under this test before any correction.
       Holm's procedure over all such tests of the report decides whether it refutes the claim.
     * A check of a premise has no `claim`. If its verdict is "violated", so is every claim that rests on the premise:
-      all claims, or those about one of `claim_units`. A p-value of a premise is the audit's own affair, corrected by
-      it already, and `verdict` is what follows from it.
+      all claims, or those about one of `claim_units`, or of these those in `claim_keys`. A p-value of a premise is the
+      audit's own affair, corrected by it already, and `verdict` is what follows from it.
     * A finding about a claim without a p-value speaks for itself: "violated" is a proof that the claim does not hold,
       "not applicable" says in `sentence` why the audit could not test it.
     """
@@ -56,6 +56,9 @@ class Finding:
     """The key of the claim that it tests; None for a premise."""
     claim_units: frozenset[Unit] | None = None
     """The units whose claims rest on this premise; None if all claims do."""
+    claim_keys: frozenset[str] | None = None
+    """The claims about these units that rest on this premise, such as those of a paper on its own bound; None if all
+    do."""
     unit: Unit | None = None
     adversary: Adversary | None = None
     p_value: float | None = None
@@ -88,7 +91,8 @@ class Finding:
         """Whether the claim would not hold if this finding's verdict is "violated"."""
         if self.claim is not None:
             return self.claim == claim.key
-        return self.claim_units is None or claim.unit in self.claim_units
+        named = self.claim_keys is None or claim.key in self.claim_keys
+        return named and (self.claim_units is None or claim.unit in self.claim_units)
 
 
 def untested(audit: str, claim: Claim, reason: str) -> Finding:
@@ -155,6 +159,11 @@ class AuditContext:
     def verdict_alpha(self) -> float:
         """The family-wise error of all tests of the report."""
         return 1 - self.verdict_confidence
+
+    def published(self, system: System) -> frozenset[str]:
+        """The keys of the claims that are published for the system; the others are a user's own."""
+        published = system.claims
+        return frozenset(claim.key for claim in self.claims if claim in published)
 
 
 class Audit(ABC):

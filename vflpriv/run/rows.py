@@ -135,7 +135,7 @@ def _p_value(p: float | None) -> float:
 def sensitivity_row(pair: WorstPair, replay: str = "") -> SensitivityRow:
     """The worst pair of a sensitivity search; `replay` is the command that computes it again."""
     return SensitivityRow(
-        mechanism=pair.mechanism,
+        mechanism=pair.subject,
         unit=pair.unit.value,
         declared=pair.declared,
         observed=pair.observed,
