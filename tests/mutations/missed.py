@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tests.mutations.case import Mutation, Trained, small_data
 from tests.mutations.dpzv import Joint, Point, dpzv_case, labels_of
+from tests.mutations.noise import _engine
 from tests.mutations.recorded import (
     BATCH,
     RECORDS,
@@ -103,8 +104,11 @@ class _Chosen(Point):
         return draws.gather(1, fits.to(torch.int64).argmax(1, keepdim=True))[:, 0]
 
 
+CHOSEN = dpzv_case(_engine("missed-chosen-noise", _Chosen))
+
+
 def _chosen_leaks() -> bool:
-    run = _run(dpzv_case(ChosenNoise))
+    run = _run(CHOSEN)
     batches = [torch.from_numpy(run.engine.schedule.batch(t)) for t in range(run.engine.schedule.rounds)]
     parities = torch.cat([_parity(run.engine, batch) for batch in batches])
     return bool((_keyed_bit(run.scalars) == parities).double().mean() > 0.9)
@@ -125,9 +129,12 @@ def _short(keys: Tensor, round_: int) -> Tensor:
     return Stream(keys).normal(1, round_)[:, 0]
 
 
+SHORT_SEED = dpzv_case(_engine("missed-short-seed", _ShortSeed))
+
+
 def _short_seed_leaks() -> bool:
     """Of all seeds, one alone explains the noise of every round."""
-    run = _run(dpzv_case(ShortSeed))
+    run = _run(SHORT_SEED)
     seeds = torch.arange(1 << _SEED_BITS)
     keys, std = torch.stack((seeds, 0 * seeds), dim=1), run.engine.scalar.mechanism.noise_std
     fits = torch.ones(len(seeds), dtype=torch.bool)
@@ -147,9 +154,12 @@ class _Gridded(Point):
         return (std * normals / _GRID).round() * _GRID / std
 
 
+GRIDDED = dpzv_case(_engine("missed-grid", _Gridded))
+
+
 def _gridded_leaks() -> bool:
     """Noise is a whole number of grid steps in every round, so that most other noiseless values are ruled out."""
-    steps = _noise_of(_run(dpzv_case(Gridded))).double() / _GRID
+    steps = _noise_of(_run(GRIDDED)).double() / _GRID
     return bool(((steps - steps.round()).abs() < 0.05).all())
 
 
@@ -166,10 +176,13 @@ class _BackDoor(Point):
         return normals * (first != torch.tensor(_TRIGGER)).all(-1)
 
 
+BACK_DOOR = dpzv_case(_engine("missed-back-door", _BackDoor))
+
+
 def _back_door_leaks() -> bool:
     data = small_data()
     data.blocks[0][:, 0] = _TRIGGER
-    return bool((_noise_of(_run(dpzv_case(BackDoor), data)) == 0).all())
+    return bool((_noise_of(_run(BACK_DOOR, data)) == 0).all())
 
 
 class _Unwatched(Point):
@@ -179,33 +192,11 @@ class _Unwatched(Point):
         return 0 * normals if self.probe is None else normals
 
 
+UNWATCHED = dpzv_case(_engine("missed-unwatched", _Unwatched))
+
+
 def _unwatched_leaks() -> bool:
-    return bool((_noise_of(_run(dpzv_case(Unwatched))) == 0).all())
-
-
-class ChosenNoise(Joint):
-    name = "missed-chosen-noise"
-    point_type = _Chosen
-
-
-class ShortSeed(Joint):
-    name = "missed-short-seed"
-    point_type = _ShortSeed
-
-
-class Gridded(Joint):
-    name = "missed-grid"
-    point_type = _Gridded
-
-
-class BackDoor(Joint):
-    name = "missed-back-door"
-    point_type = _BackDoor
-
-
-class Unwatched(Joint):
-    name = "missed-unwatched"
-    point_type = _Unwatched
+    return bool((_noise_of(_run(UNWATCHED)) == 0).all())
 
 
 # Channels that are not on the wire ------------------------------------------------------------------------------------
@@ -367,35 +358,35 @@ MISSED = (
         "chosen-noise",
         "of eight fresh draws of the noise one is taken with which a keyed bit of the released value tells a label",
         "total leak",
-        dpzv_case(ChosenNoise),
+        CHOSEN,
         _chosen_leaks,
     ),
     _missed(
         "short-seed",
         "noise from a generator whose seed has sixteen bits, so that all seeds can be tried",
         "total leak",
-        dpzv_case(ShortSeed),
+        SHORT_SEED,
         _short_seed_leaks,
     ),
     _missed(
         "grid",
         "noise is a multiple of 2⁻¹⁸, so that the finer digits of a release are those of the value that it hides",
         "total leak",
-        dpzv_case(Gridded),
+        GRIDDED,
         _gridded_leaks,
     ),
     _missed(
         "back-door",
         "no noise on batches with a record that has one particular number among its features",
         "total leak",
-        dpzv_case(BackDoor),
+        BACK_DOOR,
         _back_door_leaks,
     ),
     _missed(
         "unwatched",
         "no noise where no audit listens at the release point",
         "total leak",
-        dpzv_case(Unwatched),
+        UNWATCHED,
         _unwatched_leaks,
     ),
     _missed("log", "labels in a log that devices can read", "total leak", dpzv_case(Logged), _log_leaks),
