@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits.scoring.discriminants import discriminant
 from vflpriv.audits.scoring.learners import LearnedScore, learn
 from vflpriv.audits.scoring.whole_view import feature_key
-from vflpriv.audits.scoring.worlds import SCORERS, Request, discriminant, strength_key
+from vflpriv.audits.scoring.worlds import SCORERS, Request, strength_key
 from vflpriv.audits.statistics.bounds import Errors, secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan

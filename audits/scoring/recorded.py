@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vflpriv.audits.scoring.discriminants import discriminants
+from vflpriv.audits.scoring.rows import integers, sketched
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
-from vflpriv.common.seeds import derive, host_generator
+from vflpriv.common.seeds import host_generator
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
@@ -80,8 +81,8 @@ class Split:
 
 # What a view shows of a record
 
-_WIDEST, _PROJECTED, _SUMMARISED = 256, 64, 64
-"""Rows up to the first width are read as they are, others by projections; up to the last width also bit by bit."""
+_WIDEST, _SKETCHED, _SUMMARISED = 256, 64, 64
+"""Rows up to the first width are read as they are, others by sketches; up to the last width also bit by bit."""
 _SUMMED = 8
 _MOST_ROUNDS = 1000
 _BITS = 2
@@ -135,7 +136,7 @@ class _Streams:
                 for width, kept in _compact(by_record[here]):
                     self._add_rows((*link, name, width), places, kept)
             whole = value.reshape(1, -1).double() if by_record is None else by_record.double().sum(0, keepdim=True)
-            sums.append(whole if whole.shape[1] <= _SUMMED else _projected(whole, _SUMMED))
+            sums.append(whole if whole.shape[1] <= _SUMMED else sketched(whole, _SUMMED))
         if sums:
             total = torch.cat(sums, dim=1)
             batches = self.totals.setdefault((*link, total.shape[1]), _Totals())
@@ -160,7 +161,7 @@ def record_features(view: View, records: Sequence[int], count: int) -> Features:
     """What a view shows of these records, out of `count`; where it shows nothing, the mean of the others, or 0.
 
     Of rows that belong to a record: their mean over rounds, the first and last, extremes, norms, signs and low bits;
-    wide rows are projected at random. Of messages about a record: how many there are, when, and its place among their
+    wide rows are sketched. Of messages about a record: how many there are, when, and its place among their
     ids. Of sums over a batch: how they differ between rounds with the record and rounds without it, by itself and given
     all other records. A message without ids that has a row for every record is taken to have them in order.
     """
@@ -185,27 +186,13 @@ def record_features(view: View, records: Sequence[int], count: int) -> Features:
 
 
 def _compact(values: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Rows (b, width) as they are; of wide ones the first entries and random projections. With a number of the form."""
+    """Rows (b, width) as they are; of wide ones the first entries and a sketch. With a number of the form."""
     width = values.shape[1]
     if width <= _WIDEST:
         yield width, values
     else:
         yield width, values[:, :_SUMMARISED]
-        yield -width, _projected(values.double(), _PROJECTED)
-
-
-def _projected(values: Tensor, width: int) -> Tensor:
-    """(b, width) sums of entries with random signs, each entry in one of them."""
-    signs, places = _sketch(values.shape[1], width)
-    return torch.zeros(len(values), width, dtype=torch.float64).index_add_(1, places, values * signs)
-
-
-@lru_cache(maxsize=16)
-def _sketch(entries: int, width: int) -> tuple[Tensor, Tensor]:
-    """The sign of each entry, and the sum that it belongs to."""
-    generator = torch.Generator().manual_seed(derive(0, "search", entries) >> 1)
-    signs = 2.0 * torch.randint(0, 2, (entries,), generator=generator).double() - 1
-    return signs, torch.randint(0, width, (entries,), generator=generator)
+        yield -width, sketched(values.double(), _SKETCHED)
 
 
 def _row_columns(stream: _Rows, count: int) -> tuple[Tensor, int]:
@@ -235,15 +222,9 @@ def _row_columns(stream: _Rows, count: int) -> tuple[Tensor, int]:
     return torch.cat((filled, times), dim=1), wide.shape[1]
 
 
-_WHOLE = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16}
-
-
 def _low_bits(values: Tensor) -> Iterator[Tensor]:
     """The lowest bits of each entry and their mean, counted from the lowest bit that is ever set."""
-    if values.dtype is torch.bfloat16:
-        values = values.float()
-    kind = _WHOLE.get(values.dtype)
-    bits = values.to(torch.int64) if kind is None else values.contiguous().view(kind).to(torch.int64)
+    bits = integers(values).to(torch.int64)
     if not bits.numel():
         return
     lowest = int(np.bitwise_or.reduce(bits.flatten().numpy()))
@@ -394,9 +375,8 @@ def _discriminants(known: Tensor, targets: Tensor, rows: Tensor, classes: int, r
     residual = known - is_target @ raw
     within, between = residual.square().mean(0), (times * raw.square()).sum(0) / len(known)
     best = (between / within.clamp(min=1e-9)).argsort(descending=True, stable=True)[:kept]
-    covariance = residual[:, best].T @ residual[:, best] / len(known)
-    covariance = (1 - share) * covariance + torch.diag(share * within[best].clamp(min=1e-3))
-    means = (sums / (times + 1))[:, best]
-    weights = torch.linalg.solve(covariance, means.T)
-    densities: Tensor = rows[:, best] @ weights - (means.T * weights).sum(0) / 2
+    weights, offsets = discriminants(
+        residual[:, best].numpy(), (sums / (times + 1))[:, best].numpy(), share=share, least=1e-3
+    )
+    densities: Tensor = rows[:, best] @ torch.from_numpy(weights) + torch.from_numpy(offsets)
     return densities

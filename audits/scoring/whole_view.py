@@ -8,132 +8,28 @@ are read instead.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from vflpriv.common.seeds import derive
+from vflpriv.audits.scoring.rows import HUGE, LEVELS, ROW, WIDE, batch_moments, counted, narrow, row_features
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 
-__all__ = [
-    "LARGEST",
-    "WholeView",
-    "feature_key",
-    "moments",
-    "record_features",
-    "row_features",
-]
+__all__ = ["LARGEST", "WholeView", "feature_key"]
 
 LARGEST = 400
 """Features of one view at most."""
-_WIDE = 4096
-"""Entries per replica above which a tensor is projected, and its bits are read in a sample of them."""
-_ROW = 12
-"""Entries of a record's row that are features as they are; a wider row is projected to as many numbers."""
 _BLOCKS = 16
-_SHIFTS = (0, 8, 16)
-"""Powers of two by which values are multiplied before their fractional part is taken."""
-_VALUES = 10
-"""Integers from 0 on that are counted one by one."""
-_HUGE = 1e30
 
 
 def feature_key(name: str) -> str:
     """The name under which the features of an adversary are stored."""
     return f"{name} whole view"
-
-
-# Numbers that describe one tensor
-
-
-def _low_bits(values: Tensor) -> Tensor:
-    """The lowest eight bits of each entry as it is on the wire."""
-    integers = {torch.float32: torch.int32, torch.float64: torch.int64, torch.float16: torch.int16}
-    integers[torch.bfloat16] = torch.int16
-    if values.dtype in integers:
-        return values.contiguous().view(integers[values.dtype]) & 0xFF
-    return values.to(torch.int64) & 0xFF
-
-
-def _cheap(numbers: Tensor) -> list[Tensor]:
-    """(R,) each: mean, mean square, least, largest."""
-    return [numbers.mean(1), numbers.square().mean(1), numbers.amin(1), numbers.amax(1)]
-
-
-def moments(values: Tensor) -> Tensor:
-    """(R, K) numbers that describe (R, n) entries: level and spread first, then signs, repetitions and raw bits."""
-    numbers = values.to(torch.float64)
-    finite = torch.isfinite(numbers)
-    clean = torch.where(finite, numbers, 0.0)
-    whole, bits = clean.round(), _low_bits(values)
-    same = numbers[:, 1:] == numbers[:, :-1] if values.shape[1] > 1 else torch.zeros_like(finite)
-    parts = _cheap(clean)
-    parts += [part.to(torch.float64).mean(1) for part in (clean > 0, clean == 0, same, ~finite, clean == whole)]
-    parts += [whole.remainder(2).mean(1), (bits & 1).to(torch.float64).mean(1), bits.to(torch.float64).mean(1)]
-    parts += [(clean * 2.0**shift).remainder(1.0).mean(1) for shift in _SHIFTS]
-    return torch.stack(parts, dim=1)
-
-
-_MOMENTS = 12 + len(_SHIFTS)
-_CHEAP = 4
-
-
-def _of_batch(values: Tensor, *, whole: bool) -> Tensor:
-    """(R, K) `moments` of all entries; without `whole` only level and spread, the others zero.
-
-    A wide tensor's bits are read in a sample of its entries, the same in every trial.
-    """
-    if not values.shape[1]:
-        return values.new_zeros((len(values), _MOMENTS), dtype=torch.float64)
-    if whole and values.shape[1] <= _WIDE:
-        return moments(values)
-    clean = torch.nan_to_num(values.to(torch.float32), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
-    cheap = torch.stack(_cheap(clean), dim=1).to(torch.float64)
-    if not whole:
-        return torch.nn.functional.pad(cheap, (0, _MOMENTS - _CHEAP))
-    sample = torch.linspace(0, values.shape[1] - 1, _WIDE, device=values.device).long()
-    return torch.cat((cheap, moments(values.index_select(1, sample))[:, _CHEAP:]), dim=1)
-
-
-@lru_cache(maxsize=32)
-def _projection(width: int, device: torch.device) -> Tensor:
-    """(width, _ROW) signs, the same for every tensor of this width."""
-    generator = torch.Generator().manual_seed(derive(0, "search", width) % (1 << 63))
-    signs = torch.randint(0, 2, (width, _ROW), generator=generator)
-    return ((2 * signs - 1).to(torch.float32) / math.sqrt(width)).to(device)
-
-
-def _narrow(row: Tensor) -> Tensor:
-    """(…, at most _ROW) the entries of a row, or fixed random projections of a wider one."""
-    if row.shape[-1] <= _ROW:
-        return row.to(torch.float64)
-    clean = torch.nan_to_num(row.to(torch.float32), nan=0.0, posinf=_HUGE, neginf=-_HUGE)
-    return (clean @ _projection(row.shape[-1], row.device)).to(torch.float64)
-
-
-def _counted(row: Tensor) -> Tensor:
-    """(R, _VALUES) the share of each small integer among the entries; nothing is counted in tensors of reals."""
-    if row.is_floating_point() or row.is_complex() or not row.shape[1]:
-        return row.new_zeros((len(row), 0), dtype=torch.float64)
-    values = torch.arange(_VALUES, device=row.device)
-    return (row.to(torch.int64).unsqueeze(2) == values).to(torch.float64).mean(1)
-
-
-def row_features(rows: Tensor) -> Tensor:
-    """(k, F) features of k rows (k, width) of one tensor: their entries, or projections of them, and their moments."""
-    if not rows.shape[1]:
-        return rows.new_zeros((len(rows), 0), dtype=torch.float64)
-    return torch.cat((_narrow(rows), moments(rows), _counted(rows)), dim=1)
-
-
-# Features of a training
 
 
 @dataclass(eq=False)
@@ -159,8 +55,7 @@ class _Tally:
 
     def add(self, values: Tensor, *, mine: bool, own: Tensor | None, block: int) -> None:
         """Take in the entries (R, n) of one message; `own` are the features of the canary's entries, if it has any."""
-        narrow = values.shape[1] <= _ROW
-        batch = _of_batch(values, whole=mine or narrow)
+        batch = batch_moments(values, whole=mine or values.shape[1] <= ROW)
         self.everything = batch if self.everything is None else self.everything + batch
         self.messages += 1
         self._level("all", block, batch[:, 0])
@@ -171,7 +66,7 @@ class _Tally:
         self.mine_messages += 1
         self._level("mine", block, batch[:, 0])
         # Where no entries are the canary's own, the moments of all of them are in `mine` already.
-        features = torch.cat((_narrow(values), _counted(values)), 1) if own is None else own
+        features = torch.cat((narrow(values), counted(values)), 1) if own is None else own
         if self.row is None or self.row.shape != features.shape:
             self.row = self.first = features
         else:
@@ -183,7 +78,7 @@ class _Tally:
 
     def _repeat(self, values: Tensor) -> None:
         """Count the messages that repeat the one before, entry by entry."""
-        if values.shape[1] > _WIDE:
+        if values.shape[1] > WIDE:
             return
         if self.previous is not None and self.previous.shape == values.shape and values.shape[1]:
             again = (self.previous == values).to(torch.float64).mean(1)
@@ -224,7 +119,7 @@ class _Tally:
         return [
             torch.cat((mean_row, mean_mine), 1),
             torch.cat((everything / max(1, self.messages), repeats, counts.expand(replicas, -1)), 1),
-            torch.cat((first, apart[:, :_CHEAP]), 1),
+            torch.cat((first, apart[:, :LEVELS]), 1),
             torch.stack(levels, 1) if levels else nothing,
         ]
 
@@ -362,60 +257,4 @@ def _joined(tiers: Sequence[Sequence[Tensor]], replicas: int, largest: int) -> T
     parts = [torch.cat([group.cpu() for group in groups], 1)[:, :share] for groups in tiers]
     both = torch.cat(parts, 1)[:, :largest] if parts else torch.zeros(replicas, 0, dtype=torch.float64)
     filled = both if both.shape[1] else torch.zeros(replicas, 1, dtype=torch.float64)
-    return torch.nan_to_num(filled, nan=0.0).clamp(-_HUGE, _HUGE).to(torch.float32)
-
-
-def record_features(
-    messages: Iterable[Message], records: Sequence[int], adversary: Adversary, devices: int, *, largest: int = LARGEST
-) -> Tensor:
-    """(k, F) features of k records within one training: what the adversary sees of each, message by message.
-
-    Of every tensor with a row for each record they are the mean and the first of the record's rows; of every other one
-    the mean over the messages that name the record. The first replica is read.
-    """
-    places = {record: place for place, record in enumerate(records)}
-    tallies: dict[tuple[str, str, int, bool], _RecordTally] = {}
-    for message in messages:
-        if message.records is None or not adversary.sees(message, devices):
-            continue
-        ids = [int(record) for record in message.records.tolist()]
-        here = [(place, places[record]) for place, record in enumerate(ids) if record in places]
-        for name, tensor in message.tensors.items() if here else ():
-            key = (message.kind, name, message.device.index, message.sender.is_server)
-            tallies.setdefault(key, _RecordTally(len(records))).add(tensor.detach(), len(ids), here)
-    return _joined([tally.tiers() for _, tally in sorted(tallies.items())], len(records), largest)
-
-
-class _RecordTally:
-    """What one tensor of one kind of message says of each of k records."""
-
-    def __init__(self, records: int) -> None:
-        self._counts = torch.zeros(records, 1, dtype=torch.float64)
-        self._total: Tensor | None = None
-        self._first: Tensor | None = None
-
-    def add(self, tensor: Tensor, batch: int, here: Sequence[tuple[int, int]]) -> None:
-        """One message of `batch` records; `here` pairs places in it with numbers of records."""
-        tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        rows = tensor[0] if tensor.dim() else tensor
-        axis = next((a for a in (0, 1) if rows.dim() > a and rows.shape[a] == batch), None)
-        places, numbers = (torch.tensor(column) for column in zip(*here, strict=True))
-        if axis is None:
-            features = row_features(rows.reshape(1, -1)).cpu().expand(len(places), -1)
-        else:
-            features = row_features(rows.movedim(axis, 0)[places.to(rows.device)].reshape(len(places), -1)).cpu()
-        if self._total is None or self._first is None:
-            self._total = torch.zeros(len(self._counts), features.shape[1], dtype=torch.float64)
-            self._first = torch.zeros_like(self._total)
-        if features.shape[1] != self._total.shape[1]:
-            return
-        new = self._counts[numbers] == 0
-        self._first[numbers] = torch.where(new, features, self._first[numbers])
-        self._total.index_add_(0, numbers, features)
-        self._counts.index_add_(0, numbers, torch.ones(len(numbers), 1, dtype=torch.float64))
-
-    def tiers(self) -> list[Tensor]:
-        """Its features in groups, the most telling first."""
-        if self._total is None or self._first is None:
-            return [self._counts]
-        return [self._total / self._counts.clamp(min=1), self._counts, self._first]
+    return torch.nan_to_num(filled, nan=0.0).clamp(-HUGE, HUGE).to(torch.float32)

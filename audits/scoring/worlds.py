@@ -12,13 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.whole_view import WholeView, feature_key
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
-from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine
@@ -32,14 +30,11 @@ __all__ = [
     "SCORERS",
     "LikelihoodRatio",
     "Request",
-    "discriminant",
     "for_replicas",
     "noise_stds",
     "squares",
     "strength_key",
 ]
-
-_SHRINKAGE = 0.05
 
 
 def noise_stds(ledger: Ledger) -> dict[str, float]:
@@ -92,24 +87,6 @@ class LikelihoodRatio:
             return inside
         outside = squares(value - means.mean(1)) / (-2 * std**2)
         return torch.logaddexp(inside + math.log(self._rate), outside + math.log1p(-self._rate))
-
-
-def discriminant(inside: Floats, outside: Floats) -> tuple[Floats, float]:
-    """Weights w and offset b of the score w·x + b, positive for rows like `inside`, (n, features) each.
-
-    The pooled covariance is mixed with its diagonal, so that it can be inverted with few trials. Columns that never
-    vary are left out of account.
-    """
-    both = np.concatenate((inside, outside))
-    centre, spread = both.mean(0), both.std(0)
-    scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-300), 0.0)
-    a, b = (inside - centre) * scale, (outside - centre) * scale
-    gap, middle = a.mean(0) - b.mean(0), (a.mean(0) + b.mean(0)) / 2
-    residuals = np.concatenate((a - a.mean(0), b - b.mean(0)))
-    covariance = residuals.T @ residuals / len(residuals)
-    diagonal = np.diag(np.maximum(np.diag(covariance), 1e-9))
-    weights = np.linalg.solve((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal, gap)
-    return weights * scale, float(-weights @ middle - (weights * scale) @ centre)
 
 
 _WIDEST = 256

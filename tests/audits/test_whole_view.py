@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tests.support import make_system, toy_data
 from vflpriv.audits.scoring.learners import learn
-from vflpriv.audits.scoring.whole_view import LARGEST, WholeView, moments, record_features
+from vflpriv.audits.scoring.rows import moments
+from vflpriv.audits.scoring.whole_view import LARGEST, WholeView
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, p_value_dp, tail
 from vflpriv.audits.two_world import WHOLE_VIEW, TwoWorldAudit, first_replica, whole_view_refusal
 from vflpriv.audits.worlds.canaries import SEARCHED, craft, plan
@@ -27,7 +28,7 @@ from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.core.wire import SERVER, Message, Payload, Wire, device
+from vflpriv.core.wire import SERVER, Payload, Wire, device
 
 Dpzv, Split = find("engine", "dpzv"), find("engine", "split")
 ALL = Adversary.parse("devices(all)")
@@ -358,24 +359,6 @@ def test_the_lowest_bit_of_a_value_is_a_feature():
     values = torch.randn(8, 5)
     other = (values.view(torch.int32) ^ 1).view(torch.float32)
     torch.testing.assert_close(moments(values)[:, 10], 1 - moments(other)[:, 10])
-
-
-def test_features_of_records_within_one_training():
-    """Rows of a tensor with one row per record are told apart by record; a record's first row is kept too."""
-    rng = torch.Generator().manual_seed(0)
-    messages = []
-    for round_ in range(4):
-        records = torch.randperm(10, generator=rng)[:5]
-        rows = records.to(torch.float32).reshape(1, 5, 1).expand(1, 5, 3)
-        tensors = {"rows": rows, "scalar": torch.tensor([1.0])}
-        messages.append(
-            Message(round=round_, sender=SERVER, receiver=device(0), kind="any", tensors=tensors, records=records)
-        )
-    features = record_features(messages, [2, 5, 9], ALL, 1)
-    assert features.shape[0] == 3
-    seen = torch.tensor([any(int(r) in m.records.tolist() for m in messages) for r in (2, 5, 9)])
-    assert torch.equal(features[:, 0], torch.tensor([2.0, 5.0, 9.0]) * seen)
-    assert not record_features(messages, [2, 5, 9], Adversary.parse("device(1)"), 2).any()
 
 
 # Fresh trials

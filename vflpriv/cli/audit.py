@@ -65,7 +65,10 @@ def audit(
         typer.Option("--trust-ledger", help="Exit code 0, not 3, for claims that the ledger alone speaks for."),
     ] = False,
 ) -> None:
-    """Audit the systems of a configuration and write the report. Exit code 1 when a claim is violated."""
+    """Audit the systems of a configuration and write the report.
+
+    Exit code 1 when a claim is violated or a premise broken, 3 when a claim is unsupported or unmeasured.
+    """
     from vflpriv import api
     from vflpriv.cli.ci import Gate, report_at
     from vflpriv.report.formats import DEFAULT_FORMATS

@@ -76,7 +76,7 @@ class AuditConfig(_Section):
         10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
     )
     min_trials: int = Field(
-        MIN_TRIALS, ge=1, description="trials in each world below which no claim is called violated"
+        MIN_TRIALS, ge=1, description="trials in each world below which they call no claim violated"
     )
     success_trainings: int = Field(
         8, ge=2, description="independent trainings that test a claim about an attack, where the engine makes one"

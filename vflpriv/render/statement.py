@@ -142,7 +142,7 @@ def _measured(claim: ClaimRow) -> list[str]:
         )
     if claim.one_run is not None:
         lines.append(one_run_sentence(claim.one_run))
-    return lines or ["none: this claim was not measured"]
+    return lines or ["none: no ε was measured for this claim"]
 
 
 def _trials(system: SystemRow, claim: ClaimRow) -> list[str]:

@@ -53,6 +53,8 @@ _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
     "runs spent on tuning hyper-parameters: they are not part of any budget here",
     "floating-point side channels of the noise (Mironov 2012)",
+    "what is not on the wire: timing, logs, files, sizes of packets",
+    "leaks that show only to the holder of a key, only for one particular record, or only while nobody audits",
 )
 _NO_FEATURES = "feature inference: the configuration has no section attack.features"
 _OWN_TABLES = (Trials, OneRun, WorstPair)

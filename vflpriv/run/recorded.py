@@ -245,7 +245,8 @@ def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, 
     config, answers, recorded = system.config, system.answers, system.recorded
     listed = {r.kind: r for r in config.release}
     lines = [
-        "noise, sensitivities and state are taken at the ledger's word; vflpriv.testing has checks for mechanisms",
+        "noise, sensitivities and state beyond what a transcript can contradict: the ledger is believed; "
+        "vflpriv.testing has checks for mechanisms",
         "trials in two worlds: they train the system again and again, and a transcript is of one training; "
         "an engine of your own (entry point vflpriv.engines) or vflpriv.testing.assert_training_epsilon adds them",
     ]

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from tests.support import make_system
-from vflpriv.audits.scoring.worlds import discriminant
+from vflpriv.audits.scoring.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, p_value_rectangle
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.audits.worlds.probes import extremes

@@ -33,7 +33,7 @@ _RULES = {
     "sensitivity-broken": ("error", "A mechanism exceeds the sensitivity that it declares."),
     "premise-broken": (
         "error",
-        "A premise of the guarantees does not hold: the noise of the releases, or the absence of state.",
+        "A premise of the guarantees does not hold: on the wire beside the ledger, in the noise, or in state.",
     ),
     "limit-broken": ("error", "An attack exceeds a limit given by --fail-on."),
     "regression": ("error", "A number is worse than in the baseline, beyond the tolerance."),

@@ -53,7 +53,8 @@ def _compared(comparison: Comparison) -> str:
 
 def _blocks(report: Report, comparison: Comparison | None) -> Iterator[str]:
     yield f"# {banner(report)}"
-    yield f"{report.headline}. Confidence {f.confidence(report.confidence)}, seed {report.seed}."
+    levels = f"intervals at {f.confidence(report.confidence)}, verdicts at {f.confidence(report.verdict_confidence)}"
+    yield f"{report.headline}. Confidence: {levels}; seed {report.seed}."
     if comparison is not None:
         yield _compared(comparison)
     if any(system.claims for system in report.systems):
