@@ -8,20 +8,23 @@ released. What differs between them, beyond what the ledger says, is a release t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from vflpriv.audits.worlds.probes import Released
-from vflpriv.audits.worlds.reconcile import AUDIT, Sightings, is_open, link, reconcile
+from vflpriv.audits.worlds.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
+from vflpriv.audits.worlds.runs import compare_runs, plan_runs, record_run, run_data
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.audits.worlds.twin_check import Difference, Excess, Gap, TwinCheck
-from vflpriv.audits.worlds.twins import TwinCanary, TwinRound, plan_twins, run_twins
+from vflpriv.audits.worlds.twins import CONTROL, TwinCanary, TwinRound, plan_twins, run_twins
 from vflpriv.common.registry import register
-from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.data import VerticalData
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Exact, Gaussian, Release
 from vflpriv.core.systems import System
@@ -65,7 +68,9 @@ class WireAudit(Audit):
     def work(self, system: System, context: AuditContext) -> int:
         if not context.options.get("wire", True):
             return 0
-        return 2 * len(plan_twins(system, [claim.unit for claim in context.claims])) * system.schedule.rounds
+        canaries = plan_twins(system, [claim.unit for claim in context.claims])
+        wholes = plan_runs(system, [canary.unit for canary in canaries])
+        return (2 * len(canaries) + 1 + len(wholes)) * system.schedule.rounds
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """What the ledger leaves out; then, for each unit, whether anything moves that should not."""
@@ -86,9 +91,14 @@ class WireAudit(Audit):
                 context.progress.advance(2 * len(canaries))
         findings = [*reconcile(ledger, seen, trained=True), *values.findings(ledger, seen)]
         refusal = self._uncontrolled(system, check, canaries)
-        if refusal is not None:
-            return [*findings, _not_done(refusal)]
-        return findings + self._judge(system, context, check, canaries)
+        if check.uneven is not None:
+            return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, canaries, []))
+        wholes = _WholeRuns(system, plan_runs(system, [canary.unit for canary in canaries]), context.progress)
+        with one_thread():
+            findings += reconcile_run(ledger, seen.sent, wholes.sent())
+            checks = [] if refusal else wholes.checks(adversaries)
+        refusal = refusal or wholes.uncontrolled
+        return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, canaries, checks))
 
     def _uncontrolled(self, system: System, check: TwinCheck, canaries: Sequence[TwinCanary]) -> str | None:
         """Why two runs of this system cannot be compared, if they cannot."""
@@ -104,24 +114,69 @@ class WireAudit(Audit):
         return again.uneven or again.uncontrolled
 
     def _judge(
-        self, system: System, context: AuditContext, check: TwinCheck, canaries: Sequence[TwinCanary]
+        self,
+        system: System,
+        context: AuditContext,
+        twins: TwinCheck,
+        canaries: Sequence[TwinCanary],
+        wholes: Sequence[TwinCheck],
     ) -> list[Finding]:
-        judge = _Judge(system, context.claims)
-        findings = [] if check.uneven is None else [judge.uneven(check.uneven)]
-        findings += [judge.weak(kind, *stds) for kind, stds in check.weak.items()]
-        findings += [judge.silent(kind, round_) for kind, round_ in check.silent.items()]
-        causes = [judge.difference(difference) for difference in check.differences.values()]
-        causes += [judge.gap(gap) for gap in check.gaps.values() if gap.broken]
-        if not causes and not check.weak:
+        judge, checks = _Judge(system, context.claims), (twins, *wholes)
+        findings = [] if twins.uneven is None else [judge.uneven(twins.uneven)]
+        weak = {kind: stds for check in checks for kind, stds in check.weak.items()}
+        findings += [judge.weak(kind, *stds) for kind, stds in weak.items()]
+        findings += [judge.silent(kind, round_) for kind, round_ in twins.silent.items()]
+        causes = [judge.difference(found) for check in checks for found in check.differences.values()]
+        causes += [judge.gap(gap) for check in checks for gap in check.gaps.values() if gap.broken]
+        causes += [cause for check in wholes for cause in judge.uneven_run(check)]
+        if not causes and not weak:
             # They follow from a wrong sensitivity or std, which is told already.
-            causes += [judge.excess(excess) for excess in check.excesses()]
-        moved = {cause.unit for cause in causes} if check.uneven is None else set(Unit)
+            causes += [judge.excess(excess) for check in checks for excess in check.excesses()]
+        first = {(cause.subject, cause.unit): cause for cause in reversed(causes)}
+        causes = [cause for cause in causes if first[cause.subject, cause.unit] is cause]
+        moved = {cause.unit for cause in causes} if twins.uneven is None else set(Unit)
+        whole = {canary.unit for check in wholes if check.whole for canary in check.canaries}
         consistent = [
-            _consistent(system, check, unit, [r for r, canary in enumerate(canaries) if canary.unit is unit])
+            _consistent(system, twins, unit, [r for r, c in enumerate(canaries) if c.unit is unit], whole=unit in whole)
             for unit in dict.fromkeys(c.unit for c in canaries)
             if unit is not None and unit not in moved
         ]
         return [*findings, *judge.findings(causes), *consistent]
+
+
+class _WholeRuns:
+    """Whole trainings of one replica, in one world and in the worlds of a few canaries."""
+
+    def __init__(self, system: System, canaries: Sequence[TwinCanary], progress: Progress) -> None:
+        self._system, self._canaries, self._progress = system, canaries, progress
+        self._data = run_data(system.data, canaries[0], 0) if canaries else system.data
+        self._leader = record_run(system, self._data)
+        progress.advance(system.schedule.rounds)
+        self.uncontrolled: str | None = None
+        """Where two trainings in the same world differ, if they do."""
+
+    def sent(self) -> Counter[Outline]:
+        """All messages of a training by their form."""
+        return self._leader.sent
+
+    def checks(self, adversaries: Sequence[Adversary]) -> list[TwinCheck]:
+        """The comparison of each canary's two worlds; one world is trained again if one of them shows something."""
+        checks = []
+        for canary in self._canaries:
+            data = run_data(self._system.data, canary, 1)
+            checks.append(self._compared(data, TwinCheck(self._system.ledger, [canary], adversaries)))
+            self._progress.advance(self._system.schedule.rounds)
+        if any(c.uneven or c.differences or any(gap.broken for gap in c.gaps.values()) for c in checks):
+            control = self._compared(self._data, TwinCheck(self._system.ledger, [CONTROL]))
+            self.uncontrolled = control.uneven or control.uncontrolled
+        return checks
+
+    def _compared(self, data: VerticalData, check: TwinCheck) -> TwinCheck:
+        follower = record_run(self._system, data, self._leader)
+        for twins in compare_runs(self._leader, follower, self._system.schedule.rounds):
+            if not check.add(twins):
+                break
+        return check
 
 
 class _Releases:
@@ -200,9 +255,10 @@ class _Judge:
         units = _NEIGHBOURS[found.unit]
         observers = frozenset(a.kind for a in found.harmed)
         observers |= {"devices"} if "device" in observers else frozenset()
+        amount = f" by up to {found.largest:.4g}" if found.largest else ""
         sentence = (
-            f"{_moving(found.unit)} moves tensor {found.tensor} of {found.kind} messages by up to {found.largest:.4g}, "
-            f"with the same randomness and the same noised values, and the ledger does not say so (first in round "
+            f"{_moving(found.unit)} moves tensor {found.tensor} of {found.kind} messages{amount}, with the same "
+            f"randomness and the same noised values, and the ledger does not say so (first in round "
             f"{found.first.round}, {link(found.first)}; {found.messages} times; {found.canary})"
         )
         undeclared = Release(
@@ -215,14 +271,13 @@ class _Judge:
             reaches_all=True,
             tensors=frozenset({found.tensor}),
         )
-        refuted = [c for c in self.claims if c.unit in units and any(_within(a, c.adversary) for a in found.harmed)]
         return _Cause(
             subject=f"{found.kind}/{found.tensor}",
             sentence=sentence,
             figure=found.largest,
             measure=_LARGEST,
             unit=found.unit,
-            refuted=refuted,
+            refuted=self._harmed(found.unit, found.harmed),
             undeclared=(undeclared,),
         )
 
@@ -267,6 +322,30 @@ class _Judge:
         """What is sent at all depends on what is private."""
         sentence = f"what is sent depends on private data, whatever the noise is: {where}"
         return _premise("messages", sentence, 1, "rounds", None)
+
+    def uneven_run(self, check: TwinCheck) -> list[_Cause]:
+        """What a whole training sends at all, or in which order, depends on a canary that those who see it must not."""
+        (canary,), harmed = check.canaries, check.harmed()
+        if check.uneven is None or canary.unit is None or not harmed:
+            return []
+        sentence = (
+            f"what is sent depends on {_moving(canary.unit)}, whatever the noise is: {check.uneven} ({canary.what})"
+        )
+        return [
+            _Cause(
+                subject="messages",
+                sentence=sentence,
+                figure=1,
+                measure="rounds",
+                unit=canary.unit,
+                refuted=self._harmed(canary.unit, harmed),
+            )
+        ]
+
+    def _harmed(self, unit: Unit, adversaries: Collection[Adversary]) -> list[Claim]:
+        """Claims that do not hold if these adversaries see the unit without noise."""
+        units = _NEIGHBOURS[unit]
+        return [c for c in self.claims if c.unit in units and any(_within(a, c.adversary) for a in adversaries)]
 
     def weak(self, kind: str, actual: float, declared: float) -> Finding:
         """Less noise than declared."""
@@ -372,7 +451,7 @@ def _not_done(where: str) -> Finding:
     )
 
 
-def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[int]) -> Finding:
+def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[int], *, whole: bool) -> Finding:
     """Nothing of a unit moved that should not; the noise of labels, which is drawn once, is not measured by it."""
     gaps = [gap for (moved, _), gap in check.gaps.items() if moved is unit]
     largest = max(gaps, key=lambda gap: (gap.ratio, gap.largest), default=None)
@@ -381,6 +460,8 @@ def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence
         f"{system.schedule.rounds} rounds, {check.tensors} tensors: nothing else differs that the ledger does not "
         "declare"
     )
+    if whole:
+        compared += ", nor between two whole trainings in which nothing else is shared"
     if largest is not None and largest.largest:
         compared += (
             f"; under the noise of {largest.kind} the worlds are at most {largest.largest:.4g} apart (round "

@@ -7,8 +7,10 @@ covers is counted as an exact release of everything, so that no claim rests on i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,14 +25,34 @@ from vflpriv.core.releases import Exact, Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.core.wire import Message
+from vflpriv.core.wire import Message, Party
 
-__all__ = ["AUDIT", "Sightings", "is_open", "link", "reconcile", "viewers"]
+__all__ = ["AUDIT", "Outline", "Sightings", "is_open", "link", "outline", "reconcile", "reconcile_run", "viewers"]
 
 AUDIT = "wire"
 """The name of the audit whose findings these are."""
 _ONLOOKERS = frozenset({"eavesdropper", "outsider"})
 _HOW = "list its tensors under `tensors` of a release"
+
+
+_EXTRA = "that a training sends beyond those of its rounds"
+
+
+class Outline(NamedTuple):
+    """The form of a message of one replica, without its values and its record ids."""
+
+    kind: str
+    sender: Party
+    receiver: Party
+    round: int
+    encrypted: bool
+    tensors: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+
+
+def outline(message: Message) -> Outline:
+    """The form of a message, whatever the number of replicas."""
+    tensors = tuple((name, tuple(t.shape[1:]), t.dtype) for name, t in message.tensors.items())
+    return Outline(message.kind, message.sender, message.receiver, message.round, message.encrypted, tensors)
 
 
 def link(message: Message) -> str:
@@ -86,12 +108,15 @@ class Sightings:
         """By kind, the (round, device) of messages to devices."""
         self.repeated: dict[str, list[Message]] = {}
         """By kind, messages on a link that has had another one of the kind in the round."""
+        self.sent: Counter[Outline] = Counter()
+        """All messages by their form."""
         self._last: dict[tuple[str, int, int, int], Message] = {}
         self.messages = 0
 
     def record(self, message: Message, released: Sequence[Tensor] | None = None) -> None:
         """Note a message; `released` are the values that left release points in its round, None if not known."""
         self.messages += 1
+        self.sent[outline(message)] += 1
         way = "down" if message.sender.is_server else "up"
         for name, tensor in message.tensors.items():
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
@@ -152,6 +177,46 @@ def reconcile(ledger: Ledger, seen: Sightings, *, kinds: Collection[str] | None 
         total = f"{seen.messages} messages, {len(chosen)} kinds and {sum(map(len, chosen.values()))} tensors"
         findings.append(_finding("all messages", Verdict.CONSISTENT, f"the ledger lists all of {total}", 0))
     return findings
+
+
+def reconcile_run(ledger: Ledger, rounds: Counter[Outline], run: Counter[Outline]) -> list[Finding]:
+    """What a whole training sends beyond its rounds run one by one, and what it does not send of them."""
+    findings: list[Finding] = []
+    extra, missing = run - rounds, rounds - run
+    for kind in sorted({form.kind for form in extra}):
+        findings += _beyond(ledger, kind, {form: n for form, n in extra.items() if form.kind == kind})
+    for kind in sorted({form.kind for form in missing}):
+        lacking = {form: n for form, n in missing.items() if form.kind == kind}
+        first, count = min(form.round for form in lacking), sum(lacking.values())
+        sentence = (
+            f"a training does not send {count} {kind} messages that its rounds send one by one (first in round "
+            f"{first}): what is measured in rounds is another training"
+        )
+        findings.append(_finding(kind, Verdict.UNSUPPORTED, sentence, count))
+    return findings
+
+
+def _beyond(ledger: Ledger, kind: str, extra: Mapping[Outline, int]) -> list[Finding]:
+    """Messages of one kind that only a whole training sends: counted once more in their rounds, or as exact."""
+    schedule, releases = ledger.schedule, [r for r in ledger.releases if r.kind == kind]
+    names = {name for form in extra for name, _, _ in form.tensors}
+    listed = frozenset[str]().union(*covered(releases, kind, names).values())
+    private = [r for r in releases if r.sensitivity]
+    if not private and releases and names <= listed:
+        return []  # it is declared public, and compared as everything is
+    ways = {"down" if form.sender.is_server else "up" for form in extra}
+    outside = {form for form in extra if not 0 <= form.round < schedule.rounds}
+    unknown = sorted(names if outside or not releases else names - listed)
+    every = range(schedule.rounds)
+    undeclared = [r for name in unknown for r in _exactly(schedule, kind, name, f"{name} {_EXTRA}", every, ways)]
+    for times in range(max(extra.values())):
+        again = _mask(schedule, {form.round for form, n in extra.items() if n > times})
+        undeclared += [replace(r, rounds=again, what=f"{r.what}; messages {_EXTRA}") for r in private if again.any()]
+    count, first = sum(extra.values()), min(extra, key=lambda form: form.round)
+    how = "counted as exact, of everything" if unknown else "counted once more there"
+    ends = f"{first.sender} → {first.receiver}"
+    sentence = f"there are {count} {kind} messages {_EXTRA} (first in round {first.round}, {ends}): {how}"
+    return [_finding(kind, Verdict.UNSUPPORTED, sentence, count, undeclared)]
 
 
 def covered(releases: Sequence[Release], kind: str, names: Collection[str]) -> dict[Release, frozenset[str]]:
@@ -238,7 +303,7 @@ def _rounds(
     sent = _mask(schedule, set[int]().union(*(s.rounds for s in sightings.values())))
     findings = _more(kind, "in rounds that the ledger does not count", sent & ~counted, private)
     own = [r for r in private if "device" in r.seen_by and not (r.reaches_all or r.carried)]
-    extra = {t for t, m in seen.received.get(kind, ()) if not schedule.active[t, m]}
+    extra = {t for t, m in seen.received.get(kind, ()) if t < schedule.rounds and not schedule.active[t, m]}
     if own:
         everyone = [replace(r, reaches_all=True) for r in own]
         where = "to devices in rounds in which the schedule has them inactive"

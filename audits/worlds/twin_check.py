@@ -8,11 +8,12 @@ is a proof.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflpriv.audits.worlds.probes import Released
@@ -74,18 +75,40 @@ class Excess:
     canary: str
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Declared:
+    """What the ledger says of the values of one kind, of each canary: (R,) each."""
+
+    noised: bool
+    observers: frozenset[Adversary]
+    own: NDArray[np.float64]
+    """How far it moves them in the rounds of its record."""
+    leak: NDArray[np.float64]
+    """How far it moves them in all later rounds."""
+
+
 class TwinCheck:
     """Takes the rounds of twin runs one by one; what it found can be read at any time."""
 
     def __init__(self, ledger: Ledger, canaries: Sequence[TwinCanary], adversaries: Sequence[Adversary] = ()) -> None:
-        self._ledger, self._canaries = ledger, canaries
+        self._ledger, self.canaries = ledger, canaries
         self._schedule = ledger.schedule
         self._first = self._schedule.first_rounds()
         self._open: dict[tuple[Adversary, Unit], bool] = {}
+        self._kept_from: dict[frozenset[Adversary], NDArray[np.bool_]] = {}
+        self._declares: dict[str, _Declared] = {}
+        self._before: dict[tuple[str, int], NDArray[np.float64]] = {}
+        """By kind and round, the squared distances so far, (R,)."""
+        self._records = np.array([-1 if c.record is None else c.record for c in canaries])
+        self._controls = np.array([c.unit is None for c in canaries], dtype=np.bool_)
+        units = dict.fromkeys(c.unit for c in canaries if c.unit is not None)
+        self._numbers = {unit: np.array([r for r, c in enumerate(canaries) if c.unit is unit]) for unit in units}
         self.differences: dict[tuple[Unit, str, str], Difference] = {}
         self.gaps: dict[tuple[Unit, str], Gap] = {}
         self.uneven: str | None = None
         """Where the two runs differ in what is sent at all: messages, records, names or shapes."""
+        self.odd_message: Message | None = None
+        """The first message that is not the same in both, if it is a message."""
         self.uncontrolled: str | None = None
         """Where the control, which lives in the same world in both runs, differs."""
         self.weak: dict[str, tuple[float, float]] = {}
@@ -102,32 +125,60 @@ class TwinCheck:
 
     def add(self, twins: TwinRound) -> bool:
         """Compare one round; False if there is no sense in further ones."""
-        self.uneven = self.uneven or _uneven(twins)
+        if self.uneven is None:
+            self.uneven, self.odd_message = _uneven(twins)
         if self.uneven is not None:
             return False
         for message, other in zip(*twins.messages, strict=True):
             for name, tensor in message.tensors.items():
+                self.tensors += 1
                 self._compare(message, name, tensor, other.tensors[name])
         self._weigh(twins)
         return self.uncontrolled is None
 
     def _compare(self, message: Message, name: str, tensor: Tensor, other: Tensor) -> None:
-        self.tensors += 1
-        if not bool(torch.isfinite(tensor).all()):
-            beyond = (~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1)
-            for r in beyond.nonzero()[:, 0].tolist():
-                self.overflowed.setdefault(r, message.round)
-        if torch.equal(tensor, other):
+        count = len(self.canaries)
+        if count > 1 and (not tensor.dim() or len(tensor) != count):
+            return  # shared by all replicas, of which each has a world of its own: a pair of whole runs can tell
+        if not tensor.numel():
             return
-        differs = ((tensor != other) & ~(tensor.isnan() & other.isnan())).reshape(len(tensor), -1).any(1)
-        if bool(differs[0]):
+        rows, others = tensor.reshape(count, -1), other.reshape(count, -1)
+        if not bool(torch.isfinite(rows.sum())):  # may overflow where no value does
+            for r in (~torch.isfinite(rows)).any(1).nonzero()[:, 0].tolist():
+                self.overflowed.setdefault(r, message.round)
+        if torch.equal(rows, others):
+            return
+        differs = ((rows != others) & ~(rows.isnan() & others.isnan())).any(1).cpu().numpy()
+        if differs[self._controls].any():
             self.uncontrolled = self.uncontrolled or f"tensor {name} of {message.kind}, round {message.round}"
-        sizes = (tensor.double() - other.double()).nan_to_num().abs().reshape(len(tensor), -1)
-        for r in differs.nonzero()[:, 0].tolist():
-            canary = self._canaries[r]
+        leaking = np.flatnonzero(differs & self._protected_from(viewers(message)))
+        if not len(leaking):
+            return
+        sizes = (rows[leaking].double() - others[leaking].double()).nan_to_num().abs().amax(1)
+        for r, size in zip(leaking.tolist(), sizes.tolist(), strict=True):
+            canary = self.canaries[r]
+            assert canary.unit is not None
             harmed = {a for a in viewers(message) if self._protected(a, canary)}
-            if canary.unit is not None and harmed:
-                self._note(message, name, canary, canary.unit, float(sizes[r].max()), harmed)
+            self._note(message, name, canary, canary.unit, size, harmed)
+
+    def _protected_from(self, adversaries: Collection[Adversary]) -> NDArray[np.bool_]:
+        """Of each canary, whether the ledger says that one of these adversaries does not see its unit as it is."""
+        key = frozenset(adversaries)
+        if key not in self._kept_from:
+            own = [any(self._protected(a, canary) for a in key) for canary in self.canaries]
+            self._kept_from[key] = np.array(own, dtype=np.bool_)
+        return self._kept_from[key]
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything could be compared."""
+        return self.uneven is None and not self.overflowed
+
+    def harmed(self) -> set[Adversary]:
+        """Those who see the first message that is not the same in both runs, and must not see a canary's unit."""
+        observers = frozenset({"server", "device", "eavesdropper", "outsider"})
+        adversaries = self._named(observers) if self.odd_message is None else viewers(self.odd_message)
+        return {a for a in adversaries for canary in self.canaries if self._protected(a, canary)}
 
     def _note(
         self, message: Message, name: str, canary: TwinCanary, unit: Unit, size: float, harmed: set[Adversary]
@@ -181,38 +232,46 @@ class TwinCheck:
         return [r for r in self._ledger.releases if r.kind == kind]
 
     def _gaps(self, round_: int, kind: str, pairs: Sequence[tuple[Released, Released]]) -> None:
-        """Of all values of a kind in one round together, since the declared sensitivity is that of the round."""
+        """Of all values of a kind in one round together, since the declared sensitivity is that of the round.
+
+        A round that is run twice adds up.
+        """
+        if kind not in self._declares:
+            self._declares[kind] = self._declared(self._of(kind))
+        declares = self._declares[kind]
+        if not declares.noised:
+            return  # not declared as noised: its messages are compared as they are
         squares = torch.stack([_squares(one.noiseless - other.noiseless) for one, other in pairs])
         sizes = torch.stack([_squares(one.noiseless).sqrt() + _squares(other.noiseless).sqrt() for one, other in pairs])
-        total, size = squares.sum(0).sqrt().cpu(), sizes.sum(0).cpu()
-        releases = self._of(kind)
-        if not any(isinstance(r.noise, Gaussian) for r in releases):
-            return  # not declared as noised: its messages are compared as they are
-        observers = frozenset[str]().union(*(r.seen_by for r in releases))
+        total, size = torch.stack((squares.sum(0), sizes.sum(0))).cpu().numpy()
+        total = total + self._before.get((kind, round_), 0.0)
+        self._before[kind, round_] = total
+        moved = np.sqrt(total)
+        if (moved[self._controls] > 0).any():
+            self.uncontrolled = self.uncontrolled or f"the value under the noise of {kind}, round {round_}"
         direct = {a for one, _ in pairs if one.message is not None for a in viewers(one.message)}
-        concerned = direct | set(self._named(observers))
-        moved = total.tolist()
-        for r, canary in enumerate(self._canaries):
-            if r == 0 and moved[0]:
-                self.uncontrolled = self.uncontrolled or f"the value under the noise of {kind}, round {round_}"
-            if canary.unit is None or not math.isfinite(moved[r]):
-                continue
-            if not any(self._protected(a, canary) for a in concerned):
-                continue
-            declared = self._declared(releases, canary, canary.unit, round_)
-            slack = _RELATIVE * declared + _ROUNDING * float(size[r]) if declared else 0.0
-            gap = Gap(
-                unit=canary.unit,
-                kind=kind,
-                largest=moved[r],
-                declared=declared,
-                round=round_,
-                canary=canary.what,
-                broken=moved[r] > declared + slack,
-            )
-            known = self.gaps.get((gap.unit, kind))
-            if known is None or (gap.broken, gap.ratio, gap.largest) > (known.broken, known.ratio, known.largest):
-                self.gaps[gap.unit, kind] = gap
+        concerned = self._protected_from(direct | declares.observers) & np.isfinite(moved)
+        declared = self._at(declares, round_)
+        slack = np.where(declared > 0, _RELATIVE * np.nan_to_num(declared) + _ROUNDING * size, 0.0)
+        broken = moved > declared + slack
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(declared > 0, moved / declared, np.where(moved > 0, np.inf, 0.0))
+        for unit, numbers in self._numbers.items():
+            own = numbers[concerned[numbers]]
+            if len(own):
+                r = int(own[np.lexsort((moved[own], ratio[own], broken[own]))[-1]])
+                gap = Gap(
+                    unit=unit,
+                    kind=kind,
+                    largest=float(moved[r]),
+                    declared=float(declared[r]),
+                    round=round_,
+                    canary=self.canaries[r].what,
+                    broken=bool(broken[r]),
+                )
+                known = self.gaps.get((unit, kind))
+                if known is None or (gap.broken, gap.ratio, gap.largest) > (known.broken, known.ratio, known.largest):
+                    self.gaps[unit, kind] = gap
         self._add_up(kind, pairs, squares.cpu())
 
     def _named(self, kinds: frozenset[str]) -> list[Adversary]:
@@ -220,15 +279,30 @@ class TwinCheck:
         members = [Adversary("device", (m,)) for m in range(self._schedule.devices)] if "device" in kinds else []
         return alone + members
 
-    def _declared(self, releases: Sequence[Release], canary: TwinCanary, unit: Unit, round_: int) -> float:
-        """What the ledger says that this canary can move in this round; several releases together in quadrature."""
-        own = math.sqrt(sum(r.sensitivity.get(unit, 0.0) ** 2 for r in releases))
-        if canary.record is None:
-            return own
-        carried = [r.leak.sensitivity.get(unit, 0.0) for r in releases if r.leak is not None]
-        leak = math.sqrt(sum(bound**2 for bound in carried)) if round_ > self._first[canary.record] else 0.0
-        inside = bool(np.any(self._schedule.batch(round_) == canary.record))
-        return max(own if inside else 0.0, leak)
+    def _declared(self, releases: Sequence[Release]) -> _Declared:
+        """What the ledger says of a kind; several releases together in quadrature."""
+        own, leak = np.zeros(len(self.canaries)), np.zeros(len(self.canaries))
+        for r, canary in enumerate(self.canaries):
+            if canary.unit is None:
+                continue
+            unit, leaks = canary.unit, [release.leak for release in releases if release.leak is not None]
+            own[r] = math.sqrt(sum(release.sensitivity.get(unit, 0.0) ** 2 for release in releases))
+            leak[r] = math.sqrt(sum(release.sensitivity.get(unit, 0.0) ** 2 for release in leaks))
+        observers = frozenset[str]().union(*(release.seen_by for release in releases))
+        return _Declared(
+            noised=any(isinstance(release.noise, Gaussian) for release in releases),
+            observers=frozenset(self._named(observers)),
+            own=own,
+            leak=leak,
+        )
+
+    def _at(self, declares: _Declared, round_: int) -> NDArray[np.float64]:
+        """What the ledger says that each canary can move in this round."""
+        batch = self._schedule.batch(round_) if 0 <= round_ < self._schedule.rounds else np.empty(0, dtype=np.int64)
+        whole, inside = self._records < 0, np.isin(self._records, batch)
+        later = round_ > self._first[np.where(whole, 0, self._records)]
+        leak = np.where(later, declares.leak, 0.0)
+        return np.where(whole, declares.own, np.maximum(np.where(inside, declares.own, 0.0), leak))
 
     # All rounds together -------------------------------------------------------------------------------------------
 
@@ -258,14 +332,14 @@ class TwinCheck:
                             adversary=adversary,
                             measured=measured,
                             accounted=math.sqrt(accounted or 0.0),
-                            canary=self._canaries[r].what,
+                            canary=self.canaries[r].what,
                         )
             found += list(worst.values())
         return found
 
     def _by_unit(self, adversary: Adversary) -> dict[tuple[Unit, int | None], list[int]]:
         numbers: dict[tuple[Unit, int | None], list[int]] = {}
-        for r, canary in enumerate(self._canaries):
+        for r, canary in enumerate(self.canaries):
             if canary.unit is not None and self._protected(adversary, canary):
                 numbers.setdefault((canary.unit, canary.record), []).append(r)
         return numbers
@@ -301,23 +375,24 @@ def _squares(values: Tensor) -> Tensor:
     return values.to(torch.float64).square().reshape(len(values), -1).sum(1)
 
 
-def _uneven(twins: TwinRound) -> str | None:
+def _uneven(twins: TwinRound) -> tuple[str | None, Message | None]:
     """Where the two runs send or release something else in kind, link, records, names, shapes or types."""
     first, second = twins.messages
-    if len(first) != len(second):
-        return f"round {twins.round}: {len(first)} messages in one world, {len(second)} in the other"
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip(first, second, strict=False):
         if _outline(one) != _outline(other) or not _same_records(one, other):
-            return f"round {twins.round}: a {one.kind} message, {link(one)}, has other records, tensors or shapes"
+            return f"round {twins.round}: a {one.kind} message, {link(one)}, has other records, tensors or shapes", one
+    if len(first) != len(second):
+        extra = max(first, second, key=len)[min(len(first), len(second))]
+        return f"round {twins.round}: {len(first)} messages in one world, {len(second)} in the other", extra
     released = [len(values) for values in twins.values]
     if released[0] != released[1]:
-        return f"round {twins.round}: {released[0]} noised values in one world, {released[1]} in the other"
-    return None
+        return f"round {twins.round}: {released[0]} noised values in one world, {released[1]} in the other", None
+    return None, None
 
 
 def _outline(message: Message) -> tuple[object, ...]:
     tensors = tuple((name, tuple(t.shape), t.dtype) for name, t in message.tensors.items())
-    return message.kind, message.sender, message.receiver, message.round, tensors
+    return message.kind, message.sender, message.receiver, message.round, message.encrypted, tensors
 
 
 def _same_records(one: Message, other: Message) -> bool:

@@ -21,14 +21,24 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Transcript
 
-__all__ = ["CONTROL", "TwinCanary", "TwinRound", "in_world", "plan_twins", "run_twins"]
+__all__ = [
+    "CONTROL",
+    "TwinCanary",
+    "TwinRound",
+    "in_world",
+    "other_record",
+    "plan_twins",
+    "run_twins",
+    "scales",
+    "twin_records",
+]
 
 _SCALES = (1e4, 1e2)
 """How far beyond the data a canary's features lie, so that clips are reached."""
 _MOST_PAIRS = 8
 _MOST_DEVICES = 3
-_MOST = {Unit.LABEL: 20, Unit.FEATURES: 10, Unit.RECORD: 10, Unit.CLIENT_ZERO: 6, Unit.CLIENT: 6}
-_FEW = 4
+_MOST = {Unit.LABEL: 12, Unit.FEATURES: 7, Unit.RECORD: 5, Unit.CLIENT_ZERO: 4, Unit.CLIENT: 4}
+_FEW = 2
 """Canaries of a unit that no claim is about."""
 _MEMORY = 1 << 30
 
@@ -65,25 +75,25 @@ def plan_twins(system: System, claimed: Collection[Unit]) -> list[TwinCanary]:
     return [CONTROL, *mixed[: max(len(planned), room - 1)]]
 
 
-def _records(system: System) -> list[int]:
+def twin_records(system: System) -> list[int]:
     """The most exposed record, one of the first round's, the first and the last."""
     batch = system.schedule.batch(0) if system.schedule.rounds else np.empty(0, dtype=np.int64)
     first = [int(batch[0])] if len(batch) else []
     return list(dict.fromkeys([most_exposed([], system.schedule), *first, 0, system.data.records - 1]))
 
 
-def _scales(system: System) -> tuple[float, ...]:
-    """Token ids cannot be scaled."""
+def scales(system: System) -> tuple[float, ...]:
+    """By how much a canary's features are multiplied; by nothing where they are token ids."""
     return _SCALES if all(block.is_floating_point() for block in system.data.blocks) else ()
 
 
 def _labels(system: System) -> list[TwinCanary]:
     """Every class is the label of some canary, with features far out and as they are."""
-    data, records = system.data, _records(system)
+    data, records = system.data, twin_records(system)
     pairs = [(c, (c + 1) % data.classes) for c in range(0, data.classes, 2)]
     step = -(-len(pairs) // _MOST_PAIRS)
-    scales = (*_scales(system)[:1], 1.0, *_scales(system)[1:])
-    canaries = [_relabelled(data, records[0], pair, scale) for scale in scales for pair in pairs[::step]]
+    sizes = (*scales(system)[:1], 1.0, *scales(system)[1:])
+    canaries = [_relabelled(data, records[0], pair, size) for size in sizes for pair in pairs[::step]]
     own = [(r, int(data.labels[r])) for r in records[1:]]
     return canaries + [_relabelled(data, r, (y, (y + 1) % data.classes), 1.0) for r, y in own]
 
@@ -100,7 +110,7 @@ def _relabelled(data: VerticalData, record: int, labels: tuple[int, int], scale:
     )
 
 
-def _other(system: System, record: int) -> int:
+def other_record(system: System, record: int) -> int:
     """A record of another class, if there is one."""
     labels = system.data.labels
     others = (labels != labels[record]).nonzero()[:, 0]
@@ -110,12 +120,13 @@ def _other(system: System, record: int) -> int:
 def _features(system: System) -> list[TwinCanary]:
     """One record's block at one device: far out with either sign, and as it is against another record's."""
     data, canaries = system.data, []
-    for record in _records(system)[:2]:
-        for m in range(min(_MOST_DEVICES, data.devices)):
-            block = data.blocks[m]
-            pairs = {f"× ±{s:g}": (block[record] * s, -s * block[record]) for s in _scales(system)}
-            pairs["or another record's"] = (block[record], block[_other(system, record)])
-            for what, pair in pairs.items():
+    devices = range(min(_MOST_DEVICES, data.devices))
+    for record in twin_records(system)[:2]:
+        for scale in (*scales(system)[:1], None, *scales(system)[1:]):
+            for m in devices:
+                own, other = data.blocks[m][record], data.blocks[m][other_record(system, record)]
+                pair = (own, other) if scale is None else (own * scale, -scale * own)
+                what = "or another record's" if scale is None else f"× ±{scale:g}"
                 text = f"record {record}'s block at device({m}) {what}"
                 canaries.append(TwinCanary(unit=Unit.FEATURES, what=text, record=record, blocks={m: pair}))
     return canaries
@@ -124,11 +135,11 @@ def _features(system: System) -> list[TwinCanary]:
 def _whole_records(system: System) -> list[TwinCanary]:
     """One record at all devices, with its own label in both runs or with another one in the second."""
     data, canaries = system.data, []
-    for record in _records(system)[:2]:
-        other, label = _other(system, record), int(data.labels[record])
+    for record in twin_records(system)[:2]:
+        other, label = other_record(system, record), int(data.labels[record])
         for labels in ((label, int(data.labels[other])), (label, label)):
             named = "another label" if labels[0] != labels[1] else "its own label"
-            for scale in (*_scales(system), None):
+            for scale in (*scales(system), None):
                 what = f"another record's features and {named}" if scale is None else f"features × ±{scale:g}, {named}"
                 blocks = {
                     m: (b[record], b[other]) if scale is None else (b[record] * scale, -scale * b[record])
@@ -141,12 +152,12 @@ def _whole_records(system: System) -> list[TwinCanary]:
 
 def _devices(system: System, unit: Unit) -> list[TwinCanary]:
     """One device's whole block, against none or one of the other sign."""
-    if not _scales(system):
+    if not scales(system):
         return []
     busiest = [int(m) for m in np.argsort(-system.schedule.active.sum(axis=0), kind="stable")[:_MOST_DEVICES]]
     canaries = []
-    for m in busiest:
-        for scale in (*_SCALES, 1.0):
+    for scale in (*_SCALES, 1.0):
+        for m in busiest:
             pair = (scale, 0.0) if unit is Unit.CLIENT_ZERO else (scale, -scale)
             what = f"all of device({m})'s block × {pair[0]:g} or × {pair[1]:g}"
             canaries.append(TwinCanary(unit=unit, what=what, factors={m: pair}))

@@ -143,8 +143,9 @@ def assert_training_epsilon(
     """Train a system of your own in two neighbouring worlds, and fail if what `view` sees shows more than epsilon.
 
     `train(wire, world, seed)` passes what it sends to `wire.up` and `wire.down`, as with `vflpriv.record`; world 1
-    differs from world 0 in one unit. Every training must send the same number of values. The other arguments and the
-    result are those of `assert_epsilon`.
+    differs from world 0 in one unit. What counts is all that the view sees: values and record ids, which messages are
+    sent, and their order, rounds and shapes. The other arguments and the result are those of `assert_epsilon`. The
+    outputs that a `score` is given begin with the values of all tensors, in the order in which they are sent.
     """
     mechanism = training_as_mechanism(train, devices=devices, classes=classes, records=records, view=view)
     return assert_epsilon(mechanism, 0, 1, epsilon, delta, trials=trials, seed=seed, confidence=confidence, score=score)
@@ -163,8 +164,13 @@ def _learn(inside: Floats, outside: Floats) -> Score:
         counts = [np.bincount(p, minlength=len(values)) + 0.5 for p in (place[: len(inside)], place[len(inside) :])]
         odds = {tuple(v): float(o) for v, o in zip(values, np.log(counts[0] / counts[1]), strict=True)}
         return lambda outputs: np.array([odds.get(tuple(row), 0.0) for row in outputs])
-    spread = (inside.var(axis=0) + outside.var(axis=0)) / 2
-    line = (inside.mean(axis=0) - outside.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    spread, shift = (inside.var(axis=0) + outside.var(axis=0)) / 2, inside.mean(axis=0) - outside.mean(axis=0)
+    # An entry that never varied within a world, and differs between them, decides by itself.
+    certain = (spread == 0) & (shift != 0)
+    if certain.any():
+        line = certain / np.where(certain, shift, 1.0)
+        return lambda outputs: outputs @ line
+    line = shift / np.where(spread > 0, spread, 1.0)
     return lambda outputs: outputs @ line
 
 
