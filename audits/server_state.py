@@ -83,7 +83,7 @@ class MovedReleases:
 class EmptiedDevice:
     """The largest distance in one release between a device with its data and the same device with zeros for data.
 
-    `published` says that the bound is the one of a published proof, where that is smaller than the ledger's.
+    `published` says that the bound is the one of a published proof, where that is smaller than the proven one.
     """
 
     kind: str
@@ -128,7 +128,7 @@ class StateAudit(Audit):
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """One finding for each unit of a record and kind of noised release, then those about an emptied device.
 
-        A published bound that is smaller than the ledger's is a premise of the published claims alone, and is left
+        A published bound that is smaller than the proven one is a premise of the published claims alone, and is left
         aside where none of them is to be tested.
         """
         if not context.options.get("state", True):
@@ -206,11 +206,17 @@ class StateAudit(Audit):
 
 
 def _bounds(system: System, release: Release) -> dict[bool, float]:
-    """The ledger's bound for a device without data, and by True a published one that is smaller."""
+    """The proven bound for a device without data, and by True a published one that is smaller.
+
+    They are those of one value, of which the ledger may count several together.
+    """
     uplink = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
-    bound = release.sensitivity[Unit.CLIENT_ZERO]
-    published = bound if uplink is None else uplink.declared[Unit.CLIENT_ZERO]
-    return {False: bound, True: published} if published < bound else {False: bound}
+    unit = Unit.CLIENT_ZERO
+    bound = release.sensitivity[unit]
+    if uplink is None:
+        return {False: bound}
+    proven, published = min(bound, uplink.sensitivity[unit]), uplink.declared[unit]
+    return {False: proven, True: published} if published < proven else {False: proven}
 
 
 def _gap(one: Released, other: Released) -> torch.Tensor:

@@ -72,3 +72,12 @@ def test_zeros_for_data_are_not_zeros_on_the_wire():
     assert linear.holds
     assert not linear.published
     assert StateAudit().emptied(make_system("dpzv-joint")) == []
+
+
+def test_each_of_two_values_in_a_message_keeps_the_bound_of_one():
+    """A pair moves by √2 times as much as one of its values, and the ledger counts the pair."""
+    one = make_system("zoo-vfl-embedding", clip=0.5)
+    (found,) = StateAudit().emptied(one)
+    (clip,) = one.engine.mechanisms(one.settings, one.schedule).values()
+    assert found.declared == clip.sensitivity[Unit.CLIENT_ZERO]
+    assert found.holds

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tests.mutations.case import Mutation, Trained, exact_claim
+from tests.mutations.case import Mutation, Trained, exact_claim, small_data
 from tests.mutations.clip import ADMM
 from tests.mutations.dpzv import Joint, dpzv_case
 from tests.mutations.labels import labels_case
 from tests.mutations.noise import SPLIT
 from tests.mutations.wire import ROWS
+from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.wire import SERVER, Payload, Wire, device
@@ -71,10 +73,20 @@ class PostProcessed(Joint):
             Payload("echo", {"delta": value}).send(wire, round_, device(m), SERVER, records)
 
 
-def _uplink(engine: Any, settings: dict[str, Any], unit: str) -> Trained:
-    return Trained(
-        engine=engine, settings=settings, claims=exact_claim(unit, "server"), noise_for=(1.0, unit, "server")
-    )
+def _uplink(engine: Any, settings: dict[str, Any], unit: str, *, mu: float = 1.0, **fields: Any) -> Trained:
+    noise_for = (mu, unit, "server")
+    return Trained(engine=engine, settings=settings, claims=exact_claim(unit, "server"), noise_for=noise_for, **fields)
+
+
+def _large(factor: float) -> VerticalData:
+    """The data with all features so many times as large."""
+    data = small_data()
+    blocks, test_blocks = (tuple(factor * b for b in side) for side in (data.blocks, data.test_blocks))
+    return replace(data, blocks=blocks, test_blocks=test_blocks)
+
+
+_FIRST_ORDER = {name: value for name, value in ROWS.items() if name != "smoothing"}
+_BOTH = {**SPLIT, "protection": "embedding", "label_protection": "alibi", "label_noise": 2.0}
 
 
 def _control(name: str, fault: str, case: Trained, *, fast: bool = False) -> Mutation:
@@ -99,6 +111,40 @@ CONTROLS = (
     ),
     _control("sound-public-tensor", "the same with a public message beside it", dpzv_case(PublicTensor), fast=True),
     _control("sound-echo", "the same whose devices send back what they were sent", dpzv_case(PostProcessed)),
+    _control("sound-momentum", "the same with momentum", dpzv_case(Dpzv, momentum=0.9)),
+    _control("sound-lean", "the same with directions that are regenerated", dpzv_case(Dpzv, lean=True)),
+    _control("sound-five-classes", "the same with five classes", dpzv_case(Dpzv, data=small_data(classes=5))),
+    _control("sound-one-device", "the same with one device", dpzv_case(Dpzv, data=small_data(devices=1))),
+    _control("sound-encrypted", "the same with encrypted uplinks", dpzv_case(Dpzv, encrypted_uplink=True), fast=True),
+    _control(
+        "sound-encrypted-outsider",
+        "the same for a label against an outsider, with Poisson batches",
+        dpzv_case(Dpzv, unit="label", view="outsider", encrypted_uplink=True, schedule="poisson"),
+    ),
+    _control(
+        "sound-full-secure",
+        "the same with full batches and noise of the operating system",
+        dpzv_case(Dpzv, schedule="full", rounds=4, secure_noise=True),
+    ),
+    _control(
+        "sound-empty-batches",
+        "the same with Poisson batches of one record or none",
+        dpzv_case(Dpzv, schedule="poisson", batch_size=1),
+    ),
+    _control("sound-model", "the same against whoever holds the trained model", dpzv_case(Dpzv, view="model")),
+    _control(
+        "sound-tiny-noise",
+        "the same with so little noise that μ is 30",
+        replace(dpzv_case(Dpzv), noise_for=(30.0, "record", "devices(all)")),
+    ),
+    _control(
+        "sound-large-features", "the same with features ten thousand times as large", dpzv_case(Dpzv, data=_large(1e4))
+    ),
+    _control(
+        "sound-server-noise",
+        "DPZV whose server has clipped and noised steps of its own",
+        dpzv_case(Dpzv, server_update="dp-sgd", server_noise_std=1.0),
+    ),
     _control("sound-rows", "ZOO-VFL with noised embeddings", _uplink(ZooVfl, ROWS, "features")),
     _control(
         "sound-rows-wide",
@@ -109,9 +155,24 @@ CONTROLS = (
     _control(
         "sound-vafl",
         "VAFL with noised embeddings and the claim that covers its devices' models",
-        _uplink(Vafl, {**{k: v for k, v in ROWS.items() if k != "smoothing"}}, "features"),
+        _uplink(Vafl, _FIRST_ORDER, "features"),
+    ),
+    _control(
+        "sound-vafl-delays",
+        "the same with stale embeddings, at most two rounds old",
+        _uplink(Vafl, {**_FIRST_ORDER, "max_delay": 2}, "features"),
     ),
     _control("sound-split", "split learning with client-level noise", _uplink(Split, SPLIT, "client-zero")),
+    _control(
+        "sound-split-large",
+        "the same with features a million times as large, and hardly any noise",
+        _uplink(Split, SPLIT, "client-zero", mu=100.0, data=_large(1e6)),
+    ),
+    _control(
+        "sound-split-alibi",
+        "split learning with noised embeddings and ALIBI, and the claims about both",
+        _uplink(Split, _BOTH, "features", keep=("labels",)),
+    ),
     _control("sound-split-client", "the same where a whole device is replaced", _uplink(Split, SPLIT, "client")),
     _control("sound-vimadmm", "VIMADMM with client-level noise", _uplink(Vimadmm, ADMM, "client-zero")),
     _control(

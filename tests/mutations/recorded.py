@@ -210,6 +210,28 @@ def _rows(*, reused: bool = False, size: float = 0.2, noise: float = 1.0) -> Scr
     return script
 
 
+def _halved(script: Script) -> Script:
+    """The same messages in half precision."""
+
+    def halved(wire: Any, training: Training) -> None:
+        script(_HalfWire(wire), training)
+
+    return halved
+
+
+@dataclass(frozen=True)
+class _HalfWire:
+    """Hands messages on with 16 bits for every number."""
+
+    wire: Any
+
+    def up(self, round_: int, m: int, kind: str, tensors: dict[str, Tensor], ids: Tensor) -> None:
+        self.wire.up(round_, m, kind, {name: tensor.half() for name, tensor in tensors.items()}, ids)
+
+    def down(self, round_: int, m: int, kind: str, tensors: dict[str, Tensor], ids: Tensor) -> None:
+        self.wire.down(round_, m, kind, {name: tensor.half() for name, tensor in tensors.items()}, ids)
+
+
 def _recorded(name: str, fault: str, change: str, case: Recorded, **fields: Any) -> Mutation:
     return Mutation(
         name=name, family="recorded", fault=fault, change=change, case=case, **{"expected": "coins", **fields}
@@ -363,5 +385,15 @@ CONTROLS = (
         "sound-recorded-rows",
         "a recorded training with noised embeddings",
         Recorded(script=_rows(), ledger=ROWS + _FEATURES),
+    ),
+    _control(
+        "sound-recorded-half",
+        "a recorded training with noised sums in half precision, of which a large part drifts",
+        Recorded(script=_halved(_scalars(drift=500.0)), ledger=SCALARS + _claim()),
+    ),
+    _control(
+        "sound-recorded-half-rows",
+        "a recorded training with noised embeddings in half precision",
+        Recorded(script=_halved(_rows()), ledger=ROWS + _FEATURES),
     ),
 )
