@@ -92,13 +92,14 @@ class WireAudit(Audit):
         findings = [*reconcile(ledger, seen, trained=True), *values.findings(ledger, seen)]
         refusal = self._uncontrolled(system, check, canaries)
         if check.uneven is not None:
-            return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, canaries, []))
-        wholes = _WholeRuns(system, plan_runs(system, [canary.unit for canary in canaries]), context.progress)
+            return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, []))
         with one_thread():
-            findings += reconcile_run(ledger, seen.sent, wholes.sent())
-            checks = [] if refusal else wholes.checks(adversaries)
-        refusal = refusal or wholes.uncontrolled
-        return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, canaries, checks))
+            runs = _WholeRuns(system, plan_runs(system, [canary.unit for canary in canaries]), context.progress)
+            findings += reconcile_run(ledger, seen.sent, runs.sent)
+            wholes = runs.checks(adversaries, control=refusal is not None)
+        if refusal or runs.uncontrolled:
+            findings.append(_not_done(refusal or f"{runs.uncontrolled}"))
+        return findings + self._judge(system, context, None if refusal else check, wholes)
 
     def _uncontrolled(self, system: System, check: TwinCheck, canaries: Sequence[TwinCanary]) -> str | None:
         """Why two runs of this system cannot be compared, if they cannot."""
@@ -114,18 +115,15 @@ class WireAudit(Audit):
         return again.uneven or again.uncontrolled
 
     def _judge(
-        self,
-        system: System,
-        context: AuditContext,
-        twins: TwinCheck,
-        canaries: Sequence[TwinCanary],
-        wholes: Sequence[TwinCheck],
+        self, system: System, context: AuditContext, twins: TwinCheck | None, wholes: Sequence[TwinCheck]
     ) -> list[Finding]:
-        judge, checks = _Judge(system, context.claims), (twins, *wholes)
-        findings = [] if twins.uneven is None else [judge.uneven(twins.uneven)]
+        """What the comparisons found, of replicas (None if they cannot be compared) and of whole trainings."""
+        judge, checks = _Judge(system, context.claims), [check for check in (twins, *wholes) if check is not None]
+        findings = [judge.uneven(twins.uneven)] if twins is not None and twins.uneven is not None else []
         weak = {kind: stds for check in checks for kind, stds in check.weak.items()}
         findings += [judge.weak(kind, *stds) for kind, stds in weak.items()]
-        findings += [judge.silent(kind, round_) for kind, round_ in twins.silent.items()]
+        silent = {} if twins is None else twins.silent
+        findings += [judge.silent(kind, round_) for kind, round_ in silent.items()]
         causes = [judge.difference(found) for check in checks for found in check.differences.values()]
         causes += [judge.gap(gap) for check in checks for gap in check.gaps.values() if gap.broken]
         causes += [cause for check in wholes for cause in judge.uneven_run(check)]
@@ -134,14 +132,17 @@ class WireAudit(Audit):
             causes += [judge.excess(excess) for check in checks for excess in check.excesses()]
         first = {(cause.subject, cause.unit): cause for cause in reversed(causes)}
         causes = [cause for cause in causes if first[cause.subject, cause.unit] is cause]
-        moved = {cause.unit for cause in causes} if twins.uneven is None else set(Unit)
-        whole = {canary.unit for check in wholes if check.whole for canary in check.canaries}
-        consistent = [
-            _consistent(system, twins, unit, [r for r, c in enumerate(canaries) if c.unit is unit], whole=unit in whole)
-            for unit in dict.fromkeys(c.unit for c in canaries)
-            if unit is not None and unit not in moved
-        ]
+        consistent = [] if twins is None else _unmoved(system, twins, wholes, {cause.unit for cause in causes})
         return [*findings, *judge.findings(causes), *consistent]
+
+
+def _unmoved(system: System, twins: TwinCheck, wholes: Sequence[TwinCheck], moved: Collection[Unit]) -> list[Finding]:
+    """One finding for each unit with which nothing moves that should not."""
+    if twins.uneven is not None:
+        return []
+    whole = {canary.unit for check in wholes if check.whole for canary in check.canaries}
+    units = dict.fromkeys(canary.unit for canary in twins.canaries if canary.unit is not None)
+    return [_consistent(system, twins, unit, whole=unit in whole) for unit in units if unit not in moved]
 
 
 class _WholeRuns:
@@ -155,21 +156,25 @@ class _WholeRuns:
         self.uncontrolled: str | None = None
         """Where two trainings in the same world differ, if they do."""
 
+    @property
     def sent(self) -> Counter[Outline]:
         """All messages of a training by their form."""
         return self._leader.sent
 
-    def checks(self, adversaries: Sequence[Adversary]) -> list[TwinCheck]:
-        """The comparison of each canary's two worlds; one world is trained again if one of them shows something."""
+    def checks(self, adversaries: Sequence[Adversary], *, control: bool) -> list[TwinCheck]:
+        """The comparison of each canary's two worlds; none if two trainings in the same world differ.
+
+        Whether they do is looked at with `control`, or if a comparison shows something.
+        """
         checks = []
         for canary in self._canaries:
             data = run_data(self._system.data, canary, 1)
             checks.append(self._compared(data, TwinCheck(self._system.ledger, [canary], adversaries)))
             self._progress.advance(self._system.schedule.rounds)
-        if any(c.uneven or c.differences or any(gap.broken for gap in c.gaps.values()) for c in checks):
-            control = self._compared(self._data, TwinCheck(self._system.ledger, [CONTROL]))
-            self.uncontrolled = control.uneven or control.uncontrolled
-        return checks
+        if control or any(check.found for check in checks):
+            again = self._compared(self._data, TwinCheck(self._system.ledger, [CONTROL]))
+            self.uncontrolled = again.uneven or again.uncontrolled
+        return checks if self.uncontrolled is None else []
 
     def _compared(self, data: VerticalData, check: TwinCheck) -> TwinCheck:
         follower = record_run(self._system, data, self._leader)
@@ -451,8 +456,9 @@ def _not_done(where: str) -> Finding:
     )
 
 
-def _consistent(system: System, check: TwinCheck, unit: Unit, canaries: Sequence[int], *, whole: bool) -> Finding:
+def _consistent(system: System, check: TwinCheck, unit: Unit, *, whole: bool) -> Finding:
     """Nothing of a unit moved that should not; the noise of labels, which is drawn once, is not measured by it."""
+    canaries = [r for r, canary in enumerate(check.canaries) if canary.unit is unit]
     gaps = [gap for (moved, _), gap in check.gaps.items() if moved is unit]
     largest = max(gaps, key=lambda gap: (gap.ratio, gap.largest), default=None)
     compared = (

@@ -107,8 +107,8 @@ class TwinCheck:
         self.gaps: dict[tuple[Unit, str], Gap] = {}
         self.uneven: str | None = None
         """Where the two runs differ in what is sent at all: messages, records, names or shapes."""
-        self.odd_message: Message | None = None
-        """The first message that is not the same in both, if it is a message."""
+        self._odd: list[Message] = []
+        """The messages of that round that are not the same in both."""
         self.uncontrolled: str | None = None
         """Where the control, which lives in the same world in both runs, differs."""
         self.weak: dict[str, tuple[float, float]] = {}
@@ -119,14 +119,14 @@ class TwinCheck:
         """By the number of a canary, the first round in which a value was too large to compare."""
         self.tensors = self.releases = 0
         named = dict.fromkeys((*map(Adversary, ("server", "eavesdropper", "devices")), *adversaries))
-        self._totals = {a: torch.zeros(len(canaries), dtype=torch.float64) for a in named if a.knows_batches}
+        self._totals = {a: np.zeros(len(canaries)) for a in named if a.knows_batches}
 
     # Rounds --------------------------------------------------------------------------------------------------------
 
     def add(self, twins: TwinRound) -> bool:
         """Compare one round; False if there is no sense in further ones."""
         if self.uneven is None:
-            self.uneven, self.odd_message = _uneven(twins)
+            self.uneven, self._odd = _uneven(twins)
         if self.uneven is not None:
             return False
         for message, other in zip(*twins.messages, strict=True):
@@ -170,14 +170,19 @@ class TwinCheck:
         return self._kept_from[key]
 
     @property
+    def found(self) -> bool:
+        """Whether something differs that should not, in one round."""
+        return self.uneven is not None or bool(self.differences) or any(gap.broken for gap in self.gaps.values())
+
+    @property
     def whole(self) -> bool:
         """Whether everything could be compared."""
         return self.uneven is None and not self.overflowed
 
     def harmed(self) -> set[Adversary]:
-        """Those who see the first message that is not the same in both runs, and must not see a canary's unit."""
-        observers = frozenset({"server", "device", "eavesdropper", "outsider"})
-        adversaries = self._named(observers) if self.odd_message is None else viewers(self.odd_message)
+        """Those who see what is not the same in both runs, and must not see the unit of a canary."""
+        everyone = self._named(frozenset({"server", "device", "eavesdropper", "outsider"}))
+        adversaries = {a for message in self._odd for a in viewers(message)} or everyone
         return {a for a in adversaries for canary in self.canaries if self._protected(a, canary)}
 
     def _note(
@@ -241,38 +246,39 @@ class TwinCheck:
         declares = self._declares[kind]
         if not declares.noised:
             return  # not declared as noised: its messages are compared as they are
-        squares = torch.stack([_squares(one.noiseless - other.noiseless) for one, other in pairs])
-        sizes = torch.stack([_squares(one.noiseless).sqrt() + _squares(other.noiseless).sqrt() for one, other in pairs])
-        total, size = torch.stack((squares.sum(0), sizes.sum(0))).cpu().numpy()
-        total = total + self._before.get((kind, round_), 0.0)
+        squares = torch.stack([_squares(one.noiseless - other.noiseless) for one, other in pairs]).cpu().numpy()
+        self._add_up(kind, pairs, squares)
+        total = squares.sum(0) + self._before.get((kind, round_), 0.0)
         self._before[kind, round_] = total
-        moved = np.sqrt(total)
+        moved, declared = np.sqrt(total), self._at(declares, round_)
         if (moved[self._controls] > 0).any():
             self.uncontrolled = self.uncontrolled or f"the value under the noise of {kind}, round {round_}"
         direct = {a for one, _ in pairs if one.message is not None for a in viewers(one.message)}
         concerned = self._protected_from(direct | declares.observers) & np.isfinite(moved)
-        declared = self._at(declares, round_)
-        slack = np.where(declared > 0, _RELATIVE * np.nan_to_num(declared) + _ROUNDING * size, 0.0)
-        broken = moved > declared + slack
+        broken = concerned & (moved > declared)
+        if broken.any():
+            sizes = [_squares(one.noiseless).sqrt() + _squares(other.noiseless).sqrt() for one, other in pairs]
+            size = torch.stack(sizes).sum(0).cpu().numpy()
+            slack = np.where(declared > 0, _RELATIVE * np.nan_to_num(declared) + _ROUNDING * size, 0.0)
+            broken &= moved > declared + slack
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(declared > 0, moved / declared, np.where(moved > 0, np.inf, 0.0))
         for unit, numbers in self._numbers.items():
-            own = numbers[concerned[numbers]]
-            if len(own):
-                r = int(own[np.lexsort((moved[own], ratio[own], broken[own]))[-1]])
-                gap = Gap(
-                    unit=unit,
-                    kind=kind,
-                    largest=float(moved[r]),
-                    declared=float(declared[r]),
-                    round=round_,
-                    canary=self.canaries[r].what,
-                    broken=bool(broken[r]),
-                )
-                known = self.gaps.get((unit, kind))
-                if known is None or (gap.broken, gap.ratio, gap.largest) > (known.broken, known.ratio, known.largest):
-                    self.gaps[unit, kind] = gap
-        self._add_up(kind, pairs, squares.cpu())
+            own, known = numbers[concerned[numbers]], self.gaps.get((unit, kind))
+            if not len(own) or (known is not None and not ((ratio[own] >= known.ratio) | broken[own]).any()):
+                continue
+            r = int(own[np.lexsort((moved[own], ratio[own], broken[own]))[-1]])
+            gap = Gap(
+                unit=unit,
+                kind=kind,
+                largest=float(moved[r]),
+                declared=float(declared[r]),
+                round=round_,
+                canary=self.canaries[r].what,
+                broken=bool(broken[r]),
+            )
+            if known is None or (gap.broken, gap.ratio, gap.largest) > (known.broken, known.ratio, known.largest):
+                self.gaps[unit, kind] = gap
 
     def _named(self, kinds: frozenset[str]) -> list[Adversary]:
         alone = [Adversary(kind) for kind in sorted(kinds - {"device", "devices"})]
@@ -306,7 +312,7 @@ class TwinCheck:
 
     # All rounds together -------------------------------------------------------------------------------------------
 
-    def _add_up(self, kind: str, pairs: Sequence[tuple[Released, Released]], squares: Tensor) -> None:
+    def _add_up(self, kind: str, pairs: Sequence[tuple[Released, Released]], squares: NDArray[np.float64]) -> None:
         releases = self._of(kind)
         for adversary, totals in self._totals.items():
             seen = [r for r in releases if adversary.kind in r.seen_by]
@@ -314,7 +320,7 @@ class TwinCheck:
             for (one, _), square in zip(pairs, squares, strict=True):
                 received = one.message is not None and adversary in _resolved(one.message, adversary)
                 if seen and (everywhere or one.internal or received) and one.std > 0:
-                    totals += square.nan_to_num(posinf=0.0) / one.std**2
+                    totals += np.nan_to_num(square, posinf=0.0) / one.std**2
 
     def excesses(self) -> list[Excess]:
         """For each unit and adversary, the canary whose μ over all rounds exceeds the accounted one most."""
@@ -375,19 +381,27 @@ def _squares(values: Tensor) -> Tensor:
     return values.to(torch.float64).square().reshape(len(values), -1).sum(1)
 
 
-def _uneven(twins: TwinRound) -> tuple[str | None, Message | None]:
-    """Where the two runs send or release something else in kind, link, records, names, shapes or types."""
+def _uneven(twins: TwinRound) -> tuple[str | None, list[Message]]:
+    """Where the two runs send or release something else in kind, link, records, names, shapes or types.
+
+    With it, the messages that are not the same in both.
+    """
     first, second = twins.messages
-    for one, other in zip(first, second, strict=False):
-        if _outline(one) != _outline(other) or not _same_records(one, other):
-            return f"round {twins.round}: a {one.kind} message, {link(one)}, has other records, tensors or shapes", one
+    odd = [
+        one
+        for one, other in zip(first, second, strict=False)
+        if _outline(one) != _outline(other) or not _same_records(one, other)
+    ]
     if len(first) != len(second):
-        extra = max(first, second, key=len)[min(len(first), len(second))]
-        return f"round {twins.round}: {len(first)} messages in one world, {len(second)} in the other", extra
+        odd += [*first[len(second) :], *second[len(first) :]]
+        return f"round {twins.round}: {len(first)} messages in one world, {len(second)} in the other", odd
+    if odd:
+        where = f"{odd[0].kind}, {link(odd[0])}, has other records, tensors or shapes"
+        return f"round {twins.round}: the message {where}", odd
     released = [len(values) for values in twins.values]
     if released[0] != released[1]:
-        return f"round {twins.round}: {released[0]} noised values in one world, {released[1]} in the other", None
-    return None, None
+        return f"round {twins.round}: {released[0]} noised values in one world, {released[1]} in the other", []
+    return None, []
 
 
 def _outline(message: Message) -> tuple[object, ...]:

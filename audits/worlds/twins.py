@@ -37,8 +37,8 @@ _SCALES = (1e4, 1e2)
 """How far beyond the data a canary's features lie, so that clips are reached."""
 _MOST_PAIRS = 8
 _MOST_DEVICES = 3
-_MOST = {Unit.LABEL: 12, Unit.FEATURES: 7, Unit.RECORD: 5, Unit.CLIENT_ZERO: 4, Unit.CLIENT: 4}
-_FEW = 2
+_MOST = {Unit.LABEL: 12, Unit.FEATURES: 6, Unit.RECORD: 5, Unit.CLIENT_ZERO: 4, Unit.CLIENT: 4}
+_FEW = 4
 """Canaries of a unit that no claim is about."""
 _MEMORY = 1 << 30
 

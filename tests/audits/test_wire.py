@@ -452,6 +452,138 @@ def test_a_sound_system_is_told_what_was_compared() -> None:
     assert label.claim_units == {Unit.LABEL}
 
 
+class RoundsAfter(Dpzv):
+    """All rounds are run once more by `run`, with noise of their own."""
+
+    def run(self, wire, *, advance=None):
+        super().run(wire, advance=advance)
+        self.redraw_noise(self.seed + 1, self.replicas)
+        super().run(wire)
+
+
+def test_rounds_that_only_a_whole_training_has() -> None:
+    findings = findings_of(RoundsAfter, rounds=30)
+    extra = [f for f in findings if f.verdict is Verdict.UNSUPPORTED]
+    assert [f.subject for f in extra] == ["embedding-pair", "zo-scalar"]
+    assert extra[1].sentence == (
+        "there are 30 zo-scalar messages that a training sends beyond those of its rounds (first in round 0, server → "
+        "device(2)): counted once more there"
+    )
+    assert extra[1].undeclared[0].rounds.all()
+    found = violated(findings, "zo-scalar", Unit.LABEL)
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-model"}
+    assert "by 2.795 in round 11, beyond the declared 2.5 (whole trainings, " in found[0].sentence
+
+
+class SortedIds(Dpzv):
+    """The ids of a batch are in the order of its labels, which all replicas share."""
+
+    def setup(self):
+        super().setup()
+        self._order = self._order.clone()
+        for begin, size in zip(self.schedule.start, self.schedule.size, strict=True):
+            batch = self._order[begin : begin + size]
+            self._order[begin : begin + size] = batch[self.data.labels[batch].argsort(stable=True)]
+
+
+def test_record_ids_in_the_order_of_labels() -> None:
+    found = violated(findings_of(SortedIds), "messages")
+    assert {f.unit for f in found} == {Unit.LABEL}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+    assert "has other records, tensors or shapes (whole trainings, record" in found[0].sentence
+
+
+class SharedLabels(Copy):
+    """Labels without a replica axis, of the data that all replicas share, in a kind that is said to be public."""
+
+    def round(self, round_, wire):
+        Dpzv.round(self, round_, wire)
+        records = torch.from_numpy(self.schedule.batch(round_))
+        (m,) = self.schedule.members(round_)
+        Payload("progress", {"value": self.data.labels[records]}).send(wire, round_, SERVER, device(m), records)
+
+
+def test_labels_that_replicas_share() -> None:
+    found = violated(findings_of(SharedLabels), "progress/value")
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+
+
+class MeanAtTheEnd(Copy):
+    """When it has trained it sends one device's mean features in a kind that is said to be public."""
+
+    def run(self, wire, *, advance=None):
+        super().run(wire, advance=advance)
+        value = self.data.blocks[0].mean().reshape(1)
+        Payload("progress", {"value": value}).send(wire, self.schedule.rounds, SERVER, device(0), self._order[:0])
+
+    def round(self, round_, wire):
+        Dpzv.round(self, round_, wire)
+
+
+def test_features_in_a_message_after_the_last_round() -> None:
+    found = violated(findings_of(MeanAtTheEnd), "progress/value")
+    assert {f.unit for f in found} == {Unit.FEATURES}
+    assert "first in round 12" in found[0].sentence
+
+
+class Goodbye(MeanAtTheEnd):
+    """The same with a message that depends on nothing."""
+
+    def run(self, wire, *, advance=None):
+        Dpzv.run(self, wire, advance=advance)
+        Payload("progress", {"value": torch.ones(1)}).send(wire, 99, SERVER, device(0), self._order[:0])
+
+
+def test_a_public_message_after_the_last_round_is_no_finding() -> None:
+    assert {f.verdict for f in findings_of(Goodbye)} == {Verdict.CONSISTENT}
+
+
+class Undeclared(Goodbye):
+    """The same in a kind that the ledger does not list."""
+
+    releases = Dpzv.releases
+
+
+def test_an_unlisted_message_after_the_last_round_counts_as_exact() -> None:
+    (found,) = [f for f in findings_of(Undeclared) if f.verdict is not Verdict.CONSISTENT]
+    assert found.verdict is Verdict.UNSUPPORTED
+    assert found.sentence.endswith("(first in round 99, server → device(0)): counted as exact, of everything")
+    assert isinstance(found.undeclared[0].noise, Exact)
+
+
+class Shorter(Dpzv):
+    """`run` leaves out the last round."""
+
+    def run(self, wire, *, advance=None):
+        for round_ in range(self.schedule.rounds - 1):
+            self.round(round_, wire)
+
+
+def test_a_training_that_does_not_run_all_rounds() -> None:
+    found = [f for f in findings_of(Shorter) if f.verdict is not Verdict.CONSISTENT]
+    assert [f.subject for f in found] == ["embedding-pair", "zo-scalar"]
+    assert found[1].sentence == (
+        "a training does not send 1 zo-scalar messages that its rounds send one by one (first in round 11): what is "
+        "measured in rounds is another training"
+    )
+
+
+class LowBit(Dpzv):
+    """The lowest bit of the scalar tells whether the labels of the batch add up to an odd number."""
+
+    def serve(self, round_, records, uplinks):
+        replies = super().serve(round_, records, uplinks)
+        odd = self.data.labels_of(records).expand(len(self.replicas), -1).sum(1).to(torch.int32) % 2
+        for payload in replies.values():
+            payload.tensors["delta"].view(torch.int32).bitwise_and_(-2).bitwise_or_(odd)
+        return replies
+
+
+def test_labels_in_the_lowest_bit_of_a_released_value() -> None:
+    found = violated(findings_of(LowBit, rounds=30), "zo-scalar/delta")
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+
+
 def test_it_can_be_switched_off() -> None:
     assert WireAudit().run(make_system("dpzv-joint"), AuditContext(options={"wire": False})) == []
 
