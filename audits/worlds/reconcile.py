@@ -22,7 +22,7 @@ from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Exact, Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
+from vflpriv.core.views import ON_THE_WIRE, Adversary
 from vflpriv.core.wire import Message
 
 __all__ = ["AUDIT", "Sightings", "is_open", "link", "reconcile", "viewers"]
@@ -65,6 +65,7 @@ class _Sighting:
 
     first: Message
     ways: set[str] = field(default_factory=set)
+    observers: set[str] = field(default_factory=set)
     rounds: set[int] = field(default_factory=set)
     messages: int = 0
     bare: list[Message] = field(default_factory=list)
@@ -90,6 +91,7 @@ class Sightings:
         for name, tensor in message.tensors.items():
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
             sighting.ways.add(way)
+            sighting.observers |= _observers(message)
             sighting.rounds.add(message.round)
             sighting.messages += 1
             if released is not None and not any(_same(tensor, value) for value in released):
@@ -115,6 +117,12 @@ class Sightings:
         for kind, name in self.tensors:
             names.setdefault(kind, set()).add(name)
         return names
+
+
+def _observers(message: Message) -> frozenset[str]:
+    """The kinds of adversaries who see a message; of an encrypted one, nobody on the wire."""
+    observers = _DOWN if message.sender.is_server else _UP
+    return observers - ON_THE_WIRE if message.encrypted else observers
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -180,7 +188,7 @@ def _tensor(
         )
         # The turns of a transcript's schedule are not its rounds: there, every one counts.
         rounds = sighting.rounds if trained else range(schedule.rounds)
-        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.ways)
+        undeclared = _exactly(schedule, kind, name, what, rounds, sighting.observers)
         return [_finding(f"{kind}/{name}", Verdict.UNSUPPORTED, sentence, sighting.messages, undeclared)]
     if not trained or exact or not sighting.bare or all(r.once for r in covering):
         return []
@@ -191,7 +199,7 @@ def _tensor(
         "noise that can be checked, and counts as exact"
     )
     bare = {m.round for m in sighting.bare}
-    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.ways)
+    undeclared = _exactly(schedule, kind, name, f"tensor {name}: without its declared noise", bare, sighting.observers)
     units = frozenset[Unit]().union(*(r.sensitivity for r in covering))
     return [_finding(f"{kind}/{name}", Verdict.VIOLATED, sentence, count, undeclared, units)]
 
@@ -199,7 +207,7 @@ def _tensor(
 def _links(kind: str, sightings: Mapping[str, _Sighting], releases: Sequence[Release]) -> list[Finding]:
     """Whether the ledger knows everyone who sees a kind."""
     ways = set[str]().union(*(s.ways for s in sightings.values()))
-    observers = frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways))
+    observers = frozenset[str]().union(*(s.observers for s in sightings.values()))
     lacking = [(r, observers - r.seen_by) for r in releases if r.sensitivity and observers - r.seen_by]
     if not lacking:
         return []
@@ -260,7 +268,7 @@ def _mask(schedule: Schedule, rounds: Iterable[int]) -> NDArray[np.bool_]:
 
 
 def _exactly(
-    schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], ways: Collection[str]
+    schedule: Schedule, kind: str, name: str, what: str, rounds: Collection[int], observers: Collection[str]
 ) -> list[Release]:
     """A tensor as an exact release of everything, to everyone who sees it."""
     return [
@@ -270,7 +278,7 @@ def _exactly(
             noise=Exact(),
             sensitivity=dict.fromkeys(Unit, math.inf),
             rounds=_mask(schedule, rounds),
-            seen_by=frozenset[str]().union(*(_UP if way == "up" else _DOWN for way in ways)),
+            seen_by=frozenset(observers),
             reaches_all=True,
             tensors=frozenset({name}),
         )
