@@ -25,7 +25,18 @@ from vflpriv.run.audit import audit_context, audit_system
 from vflpriv.run.build import build_report
 from vflpriv.training.engine import Engine
 
-__all__ = ["DELTA", "DEVICES", "TRIALS", "Case", "Mutation", "Outcome", "Trained", "exact_claim", "small_data"]
+__all__ = [
+    "DELTA",
+    "DEVICES",
+    "TRIALS",
+    "Case",
+    "Claims",
+    "Mutation",
+    "Outcome",
+    "Trained",
+    "exact_claim",
+    "small_data",
+]
 
 TRIALS = 400
 """Trainings in each world of the table in the documentation."""

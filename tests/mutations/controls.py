@@ -9,15 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.mutations.case import Mutation, Trained, exact_claim, small_data
+from tests.mutations.case import DELTA, Claims, Mutation, Trained, exact_claim, small_data
 from tests.mutations.clip import ADMM
 from tests.mutations.dpzv import Joint, dpzv_case
 from tests.mutations.labels import labels_case
 from tests.mutations.noise import SPLIT
 from tests.mutations.wire import ROWS
+from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.training.engines.czofo import Czofo
 from vflpriv.training.engines.dpzv import Dpzv
@@ -78,6 +82,16 @@ def _uplink(engine: Any, settings: dict[str, Any], unit: str, *, mu: float = 1.0
     return Trained(engine=engine, settings=settings, claims=exact_claim(unit, "server"), noise_for=noise_for, **fields)
 
 
+def _exact_epsilon(unit: str, view: str) -> Claims:
+    """The claim of exactly the ε that is accounted for, where the curve is not Gaussian."""
+
+    def claims(system: System) -> list[dict[str, Any]]:
+        budget = find("accountant", "auto")().budget(system.ledger.exposure(Adversary.parse(view), Unit(unit)), DELTA)
+        return [{"key": "exact", "unit": unit, "view": view, "epsilon": budget.upper * (1 + 1e-6), "delta": DELTA}]
+
+    return claims
+
+
 def _large(factor: float) -> VerticalData:
     """The data with all features so many times as large."""
     data = small_data()
@@ -119,7 +133,9 @@ CONTROLS = (
     _control(
         "sound-encrypted-outsider",
         "the same for a label against an outsider, with Poisson batches",
-        dpzv_case(Dpzv, unit="label", view="outsider", encrypted_uplink=True, schedule="poisson"),
+        dpzv_case(
+            Dpzv, claims=_exact_epsilon("label", "outsider"), noise_for=None, encrypted_uplink=True, schedule="poisson"
+        ),
     ),
     _control(
         "sound-full-secure",

@@ -85,7 +85,8 @@ def labels_of(engine: Engine | ZoEngine, records: Tensor) -> Tensor:
 
 def dpzv_case(engine: type[Dpzv], *, unit: str = "record", view: str = "devices(all)", **changes: Any) -> Trained:
     """The engine with noise for μ = 1, and the claim of it."""
-    own = {name: changes.pop(name) for name in ("canaries", "trials", "data", "claims") if name in changes}
+    fields = ("canaries", "trials", "data", "claims", "noise_for")
+    own = {name: changes.pop(name) for name in fields if name in changes}
     return Trained(
         **{
             "engine": engine,
