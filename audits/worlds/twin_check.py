@@ -319,7 +319,7 @@ class TwinCheck:
             everywhere = any(r.reaches_all or r.carried for r in seen)
             for (one, _), square in zip(pairs, squares, strict=True):
                 received = one.message is not None and adversary in _resolved(one.message, adversary)
-                if seen and (everywhere or one.internal or received) and one.std > 0:
+                if seen and (everywhere or one.internal or received) and one.std**2 > 0:
                     totals += np.nan_to_num(square, posinf=0.0) / one.std**2
 
     def excesses(self) -> list[Excess]:
