@@ -114,11 +114,11 @@ def _chosen_leaks() -> bool:
     return bool((_keyed_bit(run.scalars) == parities).double().mean() > 0.9)
 
 
-_SEED_BITS = 16
+_SEED_BITS = 22
 
 
 class _ShortSeed(Point):
-    """Draws from a generator whose seed has sixteen bits."""
+    """Draws from a generator whose seed has 22 bits."""
 
     def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
         keys = self.engine.stream("noise").keys & torch.tensor([(1 << _SEED_BITS) - 1, 0])
@@ -363,7 +363,7 @@ MISSED = (
     ),
     _missed(
         "short-seed",
-        "noise from a generator whose seed has sixteen bits, so that all seeds can be tried",
+        "noise from a generator whose seed has 22 bits, so that all seeds can be tried",
         "total leak",
         SHORT_SEED,
         _short_seed_leaks,
