@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -154,16 +154,18 @@ def _failed(error: Exception) -> NoReturn:
     raise SystemExit(4) from error
 
 
-def _discard_output() -> None:
-    """Send what Python has still buffered for standard output nowhere."""
+def _discard_output(stream: TextIO | None = None) -> None:
+    """Send what Python has still buffered for standard output, or for another stream, nowhere."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
 
 
 def _say(message: str) -> None:
     """One line on standard error, where there is one that can be written to."""
-    with suppress(OSError):
+    try:
         typer.echo(f"vflpriv: {message}", err=True)
+    except OSError:
+        _discard_output(sys.stderr)
 
 
 def _stop(message: str, code: int) -> NoReturn:
