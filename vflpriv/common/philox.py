@@ -1,11 +1,11 @@
 """Philox4x32-10, a counter-based generator: arrays of words, uniforms and normals from keys and places.
 
 They are computed in one of three ways: by a small C extension on the CPU, by tensor operations where that was not built
-and on other devices, and by one fused kernel on CUDA. All give the same words and uniforms, and on one device the same
-normals, since logarithms, roots, sines and cosines are always torch's: a report does not depend on how it was installed.
+and on other devices, and on CUDA by one fused kernel. All give the same words and uniforms, and on one device the same
+normals, since logarithms, roots, sines and cosines are always torch's. A report does not depend on which it was.
 
-`keys` is (R, 2), two words for each replica. A `path` of up to three numbers names a sequence; where one is a tensor of K
-numbers, K sequences are drawn at once, and the results have an axis K behind the replicas'. `first` and `blocks` are
+`keys` is (R, 2), two words for each replica. A `path` of up to three numbers names a sequence; where one is a tensor of
+K numbers, K sequences are drawn at once, and the results have an axis K behind the replicas'. `first` and `blocks` are
 the part of each sequence that is drawn, in blocks of four numbers.
 """
 
@@ -26,16 +26,17 @@ try:
 except ImportError:  # There was no C compiler where this was installed.
     _philox = None  # type: ignore[assignment]
 
-__all__ = ["Fused", "Number", "compiled", "normals", "philox", "planes", "uniforms", "words"]
+__all__ = ["Fused", "Number", "compiled", "normals", "philox", "uniforms", "units", "words"]
 
 Number = int | Tensor
+Units = tuple[Tensor, Tensor, Tensor, Tensor]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _CPU_PIECE, _ACCELERATOR_PIECE = 1 << 15, 1 << 24
-"""Blocks drawn at once: what stays in a processor's caches; what is one launch for any model yet bounds the memory."""
+"""Blocks drawn at once: on a CPU what stays in its caches; elsewhere the 67 million normals of a large model."""
 
 
 def compiled() -> bool:
@@ -58,8 +59,8 @@ def uniforms(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) 
     """Float32 in (0, 1], from all 32 bits of a word: (R, 4 · blocks) or (R, K, 4 · blocks)."""
     numbers, shape = _numbers(keys, path, blocks, first)
     if not _native(keys):
-        return _interleave(*_planes(keys, numbers, blocks, first)).reshape(*shape, 4 * blocks)
-    drawn = torch.empty(*shape, 4 * blocks)
+        return _interleave(*_units(keys, numbers, blocks, first)).reshape(*shape, 4 * blocks)
+    drawn = torch.empty(*shape, 4 * blocks, dtype=torch.float32)
     _philox.units(*_arrays(keys, numbers), first, blocks, 0, drawn.numpy())
     return drawn
 
@@ -70,17 +71,19 @@ def normals(keys: Tensor, path: Sequence[Number], blocks: int, first: int = 0) -
     A long draw is made in pieces, since what is computed on the way needs several times the memory of the normals.
     """
     numbers, shape = _numbers(keys, path, blocks, first)
-    drawn = torch.empty(*shape, 4 * blocks, device=keys.device)
     if _native(keys):
+        drawn = torch.empty(*shape, 4 * blocks, dtype=torch.float32)
         _fill_natively(drawn, keys, numbers, blocks, first)
         return drawn
-    piece = _CPU_PIECE if keys.device.type == "cpu" else _ACCELERATOR_PIECE
-    piece = max(1, piece // max(1, math.prod(shape)))
+    at_once = _CPU_PIECE if keys.device.type == "cpu" else _ACCELERATOR_PIECE
+    piece = max(1, at_once // max(1, math.prod(shape)))
+    if blocks <= piece:
+        return _box_muller(*_units(keys, numbers, blocks, first)).reshape(*shape, 4 * blocks)
+    drawn = torch.empty(*shape, 4 * blocks, dtype=torch.float32, device=keys.device)
     for start in range(0, blocks, piece):
-        part = _box_muller(*_planes(keys, numbers, min(piece, blocks - start), first + start))
-        if part.shape[-1] == drawn.shape[-1]:
-            return part.reshape(drawn.shape)
-        drawn[..., 4 * start : 4 * start + part.shape[-1]] = part.reshape(*shape, -1)
+        end = min(start + piece, blocks)
+        part = _box_muller(*_units(keys, numbers, end - start, first + start))
+        drawn[..., 4 * start : 4 * end] = part.reshape(*shape, -1)
     return drawn
 
 
@@ -90,7 +93,9 @@ def _numbers(keys: Tensor, path: Sequence[Number], blocks: int, first: int) -> t
     if len(path) > len(numbers):
         raise ValueError(f"Expected a path of at most {len(numbers)} numbers, got {len(path)}.")
     if first < 0 or first + blocks > _MASK + 1:
-        raise ValueError(f"Expected 0 <= first={first} and first + blocks={blocks} <= {_MASK + 1}, a sequence's length.")
+        raise ValueError(
+            f"Expected 0 <= first={first} and first + blocks={blocks} <= {_MASK + 1}, a sequence's length."
+        )
     sequences = None
     for i, number in enumerate(path):
         if isinstance(number, Tensor):
@@ -104,13 +109,13 @@ def _numbers(keys: Tensor, path: Sequence[Number], blocks: int, first: int) -> t
 
 
 def _native(keys: Tensor) -> bool:
-    return _philox is not None and type(keys) is Tensor and keys.device.type == "cpu"
+    return compiled() and type(keys) is Tensor and keys.device.type == "cpu"
 
 
-def _arrays(keys: Tensor, numbers: Sequence[Number]) -> tuple[Any, ...]:
+def _arrays(keys: Tensor, numbers: Sequence[Number]) -> tuple[Any, Any, Any, Any]:
     """Keys and numbers as the C extension takes them; arrays share the tensors' memory."""
-    given = (n.contiguous().numpy() if isinstance(n, Tensor) else n for n in numbers)
-    return (keys.contiguous().numpy(), *given)
+    a, b, c = (n.contiguous().numpy() if isinstance(n, Tensor) else n for n in numbers)
+    return keys.contiguous().numpy(), a, b, c
 
 
 def _fill_natively(drawn: Tensor, keys: Tensor, numbers: Sequence[Number], blocks: int, first: int) -> None:
@@ -145,14 +150,14 @@ def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Tensor, Tensor, 
     return c0, c1, c2, c3
 
 
-def planes(index: Tensor, keys: Tensor, *numbers: Number) -> tuple[Tensor, Tensor]:
-    """Uniforms of the first and third, and of the second and fourth word of each block: (R, K, 2 · blocks) each."""
-    a, b, c, d = (w.to(torch.float32).add_(0.5).mul_(2.0**-32) for w in _words(index, keys, *numbers))
-    return _interleave(a, c), _interleave(b, d)
+def units(index: Tensor, keys: Tensor, *numbers: Number) -> Units:
+    """Uniforms in (0, 1] of the four words of each block: four tensors (R, K, blocks)."""
+    a, b, c, d = (word.to(torch.float32).add_(0.5).mul_(2.0**-32) for word in _words(index, keys, *numbers))
+    return a, b, c, d
 
 
 class Fused:
-    """`planes` as one kernel made by `torch.compile`; single operations from the first time on that this fails.
+    """`units` as one kernel made by `torch.compile`; single operations from the first time on that this fails.
 
     Places are handed over as tensors, since a kernel is compiled anew for each int. It takes no part in gradients, so
     that a change of mode does not compile it anew either.
@@ -160,10 +165,10 @@ class Fused:
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._function: Callable[..., tuple[Tensor, Tensor]] | None = None
+        self._function: Callable[..., Units] | None = None
         self.works = True
 
-    def __call__(self, index: Tensor, keys: Tensor, *numbers: Number) -> tuple[Tensor, Tensor]:
+    def __call__(self, index: Tensor, keys: Tensor, *numbers: Number) -> Units:
         if self.works:
             try:
                 return self._run(index, keys, *numbers)
@@ -178,24 +183,28 @@ class Fused:
                     RuntimeWarning,
                     stacklevel=2,
                 )
-        return planes(index, keys, *numbers)
+        return units(index, keys, *numbers)
 
-    def _run(self, index: Tensor, keys: Tensor, *numbers: Number) -> tuple[Tensor, Tensor]:
+    def _run(self, index: Tensor, keys: Tensor, *numbers: Number) -> Units:
         if self._function is None:
-            self._function = torch.compile(planes, dynamic=True, **self._options)
+            self._function = torch.compile(units, dynamic=True, **self._options)
+        sequences = math.prod(torch.broadcast_shapes(*(n.shape for n in numbers if isinstance(n, Tensor))))
         columns = [
-            n if isinstance(n, Tensor) else torch.full((1, 1), n, dtype=torch.int64, device=keys.device) for n in numbers
+            n.expand(sequences, 1).contiguous()
+            if isinstance(n, Tensor)
+            else torch.full((sequences, 1), n, dtype=torch.int64, device=keys.device)
+            for n in numbers
         ]
         with torch.no_grad():
             return self._function(index, keys, *columns)
 
 
-_WAYS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"cuda": Fused()}
-"""How `planes` is computed on a type of device, where not operation by operation."""
+_WAYS: dict[str, Callable[..., Units]] = {"cuda": Fused()}
+"""How `units` is computed on a type of device, where not operation by operation."""
 
 
-def _planes(keys: Tensor, numbers: Sequence[Number], blocks: int, first: int) -> tuple[Tensor, Tensor]:
-    way = _WAYS.get(keys.device.type, planes)
+def _units(keys: Tensor, numbers: Sequence[Number], blocks: int, first: int) -> Units:
+    way = _WAYS.get(keys.device.type, units)
     return way(_index(keys, first, blocks), keys, *_columns(numbers))
 
 
@@ -212,11 +221,11 @@ def _columns(numbers: Sequence[Number]) -> list[Number]:
     return [n.unsqueeze(-1) & _MASK if isinstance(n, Tensor) else n for n in numbers]
 
 
-def _box_muller(radii: Tensor, turns: Tensor) -> Tensor:
-    lengths, angles = radii.log_().mul_(-2.0).sqrt_(), turns.mul_(2 * math.pi)
+def _box_muller(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    lengths, angles = _interleave(a, c).log_().mul_(-2.0).sqrt_(), _interleave(b, d).mul_(2 * math.pi)
     cosines = angles.cos()
     return _interleave(cosines.mul_(lengths), angles.sin_().mul_(lengths))
 
 
-def _interleave(even: Tensor, odd: Tensor) -> Tensor:
-    return torch.stack((even, odd), dim=-1).flatten(-2)
+def _interleave(*parts: Tensor) -> Tensor:
+    return torch.stack(parts, dim=-1).flatten(-2)

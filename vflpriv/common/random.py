@@ -22,6 +22,7 @@ from vflpriv.common.seeds import derive
 
 __all__ = ["Stream", "secure_normal"]
 
+
 @dataclass(frozen=True)
 class Stream:
     """One named stream of R replicas. `keys` is (R, 2): two 32-bit words for each replica."""
