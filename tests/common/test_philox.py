@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -217,11 +218,19 @@ class Launches(TorchDispatchMode):
         return result
 
 
+class NoCopies(TorchFunctionMode):
+    """Refuses what brings a number of the host to a device, for which the device waits."""
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        assert function not in (torch.as_tensor, torch.tensor, torch.from_numpy), f"{function} copies"
+        return function(*arguments, **(keywords or {}))
+
+
 @pytest.mark.parametrize("replicas", [1, 5])
 def test_a_draw_for_resnet_18_on_an_accelerator_is_few_launches_and_no_copies(replicas):
     """Ten rounds are 16 operations each; ResNet-18 has 11.7 million parameters."""
     keys = torch.empty(replicas, 2, dtype=torch.int64, device="meta")
-    with Launches() as launches:
+    with Launches() as launches, NoCopies():
         drawn = philox.normals(keys, (3, 1), 11_700_000 // 4)
     assert drawn.shape == (replicas, 11_700_000)
     assert 100 < launches.count <= 190
@@ -230,9 +239,18 @@ def test_a_draw_for_resnet_18_on_an_accelerator_is_few_launches_and_no_copies(re
 def test_sequences_drawn_together_are_no_more_launches():
     keys = torch.empty(2, 2, dtype=torch.int64, device="meta")
     numbers = torch.empty(32, dtype=torch.int64, device="meta")
-    with Launches() as launches:
+    with Launches() as launches, NoCopies():
         assert philox.normals(keys, (numbers, numbers), 100).shape == (2, 32, 400)
     assert launches.count <= 190
+
+
+def test_the_fused_kernel_is_handed_its_place_without_a_copy(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *tensors: tensors)
+    keys = torch.empty(2, 2, dtype=torch.int64, device="meta")
+    with Launches() as launches, NoCopies():
+        _, _, *numbers = philox.Fused()(torch.arange(5, device="meta"), keys, 1, 0, 2**32 - 1)
+    assert {tuple(number.shape) for number in numbers} == {(1, 1)}
+    assert launches.count <= 4
 
 
 def test_without_torch_compile_the_numbers_are_the_same_and_it_is_said_once(monkeypatch):

@@ -15,27 +15,28 @@ import math
 import subprocess
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Number = int | Tensor
+    Units = tuple[Tensor, Tensor, Tensor, Tensor]
 
 try:
     from vflpriv.common import _philox
 except ImportError:  # There was no C compiler where this was installed.
     _philox = None  # type: ignore[assignment]
 
-__all__ = ["Fused", "Number", "compiled", "normals", "philox", "uniforms", "units", "words"]
-
-Number = int | Tensor
-Units = tuple[Tensor, Tensor, Tensor, Tensor]
+__all__ = ["Fused", "compiled", "normals", "philox", "uniforms", "units", "words"]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_CPU_PIECE, _ACCELERATOR_PIECE = 1 << 15, 1 << 24
+_CPU_PIECE, _ACCELERATOR_PIECE = 1 << 16, 1 << 24
 """Blocks drawn at once: on a CPU what stays in its caches; elsewhere the 67 million normals of a large model."""
 
 
@@ -98,7 +99,7 @@ def _numbers(keys: Tensor, path: Sequence[Number], blocks: int, first: int) -> t
         )
     sequences = None
     for i, number in enumerate(path):
-        if isinstance(number, Tensor):
+        if isinstance(number, torch.Tensor):
             numbers[i] = column = number.to(keys.device, torch.int64).reshape(-1)
             sequences = len(column) if sequences is None or sequences == 1 else sequences
         elif 0 <= number <= _MASK:
@@ -109,12 +110,12 @@ def _numbers(keys: Tensor, path: Sequence[Number], blocks: int, first: int) -> t
 
 
 def _native(keys: Tensor) -> bool:
-    return compiled() and type(keys) is Tensor and keys.device.type == "cpu"
+    return compiled() and type(keys) is torch.Tensor and keys.device.type == "cpu"
 
 
 def _arrays(keys: Tensor, numbers: Sequence[Number]) -> tuple[Any, Any, Any, Any]:
     """Keys and numbers as the C extension takes them; arrays share the tensors' memory."""
-    a, b, c = (n.contiguous().numpy() if isinstance(n, Tensor) else n for n in numbers)
+    a, b, c = (n.contiguous().numpy() if isinstance(n, torch.Tensor) else n for n in numbers)
     return keys.contiguous().numpy(), a, b, c
 
 
@@ -122,17 +123,20 @@ def _fill_natively(drawn: Tensor, keys: Tensor, numbers: Sequence[Number], block
     sequences, target = _arrays(keys, numbers), drawn.numpy().reshape(-1)
     cells = len(target) // 4
     piece = max(1, min(cells, _CPU_PIECE))
-    radii, angles = np.empty(2 * piece, np.float32), np.empty(2 * piece, np.float32)
+    radii, angles, cosines = (torch.empty(2 * piece, dtype=torch.float32) for _ in range(3))
     for begin in range(0, cells, piece):
         end = min(begin + piece, cells)
         if end - begin < piece:
-            radii, angles = radii[: 2 * (end - begin)], angles[: 2 * (end - begin)]
-        _philox.polar(*sequences, first, blocks, begin, radii, angles)
-        lengths, sines = torch.from_numpy(radii).log_(), torch.from_numpy(angles)
-        radii *= -2.0
-        cosines = sines.cos()
-        lengths.sqrt_(), sines.sin_()
-        _philox.normals(radii, cosines.numpy(), angles, target[4 * begin : 4 * end])
+            radii, angles, cosines = (part[: 2 * (end - begin)] for part in (radii, angles, cosines))
+        # Arrays share the tensors' memory: lengths and sines come to stand where radii and angles were.
+        lengths, sines = radii.numpy(), angles.numpy()
+        _philox.polar(*sequences, first, blocks, begin, lengths, sines)
+        torch.cos(angles, out=cosines)
+        angles.sin_()
+        radii.log_()
+        lengths *= -2.0
+        radii.sqrt_()
+        _philox.normals(lengths, cosines.numpy(), sines, target[4 * begin : 4 * end])
 
 
 def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -188,10 +192,10 @@ class Fused:
     def _run(self, index: Tensor, keys: Tensor, *numbers: Number) -> Units:
         if self._function is None:
             self._function = torch.compile(units, dynamic=True, **self._options)
-        sequences = math.prod(torch.broadcast_shapes(*(n.shape for n in numbers if isinstance(n, Tensor))))
+        sequences = math.prod(torch.broadcast_shapes(*(n.shape for n in numbers if isinstance(n, torch.Tensor))))
         columns = [
             n.expand(sequences, 1).contiguous()
-            if isinstance(n, Tensor)
+            if isinstance(n, torch.Tensor)
             else torch.full((sequences, 1), n, dtype=torch.int64, device=keys.device)
             for n in numbers
         ]
@@ -218,7 +222,7 @@ def _index(keys: Tensor, first: int, blocks: int) -> Tensor:
 
 def _columns(numbers: Sequence[Number]) -> list[Number]:
     """(K, 1) where there are K numbers, of which 32 bits count."""
-    return [n.unsqueeze(-1) & _MASK if isinstance(n, Tensor) else n for n in numbers]
+    return [n.unsqueeze(-1) & _MASK if isinstance(n, torch.Tensor) else n for n in numbers]
 
 
 def _box_muller(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:

@@ -12,13 +12,16 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vflpriv.common import philox
 from vflpriv.common.seeds import derive
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Stream", "secure_normal"]
 
@@ -47,12 +50,12 @@ class Stream:
     def uniform(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Float32 in (0, 1], all 32 bits used so that normals reach 6.7 sigma; `first` counts blocks of four."""
         drawn = philox.uniforms(self.keys, path, -(-count // 4), first)
-        return drawn[..., :count] if count % 4 else drawn
+        return drawn.narrow(-1, 0, count) if count % 4 else drawn
 
     def normal(self, count: int, *path: int | Tensor, first: int = 0) -> Tensor:
         """Standard normals by Box-Muller on pairs of words; `first` counts blocks of four."""
         drawn = philox.normals(self.keys, path, -(-count // 4), first)
-        return drawn[..., :count] if count % 4 else drawn
+        return drawn.narrow(-1, 0, count) if count % 4 else drawn
 
 
 def secure_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
