@@ -9,10 +9,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from tests.launches import Launches, NoCopies
 from vflpriv.common import philox
 
 NOT_BUILT = "vflpriv was installed where there was no C compiler; tensor operations draw its random numbers."
@@ -39,7 +37,7 @@ PATHS = [
     (torch.tensor([-1, 2**40 + 3]),),
 ]
 SHAPES = [(1, 1), (3, 1), (200, 1), (2, 7), (5, 130), (2, 1000)]
-# What seeds have drawn since the first version.
+# Drawn by tensor operations before there was an extension.
 STORED_WORDS = [
     [[47768561, 255577994], [3546141382, 1873250705]],
     [[3550037259, 3411622926], [2959349483, 2335620857]],
@@ -102,7 +100,7 @@ def test_c_and_tensor_operations_give_the_same_bits(by_tensors, replicas, blocks
 
 
 def test_the_numbers_of_earlier_versions(way):
-    """Stored values: the same seed draws what it drew in every released version."""
+    """Stored values: a seed draws what it drew when reports were first written with it."""
     keys = torch.tensor([[0x2DD9CDB5, 0x4A8B1D5E], [7, 2**32 - 1]])
     drawn = [word.tolist() for word in philox.words(keys, (5, 1), 2)]
     assert drawn == STORED_WORDS
@@ -199,31 +197,6 @@ def test_the_extension_refuses_memory_that_does_not_fit():
         c.normals(target, target, target, target)
     with pytest.raises(ValueError, match="cells"):
         c.polar(keys, 1, 2, 3, 0, 2, 0, target, target[:4])
-
-
-class Launches(TorchDispatchMode):
-    """Counts operations, and refuses any on a tensor that is not on the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        result = function(*arguments, **(keywords or {}))
-        tensors = [x for x in tree_leaves((arguments, keywords, result)) if isinstance(x, torch.Tensor)]
-        assert {tensor.device.type for tensor in tensors} <= {"meta"}, f"{function} mixes devices"
-        self.count += not any(
-            schema.alias_info and not schema.alias_info.is_write for schema in function._schema.returns
-        )
-        return result
-
-
-class NoCopies(TorchFunctionMode):
-    """Refuses what brings a number of the host to a device, for which the device waits."""
-
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
-        assert function not in (torch.as_tensor, torch.tensor, torch.from_numpy), f"{function} copies"
-        return function(*arguments, **(keywords or {}))
 
 
 @pytest.mark.parametrize("replicas", [1, 5])
