@@ -20,7 +20,7 @@ $(BIN)/python:
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.test: pyproject.toml constraints.txt vflpriv/common/_philox.c | $(BIN)/python
 	@echo "Installing (once; a few minutes)"
 	@$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@
@@ -91,5 +91,5 @@ docs: $(VENV)/.docs  ## the documentation, in site/index.html
 	@echo "Documentation: site/index.html"
 
 clean:  ## everything that was built, except reports and data
-	@rm -rf $(VENV) build dist site *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov
+	@rm -rf $(VENV) build dist site *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov vflpriv/common/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,7 +29,8 @@ def mirror() -> int:
     for name, target in wanted.items():
         if not (package / name).is_symlink():
             (package / name).symlink_to(target)
-    return sum(1 for folder in ("vflpriv", *FOLDERS) for _ in (ROOT / folder).rglob("*.py"))
+    files = (path for folder in ("vflpriv", *FOLDERS) for path in (ROOT / folder).rglob("*"))
+    return sum(1 for path in files if path.suffix in (".py", ".pyi"))
 
 
 def main() -> int:

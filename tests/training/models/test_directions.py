@@ -6,6 +6,8 @@ import math
 
 import torch
 
+from tests.launches import Launches, NoCopies
+from tests.training.models.builders import bottom
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Mlp, size_of
 from vflpriv.training.models.directions import Directions, Shifted
@@ -60,3 +62,13 @@ def test_shifted_is_parameters_plus_step_times_direction():
     shifted = Shifted(parameters, direction, 0.5)
     for name in parameters:
         torch.testing.assert_close(shifted[name], 1 + 0.5 * direction[name])
+
+
+def test_a_direction_of_resnet_18_is_few_launches_on_an_accelerator():
+    """One draw for all of its parameters, then a norm for each of them."""
+    model = bottom("resnet18", (3, 32, 32), 10)
+    assert size_of(model) > 11e6
+    stream = Stream(torch.empty(2, 2, dtype=torch.int64, device="meta"))
+    with Launches() as launches, NoCopies():
+        Directions(stream, [model], None).at(3, 0)
+    assert 100 < launches.count <= 190 + 2 * len(model.shapes)
