@@ -125,6 +125,14 @@ class Mlp(Model):
                 hidden = torch.relu(hidden)
         return hidden
 
+    def after_first(self, parameters: Parameters, sums: Tensor) -> Tensor:
+        """Outputs (R, k, B) given the first layer's W x + b, (R, n, B): both records last."""
+        layers = len(self.widths) - 1
+        for i in range(1, layers):
+            weight, bias = parameters[f"weight{i}"], parameters[f"bias{i}"]
+            sums = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), torch.relu(sums))
+        return torch.relu(sums) if self.activate else sums
+
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(R, B, out) from inputs (R, B, in), or from (B, in) that all replicas share: then one product for all of them."""

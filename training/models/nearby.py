@@ -1,0 +1,178 @@
+"""A model's outputs at its parameters and inputs and at points near them: what finite differences are made of.
+
+Layout: outputs are records last, (R, width, B). Products whose last axis is the batch, and sums over classes before
+it, are several times faster than with a narrow last axis. What is handed in and sent has the records' axis before the
+width, (R, B, width), as everywhere else; either is a transposed view of the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vflpriv.training.models.base import Mlp, Model, Parameters
+from vflpriv.training.models.directions import Direction, Shifted
+
+__all__ = ["Change", "Nearby", "Shift", "nearby"]
+
+
+class Shift(NamedTuple):
+    """Parameters that move from w to w + step · u."""
+
+    direction: Direction
+    step: float
+
+    def back(self) -> Shift:
+        return Shift(self.direction, -self.step)
+
+
+class Change(NamedTuple):
+    """Inputs some of whose columns move by `by`, (R, B, columns)."""
+
+    columns: slice
+    by: Tensor
+
+    def back(self) -> Change:
+        return Change(self.columns, -self.by)
+
+
+class Nearby(ABC):
+    """The outputs of one model for one batch, at its parameters and inputs, and where either or both have moved."""
+
+    @abstractmethod
+    def here(self) -> Tensor:
+        """Where nothing has moved; not to be overwritten."""
+
+    @abstractmethod
+    def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
+        """Where the parameters have moved by the shift, and the inputs by the change."""
+
+    @abstractmethod
+    def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+        """Where both have moved ahead, and where both have moved back."""
+
+    @abstractmethod
+    def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """The gradient by each parameter of a function of the outputs, whose gradient by them is `slope`."""
+
+
+def nearby(model: Model, parameters: Parameters, inputs: Tensor) -> Nearby:
+    """The outputs of a model for inputs (R, B, n), or (B, n) that all replicas share, and those near them."""
+    # A model derived from Mlp may compute something else.
+    if type(model) is Mlp:
+        return _OfMlp(model, parameters, inputs)
+    return _OfAny(model, parameters, inputs)
+
+
+class _OfMlp(Nearby):
+    """An MLP's first layer is linear in its weights and inputs: points around one share most of its products.
+
+    (W ± λU)(x ± d) = (W x + λ U d) ± (W d + λ U x): the sums on either side are even ± odd. Where only a few columns
+    change, d is narrow, and W x is computed once for all points. A direction enters as its normals, and is scaled where
+    its product is.
+    """
+
+    def __init__(self, model: Mlp, parameters: Parameters, inputs: Tensor) -> None:
+        self._model, self._parameters, self._inputs = model, parameters, inputs
+        self._here: Tensor | None = None
+
+    def here(self) -> Tensor:
+        return self._model.after_first(self._parameters, self._centre())
+
+    def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
+        even, odd = self._even_and_odd(shift, change)
+        return self._model.after_first(self._shifted(shift), even + odd)
+
+    def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+        even, odd = self._even_and_odd(shift, change)
+        back = None if shift is None else shift.back()
+        return (
+            self._model.after_first(self._shifted(shift), even + odd),
+            self._model.after_first(self._shifted(back), even - odd),
+        )
+
+    def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        first, further = self._centre(), dict(self._parameters)
+        del further["weight0"], further["bias0"]
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in further.items()}
+            sums = first.detach().requires_grad_()
+            outputs = self._model.after_first(leaves, sums)
+        upstream, *by_leaf = torch.autograd.grad(outputs, [sums, *leaves.values()], slope(outputs.detach()))
+        by_weight = torch.bmm(upstream, self._rows().transpose(1, 2)).transpose(1, 2)
+        return {"weight0": by_weight, "bias0": upstream.sum(2), **dict(zip(leaves, by_leaf, strict=True))}
+
+    def _rows(self) -> Tensor:
+        """(R, n, B)."""
+        inputs = self._inputs if self._inputs.dim() == 3 else self._inputs.expand(self._replicas, *self._inputs.shape)
+        return inputs.transpose(1, 2)
+
+    @property
+    def _replicas(self) -> int:
+        return len(self._parameters["weight0"])
+
+    def _centre(self) -> Tensor:
+        """W x + b."""
+        if self._here is None:
+            weight, bias = self._parameters["weight0"], self._parameters["bias0"]
+            self._here = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), self._rows())
+        return self._here
+
+    def _even_and_odd(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]:
+        """Of the first layer's sums; even is W x + b itself where only one of both moves."""
+        even, odd = self._centre(), None
+        if change is not None:
+            by = change.by.transpose(1, 2)
+            odd = torch.bmm(self._parameters["weight0"][:, change.columns].transpose(1, 2), by)
+        if shift is not None:
+            factor = shift.direction.factors(shift.step).reshape(-1, 1, 1)
+            normals = shift.direction.normals("weight0")
+            slope = torch.baddbmm(
+                shift.direction.normals("bias0").unsqueeze(2), normals.transpose(1, 2), self._rows()
+            ).mul_(factor)
+            odd = slope if odd is None else odd.add_(slope)
+            if change is not None:
+                across = torch.bmm(normals[:, change.columns].transpose(1, 2), by)
+                even = torch.addcmul(even, across, factor)
+        if odd is None:
+            raise ValueError("Expected a shift of the parameters or a change of the inputs, found neither.")
+        return even, odd
+
+    def _shifted(self, shift: Shift | None) -> Parameters:
+        return self._parameters if shift is None else Shifted(self._parameters, *shift)
+
+
+class _OfAny(Nearby):
+    """Any model, one pass for each point."""
+
+    def __init__(self, model: Model, parameters: Parameters, inputs: Tensor) -> None:
+        self._model, self._parameters, self._inputs = model, parameters, inputs
+
+    def here(self) -> Tensor:
+        return self._outputs(self._parameters, self._inputs)
+
+    def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
+        parameters = self._parameters if shift is None else Shifted(self._parameters, *shift)
+        inputs = self._inputs
+        if change is not None:
+            inputs = inputs.clone()
+            inputs[..., change.columns] += change.by
+        return self._outputs(parameters, inputs)
+
+    def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+        back = None if shift is None else shift.back(), None if change is None else change.back()
+        return self.ahead(shift, change), self.ahead(*back)
+
+    def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in self._parameters.items()}
+            outputs = self._outputs(leaves, self._inputs)
+        gradients = torch.autograd.grad(outputs, list(leaves.values()), slope(outputs.detach()))
+        return dict(zip(leaves, gradients, strict=True))
+
+    def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return self._model.apply(parameters, inputs).transpose(1, 2)
