@@ -129,7 +129,7 @@ class Dpzv(ZoEngine):
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
-        rows = self.refresh(m, records, (pair["plus"] + pair["minus"]).mul_(0.5))
+        rows = self.refresh(m, records, torch.lerp(pair["plus"], pair["minus"], 0.5))
         step, smoothing = self.server_step(round_, records, rows), self.settings.smoothing
         change = Change(self.columns(m), (pair["plus"] - pair["minus"]).mul_(0.5))
         plus, minus = map(Losses, step.outputs.either_side(self.server_update.shift(step), change))

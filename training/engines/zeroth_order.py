@@ -113,9 +113,12 @@ class ZoEngine(Engine):
         replicas, batch, width = embedding.shape
         # Embeddings are computed records last: as one matrix they are turned several times faster.
         record_first = embedding.transpose(1, 2).reshape(-1, batch).t().contiguous().view(batch, replicas, width)
-        self.table[:, :, self.columns(m)].index_copy_(0, records, record_first)
         rows = self.table.new_empty(replicas, batch, self.table.shape[2])
-        torch.index_select(self.table, 0, records, out=rows.transpose(0, 1))
+        by_record, columns = rows.transpose(0, 1), self.columns(m)
+        # Read first: what is written then lies in the cache.
+        torch.index_select(self.table, 0, records, out=by_record)
+        self.table[:, :, columns].index_copy_(0, records, record_first)
+        by_record[:, :, columns] = record_first
         return rows
 
     def server_step(self, round_: int, records: Tensor, rows: Tensor) -> ServerStep:

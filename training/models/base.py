@@ -125,13 +125,13 @@ class Mlp(Model):
                 hidden = torch.relu(hidden)
         return hidden
 
-    def after_first(self, parameters: Parameters, sums: Tensor) -> Tensor:
+    def after_first(self, parameters: Parameters, sums: Tensor, *, overwrite: bool = False) -> Tensor:
         """Outputs (R, k, B) given the first layer's W x + b, (R, n, B): both records last."""
-        layers = len(self.widths) - 1
-        for i in range(1, layers):
+        relu = torch.relu_ if overwrite else torch.relu
+        for i in range(1, len(self.widths) - 1):
             weight, bias = parameters[f"weight{i}"], parameters[f"bias{i}"]
-            sums = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), torch.relu(sums))
-        return torch.relu(sums) if self.activate else sums
+            sums = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), relu(sums))
+        return relu(sums) if self.activate else sums
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -39,6 +39,10 @@ class Change(NamedTuple):
     def back(self) -> Change:
         return Change(self.columns, -self.by)
 
+    def product(self, weights: Tensor) -> Tensor:
+        """(R, k, B) what it adds to the inputs' product with weights (R, n, k)."""
+        return torch.bmm(weights[:, self.columns].transpose(1, 2), self.by.transpose(1, 2))
+
 
 class Nearby(ABC):
     """The outputs of one model for one batch, at its parameters and inputs, and where either or both have moved."""
@@ -85,15 +89,14 @@ class _OfMlp(Nearby):
 
     def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
         even, odd = self._even_and_odd(shift, change)
-        return self._model.after_first(self._shifted(shift), even + odd)
+        return self._beyond(shift, odd.add_(even))
 
     def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
         even, odd = self._even_and_odd(shift, change)
         back = None if shift is None else shift.back()
-        return (
-            self._model.after_first(self._shifted(shift), even + odd),
-            self._model.after_first(self._shifted(back), even - odd),
-        )
+        # Minus first: plus takes the memory of odd.
+        behind = self._beyond(back, even - odd)
+        return self._beyond(shift, odd.add_(even)), behind
 
     def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         first, further = self._centre(), dict(self._parameters)
@@ -103,47 +106,45 @@ class _OfMlp(Nearby):
             sums = first.detach().requires_grad_()
             outputs = self._model.after_first(leaves, sums)
         upstream, *by_leaf = torch.autograd.grad(outputs, [sums, *leaves.values()], slope(outputs.detach()))
-        by_weight = torch.bmm(upstream, self._rows().transpose(1, 2)).transpose(1, 2)
+        by_weight = torch.bmm(upstream, self._rows.transpose(1, 2)).transpose(1, 2)
         return {"weight0": by_weight, "bias0": upstream.sum(2), **dict(zip(leaves, by_leaf, strict=True))}
 
+    @property
     def _rows(self) -> Tensor:
         """(R, n, B)."""
-        inputs = self._inputs if self._inputs.dim() == 3 else self._inputs.expand(self._replicas, *self._inputs.shape)
+        inputs = self._inputs
+        if inputs.dim() == 2:
+            inputs = inputs.expand(len(self._parameters["weight0"]), *inputs.shape)
         return inputs.transpose(1, 2)
-
-    @property
-    def _replicas(self) -> int:
-        return len(self._parameters["weight0"])
 
     def _centre(self) -> Tensor:
         """W x + b."""
         if self._here is None:
-            weight, bias = self._parameters["weight0"], self._parameters["bias0"]
-            self._here = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), self._rows())
+            self._here = _affine(self._parameters["weight0"], self._parameters["bias0"], self._rows)
         return self._here
 
     def _even_and_odd(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]:
-        """Of the first layer's sums; even is W x + b itself where only one of both moves."""
-        even, odd = self._centre(), None
-        if change is not None:
-            by = change.by.transpose(1, 2)
-            odd = torch.bmm(self._parameters["weight0"][:, change.columns].transpose(1, 2), by)
-        if shift is not None:
-            factor = shift.direction.factors(shift.step).reshape(-1, 1, 1)
-            normals = shift.direction.normals("weight0")
-            slope = torch.baddbmm(
-                shift.direction.normals("bias0").unsqueeze(2), normals.transpose(1, 2), self._rows()
-            ).mul_(factor)
-            odd = slope if odd is None else odd.add_(slope)
-            if change is not None:
-                across = torch.bmm(normals[:, change.columns].transpose(1, 2), by)
-                even = torch.addcmul(even, across, factor)
-        if odd is None:
+        """Of the first layer's sums; odd may be overwritten."""
+        if shift is None and change is None:
             raise ValueError("Expected a shift of the parameters or a change of the inputs, found neither.")
-        return even, odd
+        if shift is None:
+            assert change is not None
+            return self._centre(), change.product(self._parameters["weight0"])
+        factor = shift.direction.factors(shift.step).reshape(-1, 1, 1)
+        if change is None:
+            slope = _affine(shift.direction.normals("weight0"), shift.direction.normals("bias0"), self._rows)
+            return self._centre(), slope.mul_(factor)
+        # Side by side, so that the rows are read once.
+        weights = torch.cat((self._parameters["weight0"], shift.direction.normals("weight0")), dim=2)
+        biases = torch.cat((self._parameters["bias0"], shift.direction.normals("bias0")), dim=1)
+        centre, slope = _affine(weights, biases, self._rows).chunk(2, dim=1)
+        across, second = change.product(weights).chunk(2, dim=1)
+        return torch.addcmul(centre, second, factor), torch.addcmul(across, slope, factor)
 
-    def _shifted(self, shift: Shift | None) -> Parameters:
-        return self._parameters if shift is None else Shifted(self._parameters, *shift)
+    def _beyond(self, shift: Shift | None, sums: Tensor) -> Tensor:
+        """Outputs given the first layer's sums, which are overwritten."""
+        parameters = self._parameters if shift is None else Shifted(self._parameters, *shift)
+        return self._model.after_first(parameters, sums, overwrite=True)
 
 
 class _OfAny(Nearby):
@@ -176,3 +177,8 @@ class _OfAny(Nearby):
 
     def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         return self._model.apply(parameters, inputs).transpose(1, 2)
+
+
+def _affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
+    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B)."""
+    return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
