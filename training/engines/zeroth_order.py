@@ -23,6 +23,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, descend, first_replicas, initialise
@@ -261,15 +262,8 @@ class ServerStep:
         return (plus - minus) / (2 * self.settings.smoothing)
 
     def slope(self, logits: Tensor) -> Tensor:
-        """(R, C, B) gradient of the batch's mean loss by the logits: softmax minus the target."""
-        slope, labels = torch.softmax(logits, dim=1), self.labels
-        if labels.is_floating_point():
-            slope -= labels.transpose(1, 2)
-        else:
-            slope.scatter_add_(
-                1, labels.unsqueeze(1), slope.new_full((1, 1, 1), -1.0).expand(len(slope), 1, labels.shape[1])
-            )
-        return slope.div_(self.batch_size)
+        """The gradient of the batch's mean loss by logits (R, C, B)."""
+        return loss_gradient(logits.transpose(1, 2), self.labels, self.batch_size).transpose(1, 2)
 
     def contributions(self, values: Tensor) -> Contributions:
         """One value per record, for the release point of the server's own step."""

@@ -99,15 +99,21 @@ class _OfMlp(Nearby):
         return self._beyond(shift, odd.add_(even)), behind
 
     def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        first, further = self._centre(), dict(self._parameters)
-        del further["weight0"], further["bias0"]
+        upstream, further = self._back_to_first(slope)
+        by_weight = torch.bmm(upstream, self._rows.transpose(1, 2)).transpose(1, 2)
+        return {"weight0": by_weight, "bias0": upstream.sum(2), **further}
+
+    def _back_to_first(self, slope: Callable[[Tensor], Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The gradient by the first layer's sums, and by the parameters that follow it."""
+        if len(self._parameters) == 2 and not self._model.activate:
+            return slope(self._centre()), {}
+        further = [name for name in self._parameters if name not in ("weight0", "bias0")]
         with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in further.items()}
-            sums = first.detach().requires_grad_()
+            leaves = {name: self._parameters[name].detach().requires_grad_() for name in further}
+            sums = self._centre().detach().requires_grad_()
             outputs = self._model.after_first(leaves, sums)
         upstream, *by_leaf = torch.autograd.grad(outputs, [sums, *leaves.values()], slope(outputs.detach()))
-        by_weight = torch.bmm(upstream, self._rows.transpose(1, 2)).transpose(1, 2)
-        return {"weight0": by_weight, "bias0": upstream.sum(2), **dict(zip(leaves, by_leaf, strict=True))}
+        return upstream, dict(zip(leaves, by_leaf, strict=True))
 
     @property
     def _rows(self) -> Tensor:
