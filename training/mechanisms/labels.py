@@ -27,9 +27,9 @@ __all__ = [
     "RandomizedLabels",
     "as_target",
     "label_claims",
+    "loss_gradient",
     "posterior",
     "protected",
-    "loss_gradient",
     "summed_loss",
 ]
 
