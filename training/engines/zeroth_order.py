@@ -111,15 +111,16 @@ class ZoEngine(Engine):
 
     def refresh(self, m: int, records: Tensor, embedding: Tensor) -> Tensor:
         """Put device m's embeddings into the table; (R, B, all embeddings) of the batch, the others' stale."""
-        replicas, batch, width = embedding.shape
-        # Embeddings are computed records last: as one matrix they are turned several times faster.
-        record_first = embedding.transpose(1, 2).reshape(-1, batch).t().contiguous().view(batch, replicas, width)
-        rows = self.table.new_empty(replicas, batch, self.table.shape[2])
-        by_record, columns = rows.transpose(0, 1), self.columns(m)
+        by_record, columns = embedding.transpose(0, 1), self.columns(m)
+        if not embedding.is_contiguous():
+            # Narrow embeddings lie records last in memory: as one matrix they are turned several times faster.
+            whole = embedding.transpose(1, 2).reshape(-1, embedding.shape[1])
+            by_record = whole.t().contiguous().view(by_record.shape)
+        rows = self.table.new_empty(*embedding.shape[:2], self.table.shape[2])
         # Read first: what is written then lies in the cache.
-        torch.index_select(self.table, 0, records, out=by_record)
-        self.table[:, :, columns].index_copy_(0, records, record_first)
-        by_record[:, :, columns] = record_first
+        torch.index_select(self.table, 0, records, out=rows.transpose(0, 1))
+        self.table[:, :, columns].index_copy_(0, records, by_record)
+        rows.transpose(0, 1)[:, :, columns] = by_record
         return rows
 
     def server_step(self, round_: int, records: Tensor, rows: Tensor) -> ServerStep:

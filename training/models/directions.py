@@ -186,7 +186,6 @@ class Directions:
         return self._held[server]
 
 
-@torch.no_grad()
 def move_along(
     parameters: Mapping[str, Tensor],
     direction: Direction,
@@ -211,4 +210,4 @@ def move_along(
 
 def _beside(factors: Tensor, part: Tensor) -> Tensor:
     """Factors (R,) that multiply a part (R, *shape)."""
-    return factors.reshape(-1, *(1 for _ in part.shape[1:]))
+    return factors.reshape(-1, *(1,) * (part.dim() - 1))

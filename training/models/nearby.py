@@ -1,8 +1,9 @@
 """A model's outputs at its parameters and inputs and at points near them: what finite differences are made of.
 
-Layout: outputs are records last, (R, width, B). Products whose last axis is the batch, and sums over classes before
-it, are several times faster than with a narrow last axis. What is handed in and sent has the records' axis before the
-width, (R, B, width), as everywhere else; either is a transposed view of the other.
+Layout: outputs are records last, (R, width, B), and those of narrow layers lie so in memory. Products whose last axis
+is the batch, and sums over classes before it, are several times faster than with a narrow last axis. What is handed in
+and sent has the records' axis before the width, (R, B, width), as everywhere else; either is a transposed view of the
+other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from vflpriv.training.models.base import Mlp, Model, Parameters
 from vflpriv.training.models.directions import Direction, Shifted
 
 __all__ = ["Change", "Nearby", "Shift", "nearby"]
+
+_NARROW = 32
+"""Up to this width a layer's outputs lie records last in memory."""
 
 
 class Shift(NamedTuple):
@@ -81,7 +85,10 @@ class _OfMlp(Nearby):
     """
 
     def __init__(self, model: Mlp, parameters: Parameters, inputs: Tensor) -> None:
-        self._model, self._parameters, self._inputs = model, parameters, inputs
+        self._model, self._parameters = model, parameters
+        replicas = parameters["weight0"].shape[0]
+        own = inputs if inputs.dim() == 3 else inputs.expand(replicas, *inputs.shape)
+        self._rows = own.transpose(1, 2)
         self._here: Tensor | None = None
 
     def here(self) -> Tensor:
@@ -114,14 +121,6 @@ class _OfMlp(Nearby):
             outputs = self._model.after_first(leaves, sums)
         upstream, *by_leaf = torch.autograd.grad(outputs, [sums, *leaves.values()], slope(outputs.detach()))
         return upstream, dict(zip(leaves, by_leaf, strict=True))
-
-    @property
-    def _rows(self) -> Tensor:
-        """(R, n, B)."""
-        inputs = self._inputs
-        if inputs.dim() == 2:
-            inputs = inputs.expand(len(self._parameters["weight0"]), *inputs.shape)
-        return inputs.transpose(1, 2)
 
     def _centre(self) -> Tensor:
         """W x + b."""
@@ -187,4 +186,6 @@ class _OfAny(Nearby):
 
 def _affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
     """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B)."""
+    if weights.shape[2] > _NARROW:
+        return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
     return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
