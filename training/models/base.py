@@ -16,10 +16,13 @@ from torch import Tensor
 
 from vflpriv.common.random import Stream
 
-__all__ = ["Mlp", "Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
+__all__ = ["Mlp", "Model", "Parameters", "affine", "descend", "first_replicas", "initialise", "size_of"]
 
 Parameters = Mapping[str, Tensor]
 """Parameters by name, (R, *shape) each."""
+
+_NARROW = 32
+"""Up to this width a layer's outputs lie records last in memory."""
 
 
 class Model(ABC):
@@ -129,9 +132,16 @@ class Mlp(Model):
         """Outputs (R, k, B) given the first layer's W x + b, (R, n, B): both records last."""
         relu = torch.relu_ if overwrite else torch.relu
         for i in range(1, len(self.widths) - 1):
-            weight, bias = parameters[f"weight{i}"], parameters[f"bias{i}"]
-            sums = torch.baddbmm(bias.unsqueeze(2), weight.transpose(1, 2), relu(sums))
+            # Never two layers' parameters at once: they may be made when they are indexed.
+            sums = affine(parameters[f"weight{i}"], parameters[f"bias{i}"], relu(sums))
         return relu(sums) if self.activate else sums
+
+
+def affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
+    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B), all records last; one product per replica."""
+    if weights.shape[2] > _NARROW:
+        return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
+    return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

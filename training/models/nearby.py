@@ -1,9 +1,9 @@
 """A model's outputs at its parameters and inputs and at points near them: what finite differences are made of.
 
-Layout: outputs are records last, (R, width, B), and those of narrow layers lie so in memory. Products whose last axis
-is the batch, and sums over classes before it, are several times faster than with a narrow last axis. What is handed in
-and sent has the records' axis before the width, (R, B, width), as everywhere else; either is a transposed view of the
-other.
+Layout: outputs are records last, (R, width, B), and those of narrow layers lie so in memory (`affine`): products whose
+last axis is the batch, and sums over classes before it, are several times faster than with a narrow last axis. What is
+handed in and sent has the records' axis before the width, (R, B, width), as everywhere else; either is a transposed
+view of the other.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vflpriv.training.models.base import Mlp, Model, Parameters
+from vflpriv.training.models.base import Mlp, Model, Parameters, affine
 from vflpriv.training.models.directions import Direction, Shifted
 
 __all__ = ["Change", "Nearby", "Shift", "nearby"]
-
-_NARROW = 32
-"""Up to this width a layer's outputs lie records last in memory."""
 
 
 class Shift(NamedTuple):
@@ -125,7 +122,7 @@ class _OfMlp(Nearby):
     def _centre(self) -> Tensor:
         """W x + b."""
         if self._here is None:
-            self._here = _affine(self._parameters["weight0"], self._parameters["bias0"], self._rows)
+            self._here = affine(self._parameters["weight0"], self._parameters["bias0"], self._rows)
         return self._here
 
     def _even_and_odd(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]:
@@ -137,12 +134,12 @@ class _OfMlp(Nearby):
             return self._centre(), change.product(self._parameters["weight0"])
         factor = shift.direction.factors(shift.step).reshape(-1, 1, 1)
         if change is None:
-            slope = _affine(shift.direction.normals("weight0"), shift.direction.normals("bias0"), self._rows)
+            slope = affine(shift.direction.normals("weight0"), shift.direction.normals("bias0"), self._rows)
             return self._centre(), slope.mul_(factor)
         # Side by side, so that the rows are read once.
         weights = torch.cat((self._parameters["weight0"], shift.direction.normals("weight0")), dim=2)
         biases = torch.cat((self._parameters["bias0"], shift.direction.normals("bias0")), dim=1)
-        centre, slope = _affine(weights, biases, self._rows).chunk(2, dim=1)
+        centre, slope = affine(weights, biases, self._rows).chunk(2, dim=1)
         across, second = change.product(weights).chunk(2, dim=1)
         return torch.addcmul(centre, second, factor), torch.addcmul(across, slope, factor)
 
@@ -182,10 +179,3 @@ class _OfAny(Nearby):
 
     def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         return self._model.apply(parameters, inputs).transpose(1, 2)
-
-
-def _affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
-    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B)."""
-    if weights.shape[2] > _NARROW:
-        return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
-    return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
