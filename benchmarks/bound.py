@@ -39,6 +39,9 @@ _LARGE = 1024
 _NORMALS = 1 << 20
 _ROUNDS = 1200
 _MOST_ROUNDS = 128
+"""Directions are drawn for up to 64 rounds at once."""
+_BLOCK = 0.06
+"""Seconds, about as long as a large product takes: short enough to fall between other work of the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,10 +138,10 @@ class Clock:
 class Rounds:
     """The rounds of one training, timed in blocks."""
 
-    def __init__(self, engine: Engine, clock: Clock, block_seconds: float) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine, self._clock, self._wire, self._next = engine, clock, Wire(), count()
         self._advance(1)
-        self._block = int(min(_MOST_ROUNDS, max(1, block_seconds / max(1e-6, clock(partial(self._advance, 2)) / 2))))
+        self._block = min(_MOST_ROUNDS, 1 + int(_BLOCK / clock(partial(self._advance, 2)) * 2))
 
     def _advance(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -193,10 +196,9 @@ def compare(case: Case, size: Size, machine: Machine, clock: Clock, options: arg
     """The least seconds of a round of all replicas together, and of a training with one."""
     common = {"rounds": _ROUNDS, "batch_size": BATCH, "embedding": size.embedding, "device": options.device}
     system = build(size.data, case.engine, **common, **case.settings)
-    seconds = 0.05 if options.quick else 0.3
-    together, alone = (Rounds(system.train(range(n)), clock, seconds) for n in (size.replicas, 1))
+    together, alone = (Rounds(system.train(range(n)), clock) for n in (size.replicas, 1))
     times = []
-    for _ in range(2 if options.quick else 6):
+    for _ in range(4 if options.quick else 24):
         machine.measure()
         times.append((together.seconds(), alone.seconds()))
     least = [min(column) for column in zip(*times, strict=True)]
@@ -209,7 +211,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=None, help="by default 256 on digits, 32 at MNIST's size")
     parser.add_argument("--folder", default=None, help="where MNIST is; `vflpriv data fetch mnist` if it is nowhere")
     parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--quick", action="store_true", help="shorter blocks, and fewer of them")
+    parser.add_argument("--quick", action="store_true", help="fewer blocks")
     options = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device(options.device)
