@@ -114,8 +114,7 @@ class ZoEngine(Engine):
         by_record, columns = embedding.transpose(0, 1), self.columns(m)
         if not embedding.is_contiguous():
             # Narrow embeddings lie records last in memory: as one matrix they are turned several times faster.
-            whole = embedding.transpose(1, 2).reshape(-1, embedding.shape[1])
-            by_record = whole.t().contiguous().view(by_record.shape)
+            by_record = embedding.transpose(1, 2).flatten(0, 1).t().contiguous().view(by_record.shape)
         rows = self.table.new_empty(*embedding.shape[:2], self.table.shape[2])
         # Read first: what is written then lies in the cache.
         torch.index_select(self.table, 0, records, out=rows.transpose(0, 1))

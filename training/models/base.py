@@ -16,7 +16,18 @@ from torch import Tensor
 
 from vflpriv.common.random import Stream
 
-__all__ = ["Mlp", "Model", "Parameters", "affine", "descend", "first_replicas", "initialise", "size_of"]
+__all__ = [
+    "Mlp",
+    "Model",
+    "Parameters",
+    "affine",
+    "descend",
+    "first_replicas",
+    "initialise",
+    "is_narrow",
+    "product",
+    "size_of",
+]
 
 Parameters = Mapping[str, Tensor]
 """Parameters by name, (R, *shape) each."""
@@ -138,10 +149,22 @@ class Mlp(Model):
 
 
 def affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
-    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B), all records last; one product per replica."""
-    if weights.shape[2] > _NARROW:
-        return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
-    return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
+    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B): records last, one product per replica."""
+    if is_narrow(weights):
+        return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
+    return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
+
+
+def product(weights: Tensor, rows: Tensor) -> Tensor:
+    """`affine` without biases."""
+    if is_narrow(weights):
+        return torch.bmm(weights.transpose(1, 2), rows)
+    return torch.bmm(rows.transpose(1, 2), weights).transpose(1, 2)
+
+
+def is_narrow(weights: Tensor) -> bool:
+    """Whether the outputs of weights (R, n, k) lie records last in memory."""
+    return weights.shape[2] <= _NARROW
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

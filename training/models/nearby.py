@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vflpriv.training.models.base import Mlp, Model, Parameters, affine
+from vflpriv.training.models.base import Mlp, Model, Parameters, affine, is_narrow, product
 from vflpriv.training.models.directions import Direction, Shifted
 
 __all__ = ["Change", "Nearby", "Shift", "nearby"]
@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
     def product(self, weights: Tensor) -> Tensor:
         """(R, k, B) what it adds to the inputs' product with weights (R, n, k)."""
-        return torch.bmm(weights[:, self.columns].transpose(1, 2), self.by.transpose(1, 2))
+        return product(weights[:, self.columns], self.by.transpose(1, 2))
 
 
 class Nearby(ABC):
@@ -136,12 +136,19 @@ class _OfMlp(Nearby):
         if change is None:
             slope = affine(shift.direction.normals("weight0"), shift.direction.normals("bias0"), self._rows)
             return self._centre(), slope.mul_(factor)
-        # Side by side, so that the rows are read once.
-        weights = torch.cat((self._parameters["weight0"], shift.direction.normals("weight0")), dim=2)
-        biases = torch.cat((self._parameters["bias0"], shift.direction.normals("bias0")), dim=1)
-        centre, slope = affine(weights, biases, self._rows).chunk(2, dim=1)
-        across, second = change.product(weights).chunk(2, dim=1)
+        centre, slope, across, second = self._four_products(shift.direction, change)
         return torch.addcmul(centre, second, factor), torch.addcmul(across, slope, factor)
+
+    def _four_products(self, direction: Direction, change: Change) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """W x, U x, W d and U d, biases with x, and U without its scale."""
+        own = self._parameters["weight0"], self._parameters["bias0"]
+        normals = direction.normals("weight0"), direction.normals("bias0")
+        if not is_narrow(own[0]):
+            across, second = change.product(own[0]), change.product(normals[0])
+            return self._centre(), affine(*normals, self._rows), across, second
+        # Side by side, so that the rows are read once.
+        weights, biases = (torch.cat(pair, dim=-1) for pair in zip(own, normals, strict=True))
+        return *_halves(affine(weights, biases, self._rows)), *_halves(change.product(weights))
 
     def _beyond(self, shift: Shift | None, sums: Tensor) -> Tensor:
         """Outputs given the first layer's sums, which are overwritten."""
@@ -179,3 +186,9 @@ class _OfAny(Nearby):
 
     def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         return self._model.apply(parameters, inputs).transpose(1, 2)
+
+
+def _halves(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, k, B) each, of (R, 2k, B)."""
+    width = outputs.shape[1] // 2
+    return outputs[:, :width], outputs[:, width:]

@@ -18,6 +18,7 @@ MODELS = {
     "activated": Mlp([6, 4], activate=True),
     "wide": Mlp([6, 40], activate=True),
     "deep": Mlp([6, 7, 5, 4], activate=False),
+    "deep and wide": Mlp([6, 40, 33, 4], activate=False),
     "deep and activated": Mlp([6, 7, 4], activate=True),
     "without bias": Linear(6, 4),
 }
