@@ -15,10 +15,10 @@ __all__ = ["BATCH", "build", "leakage_line"]
 BATCH = 64
 
 
-def build(data: VerticalData, engine: str, *, seed: int = 0, **settings: Any) -> System:
-    """One system on the CPU, with its noise resolved to a number."""
+def build(data: VerticalData, engine: str, *, seed: int = 0, device: str = "cpu", **settings: Any) -> System:
+    """One system on one torch device, with its noise resolved to a number."""
     section = SystemConfig(key=engine, engine={"name": engine, **settings})
-    return build_system(Config(seed=seed, device="cpu", system=(section,)), 0, data)
+    return build_system(Config(seed=seed, device=device, system=(section,)), 0, data)
 
 
 def leakage_line(result: Leakage) -> str:

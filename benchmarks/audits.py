@@ -12,18 +12,26 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from replicas import digits_system, trials_per_second
+from _support import BATCH, build
 
 from vflpriv.audits.one_run import guess
+from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
 from vflpriv.audits.statistics.sequential import Looks, look_times
+from vflpriv.audits.worlds.canaries import plan
+from vflpriv.audits.worlds.probes import in_worlds
+from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.numerics import Floats
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.systems import System
 from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.views import Adversary
+from vflpriv.data import loading as datasets
 
 __all__: list[str] = []
 
@@ -124,6 +132,36 @@ def _one_run_cell(bound: Callable[[Guesses], float], m: int, repetitions: int) -
     return _ratios(means), least
 
 
+def digits_system() -> System:
+    """The embedded audit's engine on the embedded data."""
+    return build(
+        datasets.load("digits", devices=4),
+        "dpzv",
+        rounds=92,
+        batch_size=BATCH,
+        activation="round-robin",
+        embedding=8,
+        server_update="joint",
+        noise="given",
+        noise_std=1.0,
+    )
+
+
+def trials_per_second(system: System, shards: Sequence[range]) -> float:
+    """Train and score the two-world trials of these shards, one shard after the other."""
+    canary = plan(system, CanaryKind.WORST_CASE, 0, TrialStore())
+    adversary = Adversary.parse("devices(all)")
+    start = time.perf_counter()
+    with one_thread():
+        for replicas in shards:
+            ratio = LikelihoodRatio(system.ledger, [adversary], system.data.devices)
+            engine, probe = in_worlds(system, replicas, for_replicas(canary, [r % 2 for r in replicas]))
+            for round_ in range(system.schedule.rounds):
+                for value in probe.round(engine, round_):
+                    ratio.add(value)
+    return sum(map(len, shards)) / (time.perf_counter() - start)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=200, help="at the smallest size; fewer at larger ones")
@@ -131,7 +169,7 @@ def main() -> None:
     options = parser.parse_args()
     two_worlds(options.repetitions)
     one_run(options.repetitions)
-    system = digits_system(92, "joint", 8)
+    system = digits_system()
     # In turns, so that whatever else the machine does meets both.
     ways = [[range(r, r + 1) for r in range(12)], [range(options.replicas)]]
     alone, together = map(max, zip(*([trials_per_second(system, way) for way in ways] for _ in range(5)), strict=True))

@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_flatten
 
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Mlp, descend, initialise, size_of
-from vflpriv.training.models.directions import Directions, Shifted, move_along
+from vflpriv.training.models.directions import Directions, move_along
+from vflpriv.training.models.nearby import Shift, nearby
 
 __all__: list[str] = []
 
@@ -78,8 +79,8 @@ def main() -> None:
 
     def zeroth_order(lean: bool) -> None:
         direction = Directions(stream, [model], None, lean=lean).at(0, 0)
-        pair = [model.apply(Shifted(parameters, direction, step), features) for step in (1e-3, -1e-3)]
-        scalar = (pair[0] - pair[1]).mean((1, 2))
+        plus, minus = nearby(model, parameters, features).either_side(Shift(direction, 1e-3))
+        scalar = (plus - minus).mean((1, 2))
         move_along(parameters, direction, scalar, rate=1e-3, momentum=0.0, velocity={})
 
     def first_order() -> None:

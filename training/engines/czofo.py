@@ -16,11 +16,12 @@ from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import ZoEngine, losses_and_models
+from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, losses_and_models
 from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.uplink import ONLOOKERS, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import descend
+from vflpriv.training.models.nearby import Change
 from vflpriv.training.settings import AsyncSettings
 
 __all__ = ["Czofo", "CzofoSettings"]
@@ -108,8 +109,8 @@ class Czofo(ZoEngine):
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, sent),) = uplinks.items()
         step = self.server_step(round_, records, self.refresh(m, records, sent["embedding"]))
-        columns, perturbed = self.columns(m), sent["perturbed"]
-        several = [step.losses(step.parameters, step.replaced(columns, h)).of(step.labels) for h in perturbed.unbind(1)]
+        changes = [Change(self.columns(m), h - sent["embedding"]) for h in sent["perturbed"].unbind(1)]
+        several = [Losses(step.outputs.ahead(change=change)).of(step.labels) for change in changes]
         differences = torch.stack(several, dim=1) - step.plain.unsqueeze(1)
         self.learn("sgd", step)
         return {m: Payload("loss-differences", {"differences": differences})}

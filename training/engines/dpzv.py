@@ -24,10 +24,11 @@ from vflpriv.core.tradeoff import epsilon_of, mu_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import ON_THE_WIRE, Adversary
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, ZoEngine, ZoSettings, server_mechanism
+from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, Losses, ZoEngine, ZoSettings, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
 from vflpriv.training.mechanisms.uplink import ONLOOKERS
-from vflpriv.training.models.directions import Direction, Directions, Shifted
+from vflpriv.training.models.directions import Direction, Directions
+from vflpriv.training.models.nearby import Change, Shift, nearby
 from vflpriv.training.settings import AsyncSettings
 
 __all__ = ["Dpzv", "DpzvSettings"]
@@ -120,21 +121,18 @@ class Dpzv(ZoEngine):
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         assert self.directions is not None
         self._direction = self.directions.at(round_, m)
-        features, model = self.inputs(m, records), self.bank.models[m]
-        pair = {
-            sign: model.apply(Shifted(self.bottom_parameters[m], self._direction, step), features)
-            for sign, step in (("plus", self.settings.smoothing), ("minus", -self.settings.smoothing))
-        }
+        outputs = nearby(self.bank.models[m], self.bottom_parameters[m], self.inputs(m, records))
+        plus, minus = outputs.either_side(Shift(self._direction, self.settings.smoothing))
+        pair = {"plus": plus.transpose(1, 2), "minus": minus.transpose(1, 2)}
         return Payload("embedding-pair", pair, encrypted=self.settings.encrypted_uplink)  # eq. (6)
 
     @torch.no_grad()
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
-        rows = self.refresh(m, records, (pair["plus"] + pair["minus"]) / 2)
-        step, columns, smoothing = self.server_step(round_, records, rows), self.columns(m), self.settings.smoothing
-        weights = self.server_update.weights(step)
-        plus = step.losses(weights[0], step.replaced(columns, pair["plus"]))
-        minus = step.losses(weights[1], step.replaced(columns, pair["minus"]))
+        rows = self.refresh(m, records, torch.lerp(pair["plus"], pair["minus"], 0.5))
+        step, smoothing = self.server_step(round_, records, rows), self.settings.smoothing
+        change = Change(self.columns(m), (pair["plus"] - pair["minus"]).mul_(0.5))
+        plus, minus = map(Losses, step.outputs.either_side(self.server_update.shift(step), change))
         delta = self.scalar.scalar(
             Contributions(
                 round=round_,

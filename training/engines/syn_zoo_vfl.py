@@ -10,7 +10,9 @@ from torch import Tensor
 
 from vflpriv.common.registry import register
 from vflpriv.core.wire import Payload
+from vflpriv.training.engines.zeroth_order import Losses
 from vflpriv.training.engines.zoo_vfl import OneSidedEngine, OneSidedSettings, zoo_releases
+from vflpriv.training.models.nearby import Change
 
 __all__ = ["SynZooVfl"]
 
@@ -39,7 +41,8 @@ class SynZooVfl(OneSidedEngine):
         step = self.server_step(round_, records, rows)
         replies = {}
         for m, pair in uplinks.items():
-            perturbed = step.losses(step.parameters, step.replaced(self.columns(m), pair["perturbed"]))
+            change = Change(self.columns(m), pair["perturbed"] - pair["embedding"])
+            perturbed = Losses(step.outputs.ahead(change=change))
             delta = step.mean(perturbed.of(step.labels) - step.plain)  # line 5
             replies[m] = Payload("loss-difference", {"delta": delta})
         self.learn("zo-one-sided", step)  # lines 9 and 10

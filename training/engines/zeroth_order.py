@@ -23,12 +23,14 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
-from vflpriv.training.models.directions import Direction, Directions, Shifted, move_along
+from vflpriv.training.models.base import Model, descend, first_replicas, initialise
+from vflpriv.training.models.directions import Direction, Directions, move_along
 from vflpriv.training.models.factory import embedding_width, server_model
 from vflpriv.training.models.heads import Sum
+from vflpriv.training.models.nearby import Nearby, Shift, nearby
 from vflpriv.training.settings import TopSettings
 
 __all__ = [
@@ -109,11 +111,20 @@ class ZoEngine(Engine):
 
     def refresh(self, m: int, records: Tensor, embedding: Tensor) -> Tensor:
         """Put device m's embeddings into the table; (R, B, all embeddings) of the batch, the others' stale."""
-        self.table[:, :, self.columns(m)].index_copy_(0, records, embedding.transpose(0, 1))
-        return self.table.index_select(0, records).transpose(0, 1)
+        by_record, columns = embedding.transpose(0, 1), self.columns(m)
+        if not embedding.is_contiguous():
+            # Narrow embeddings lie records last in memory: as one matrix they are turned several times faster.
+            by_record = embedding.transpose(1, 2).flatten(0, 1).t().contiguous().view(by_record.shape)
+        rows = self.table.new_empty(*embedding.shape[:2], self.table.shape[2])
+        # Read first: what is written then lies in the cache.
+        torch.index_select(self.table, 0, records, out=rows.transpose(0, 1))
+        self.table[:, :, columns].index_copy_(0, records, by_record)
+        rows.transpose(0, 1)[:, :, columns] = by_record
+        return rows
 
     def server_step(self, round_: int, records: Tensor, rows: Tensor) -> ServerStep:
         """The inputs of the server's step, given the rows of all embeddings."""
+        outputs = nearby(self.top, self.top_parameters, rows)
         return ServerStep(
             settings=self.settings,
             rate=self.settings.server_rate * self.settings.fade(round_),
@@ -122,7 +133,8 @@ class ZoEngine(Engine):
             parameters=self.top_parameters,
             velocity=self._velocity.setdefault(self.data.devices, {}),
             rows=rows,
-            labels=self.labels_of(records, lambda: self.top.apply(self.top_parameters, rows)),
+            outputs=outputs,
+            labels=self.labels_of(records, lambda: outputs.here().transpose(1, 2)),
             batch_size=self.schedule.batch_size,
             round=round_,
             party=self.data.devices,
@@ -183,21 +195,21 @@ def server_mechanism(settings: ServerSettings, schedule: Schedule) -> Mechanism 
     return None
 
 
-@dataclass(frozen=True)
 class Losses:
-    """Log-probabilities (R, B, classes) of one evaluation, from which any label's loss is read."""
+    """Cross-entropies of one evaluation, from its logits (R, classes, B), under any label."""
 
-    log_probabilities: Tensor
+    def __init__(self, logits: Tensor) -> None:
+        self.log_probabilities = torch.log_softmax(logits, dim=1)
 
     def of(self, labels: Tensor) -> Tensor:
         """(R, B) cross-entropy of each record under its label, or against its posterior (R, B, C)."""
         if labels.is_floating_point():
-            return -(self.log_probabilities * labels).sum(-1)
-        return -self.log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+            return -(self.log_probabilities * labels.transpose(1, 2)).sum(1)
+        return -self.log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
 
     def at(self, places: Tensor, labels: Tensor) -> Tensor:
         """(R, k, c) cross-entropy of the records at k places under each of c labels, (k, c)."""
-        rows = self.log_probabilities.index_select(1, places)
+        rows = self.log_probabilities.index_select(2, places).transpose(1, 2)
         return -rows.gather(-1, labels.expand(len(rows), -1, -1))
 
 
@@ -213,6 +225,8 @@ class ServerStep:
     velocity: dict[str, Tensor]
     rows: Tensor
     """(R, B, all embeddings): fresh for the active devices, stale for the others."""
+    outputs: Nearby
+    """The model's logits for the rows."""
     labels: Tensor
     """(R, B), or the posterior of noised ones (R, B, C): the same in all evaluations of the round."""
     batch_size: int
@@ -229,22 +243,14 @@ class ServerStep:
         return self.directions.at(self.round, self.party)
 
     @property
-    def pair(self) -> tuple[Parameters, Parameters]:
-        """w0 + λu0 and w0 - λu0."""
-        step = self.settings.smoothing
-        return Shifted(self.parameters, self.direction, step), Shifted(self.parameters, self.direction, -step)
-
-    def replaced(self, columns: slice, embedding: Tensor) -> Tensor:
-        """The rows with one device's columns replaced."""
-        return torch.cat((self.rows[..., : columns.start], embedding, self.rows[..., columns.stop :]), dim=-1)
-
-    def losses(self, parameters: Parameters, rows: Tensor) -> Losses:
-        return Losses(torch.log_softmax(self.model.apply(parameters, rows), dim=-1))
+    def shift(self) -> Shift:
+        """w0 + λu0."""
+        return Shift(self.direction, self.settings.smoothing)
 
     @cached_property
     def plain(self) -> Tensor:
         """(R, B) losses at w0 of the rows as they are."""
-        return self.losses(self.parameters, self.rows).of(self.labels)
+        return Losses(self.outputs.here()).of(self.labels)
 
     def mean(self, values: Tensor) -> Tensor:
         """(R,) sum over the batch, divided by the nominal B."""
@@ -252,8 +258,12 @@ class ServerStep:
 
     def own_differences(self) -> Tensor:
         """(R, B) the server's own finite differences, divided by 2λ as in DPZV eq. (3)."""
-        plus, minus = (self.losses(p, self.rows).of(self.labels) for p in self.pair)
+        plus, minus = (Losses(logits).of(self.labels) for logits in self.outputs.either_side(self.shift))
         return (plus - minus) / (2 * self.settings.smoothing)
+
+    def slope(self, logits: Tensor) -> Tensor:
+        """The gradient of the batch's mean loss by logits (R, C, B)."""
+        return loss_gradient(logits.transpose(1, 2), self.labels, self.batch_size).transpose(1, 2)
 
     def contributions(self, values: Tensor) -> Contributions:
         """One value per record, for the release point of the server's own step."""
@@ -281,10 +291,10 @@ class ServerStep:
 
 
 class ServerUpdate:
-    """A rule: which w0 the device's two evaluations use, and how w0 moves afterwards; `delta` is what was released."""
+    """A rule: how w0 moves in the device's two evaluations, and afterwards; `delta` is what was released."""
 
-    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
-        return step.parameters, step.parameters
+    def shift(self, step: ServerStep) -> Shift | None:
+        return None
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         raise TypeError(f"Expected {type(self).__name__} to define apply().")
@@ -294,11 +304,7 @@ class Sgd(ServerUpdate):
     """Plain first-order step on the labels (published, option ii): w0 then carries them into every later release."""
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in step.parameters.items()}
-            loss = step.losses(leaves, step.rows).of(step.labels).sum() / step.batch_size
-            gradient = torch.autograd.grad(loss, list(leaves.values()))
-        step.against(dict(zip(leaves, gradient, strict=True)))
+        step.against(step.outputs.gradient(step.slope))
 
 
 class Zo(ServerUpdate):
@@ -313,7 +319,7 @@ class ZoOneSided(ServerUpdate):
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         mu = step.settings.smoothing
-        ahead = step.losses(Shifted(step.parameters, step.direction, mu), step.rows).of(step.labels)
+        ahead = Losses(step.outputs.ahead(step.shift)).of(step.labels)
         step.along(step.mean(ahead - step.plain) * (step.direction.factor / mu))
 
 
@@ -323,8 +329,8 @@ class Joint(ServerUpdate):
     Nothing that is ever read later has seen a label except through that scalar: post-processing, for every view.
     """
 
-    def weights(self, step: ServerStep) -> tuple[Parameters, Parameters]:
-        return step.pair
+    def shift(self, step: ServerStep) -> Shift | None:
+        return step.shift
 
     def apply(self, step: ServerStep, delta: Tensor | None = None) -> None:
         assert delta is not None

@@ -25,9 +25,10 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Payload
-from vflpriv.training.engines.zeroth_order import ZoEngine, ZoSettings, losses_and_models
+from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, ZoSettings, losses_and_models
 from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
-from vflpriv.training.models.directions import Direction, Directions, Shifted
+from vflpriv.training.models.directions import Direction, Directions
+from vflpriv.training.models.nearby import Change, Shift, nearby
 from vflpriv.training.settings import AggregationSettings, AsyncSettings
 
 __all__ = ["LABEL_UNITS", "OneSidedEngine", "OneSidedSettings", "ZooSettings", "ZooVfl", "zoo_releases"]
@@ -78,12 +79,11 @@ class OneSidedEngine(ZoEngine):
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         assert self.directions is not None
         self._direction[m] = self.directions.at(round_, m)
-        features, model, weights = self.inputs(m, records), self.bank.models[m], self.bottom_parameters[m]
-        shifted = Shifted(weights, self._direction[m], self.settings.smoothing)
-        clip = self.uplink_point.mechanism.noiseless
+        outputs = nearby(self.bank.models[m], self.bottom_parameters[m], self.inputs(m, records))
+        shift, clip = Shift(self._direction[m], self.settings.smoothing), self.uplink_point.mechanism.noiseless
         pair = {
-            name: clip(model.apply(parameters, features))
-            for name, parameters in (("embedding", weights), ("perturbed", shifted))
+            "embedding": clip(outputs.here().transpose(1, 2)),
+            "perturbed": clip(outputs.ahead(shift).transpose(1, 2)),
         }
         return Payload(self.uplink_point.kind, self.uplink_point.rows(round_, m, records, pair))
 
@@ -167,7 +167,8 @@ class ZooVfl(OneSidedEngine):
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
         step = self.server_step(round_, records, self.refresh(m, records, pair["embedding"]))
-        perturbed = step.losses(step.parameters, step.replaced(self.columns(m), pair["perturbed"])).of(step.labels)
+        change = Change(self.columns(m), pair["perturbed"] - pair["embedding"])
+        perturbed = Losses(step.outputs.ahead(change=change)).of(step.labels)
         losses = {"loss": step.mean(step.plain), "perturbed": step.mean(perturbed)}
         self.learn(self.server_update, step)
         return {m: Payload("losses", losses)}

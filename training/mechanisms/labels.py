@@ -27,6 +27,7 @@ __all__ = [
     "RandomizedLabels",
     "as_target",
     "label_claims",
+    "loss_gradient",
     "posterior",
     "protected",
     "summed_loss",
@@ -55,6 +56,17 @@ def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of logits (R, B, C) against labels (R, B) or a posterior (R, B, C), summed over R and B."""
     target = labels.transpose(1, 2) if labels.is_floating_point() else labels
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="sum")
+
+
+def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
+    """The gradient of `summed_loss` over the batch size by the logits, softmax - target; records last in memory."""
+    # Over the second axis: a softmax over a short last one is several times slower.
+    gradient = torch.softmax(logits.transpose(1, 2), 1)
+    if labels.is_floating_point():
+        gradient = gradient - labels.transpose(1, 2)
+    else:
+        gradient.scatter_add_(1, labels.unsqueeze(1), gradient.new_full((), -1.0).expand(labels.unsqueeze(1).shape))
+    return gradient.div_(batch_size).transpose(1, 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,24 @@ from torch import Tensor
 
 from vflpriv.common.random import Stream
 
-__all__ = ["Mlp", "Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
+__all__ = [
+    "Mlp",
+    "Model",
+    "Parameters",
+    "affine",
+    "descend",
+    "first_replicas",
+    "initialise",
+    "is_narrow",
+    "product",
+    "size_of",
+]
 
 Parameters = Mapping[str, Tensor]
 """Parameters by name, (R, *shape) each."""
+
+_NARROW = 32
+"""Up to this width a layer's outputs lie records last in memory."""
 
 
 class Model(ABC):
@@ -124,6 +138,33 @@ class Mlp(Model):
             if i + 1 < layers or self.activate:
                 hidden = torch.relu(hidden)
         return hidden
+
+    def after_first(self, parameters: Parameters, sums: Tensor, *, overwrite: bool = False) -> Tensor:
+        """Outputs (R, k, B) given the first layer's W x + b, (R, n, B): both records last."""
+        relu = torch.relu_ if overwrite else torch.relu
+        for i in range(1, len(self.widths) - 1):
+            # Never two layers' parameters at once: they may be made when they are indexed.
+            sums = affine(parameters[f"weight{i}"], parameters[f"bias{i}"], relu(sums))
+        return relu(sums) if self.activate else sums
+
+
+def affine(weights: Tensor, biases: Tensor, rows: Tensor) -> Tensor:
+    """(R, k, B) from weights (R, n, k), biases (R, k) and rows (R, n, B): records last, one product per replica."""
+    if is_narrow(weights):
+        return torch.baddbmm(biases.unsqueeze(2), weights.transpose(1, 2), rows)
+    return torch.baddbmm(biases.unsqueeze(1), rows.transpose(1, 2), weights).transpose(1, 2)
+
+
+def product(weights: Tensor, rows: Tensor) -> Tensor:
+    """`affine` without biases."""
+    if is_narrow(weights):
+        return torch.bmm(weights.transpose(1, 2), rows)
+    return torch.bmm(rows.transpose(1, 2), weights).transpose(1, 2)
+
+
+def is_narrow(weights: Tensor) -> bool:
+    """Whether the outputs of weights (R, n, k) lie records last in memory."""
+    return weights.shape[2] <= _NARROW
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import Model, descend, size_of
+from vflpriv.training.models.base import Model, size_of
 
 __all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
 
@@ -33,11 +33,20 @@ class _Layout:
         self.shapes = model.shapes
         self.size = size_of(model)
         self.first: dict[str, int] = {}
+        self.places: dict[str, slice] = {}
+        self._gaps: list[slice] = []
         blocks = 0
         for name, shape in model.shapes.items():
-            self.first[name] = blocks
-            blocks += -(-math.prod(shape) // 4)
+            begin, count = 4 * blocks, math.prod(shape)
+            self.first[name], self.places[name] = blocks, slice(begin, begin + count)
+            blocks += -(-count // 4)
+            if 4 * blocks > begin + count:
+                self._gaps.append(slice(begin + count, 4 * blocks))
         self.length = 4 * blocks
+
+    def gaps_up_to(self, length: int) -> list[slice]:
+        """Those of the first numbers of the sequence that belong to no parameter."""
+        return [*self._gaps, slice(self.length, length)] if length > self.length else self._gaps
 
 
 class Direction(Mapping[str, Tensor]):
@@ -48,29 +57,51 @@ class Direction(Mapping[str, Tensor]):
 
     With `flat` (R, length) the normals are kept in memory; without it a part is drawn again whenever it is indexed (as
     in MeZO, Malladi et al. 2023), so that a step needs additional memory for one parameter, not for the whole model.
+    `norms` are the (R,) norms of g where they are known.
     """
 
-    def __init__(self, layout: _Layout, stream: Stream, path: tuple[int, int], flat: Tensor | None, law: Law) -> None:
+    def __init__(
+        self,
+        layout: _Layout,
+        stream: Stream,
+        path: tuple[int, int],
+        flat: Tensor | None,
+        law: Law,
+        norms: Tensor | None = None,
+    ) -> None:
         self._layout, self._stream, self._path, self._flat = layout, stream, path, flat
         self.factor = float(layout.size) if law == "sphere" else 1.0
         self._scale: Tensor | None = None
         if law != "gaussian":
-            norms = [torch.linalg.vector_norm(self._normal(name), dim=1) for name in layout.shapes]
             radius = 1.0 if law == "sphere" else math.sqrt(layout.size)
-            self._scale = radius * torch.rsqrt(torch.stack(norms).square().sum(0))
+            self._scale = radius / (self._norms() if norms is None else norms)
 
-    def _normal(self, name: str) -> Tensor:
-        count, first = math.prod(self._layout.shapes[name]), self._layout.first[name]
+    def _norms(self) -> Tensor:
+        parts = [torch.linalg.vector_norm(self.normals(name).flatten(1), dim=1) for name in self._layout.shapes]
+        return torch.stack(parts).square().sum(0).sqrt()
+
+    def normals(self, name: str) -> Tensor:
+        """A parameter's part of g, (R, *shape): to be overwritten only if it is not held."""
+        shape = self._layout.shapes[name]
         if self._flat is not None:
-            return self._flat[:, 4 * first : 4 * first + count]
-        return self._stream.normal(count, *self._path, first=first)
+            part = self._flat[:, self._layout.places[name]]
+        else:
+            part = self._stream.normal(math.prod(shape), *self._path, first=self._layout.first[name])
+        return part.reshape(-1, *shape)
+
+    def factors(self, scalar: Tensor | float) -> Tensor:
+        """(R,) what g is multiplied by in scalar · u."""
+        if self._scale is not None:
+            return self._scale * scalar
+        keys = self._stream.keys
+        return scalar if isinstance(scalar, Tensor) else torch.full((len(keys),), scalar, device=keys.device)
 
     def __getitem__(self, name: str) -> Tensor:
-        part = self._normal(name)
+        part = self.normals(name)
         if self._scale is not None:
-            scale = self._scale.unsqueeze(1)
+            scale = _beside(self._scale, part)
             part = part * scale if self.held else part.mul_(scale)
-        return part.reshape(-1, *self._layout.shapes[name])
+        return part
 
     @property
     def held(self) -> bool:
@@ -91,10 +122,9 @@ class Shifted(Mapping[str, Tensor]):
         self._parameters, self._direction, self._step = parameters, direction, step
 
     def __getitem__(self, name: str) -> Tensor:
-        value, part = self._parameters[name], self._direction[name]
-        if self._direction.held:
-            return torch.add(value, part, alpha=self._step)
-        return part.mul_(self._step).add_(value)
+        value, part = self._parameters[name], self._direction.normals(name)
+        factors = _beside(self._direction.factors(self._step), part)
+        return torch.addcmul(value, part, factors) if self._direction.held else part.mul_(factors).add_(value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
@@ -126,27 +156,34 @@ class Directions:
         longest = max(layout.length for layout in self._layouts)
         room = _PREFETCH // max(1, longest * len(stream.keys))
         self._chunk = max(1, min(_PREFETCH_ROUNDS, room)) if turns else 1
-        self._held: dict[bool, tuple[int, Tensor]] = {}
+        self._held: dict[bool, tuple[int, Tensor, Tensor]] = {}
 
     def at(self, round_: int, party: int) -> Direction:
         """The direction of one party in one round; the server's number is the number of devices."""
-        layout = self._layouts[party]
-        flat = None if self._lean else self._flat(round_, party)
-        return Direction(layout, self._stream, (round_, party), flat, self._law)
-
-    def _flat(self, round_: int, party: int) -> Tensor:
-        """(R, length or more): all normals of a party in a round."""
+        layout, path = self._layouts[party], (round_, party)
+        if self._lean:
+            return Direction(layout, self._stream, path, None, self._law)
         if self._chunk == 1:
-            return self._stream.normal(self._layouts[party].length, round_, party)
+            return Direction(layout, self._stream, path, self._stream.normal(layout.length, *path), self._law)
+        begin, normals, norms = self._several(round_, party)
+        place = round_ - begin
+        return Direction(layout, self._stream, path, normals[:, place], self._law, norms[:, place])
+
+    def _several(self, round_: int, party: int) -> tuple[int, Tensor, Tensor]:
+        """The first of a few rounds, all normals of a party in them, (R, rounds, length or more), and their norms."""
         server = party == len(self._layouts) - 1
         begin = round_ - round_ % self._chunk
-        if self._held.get(server, (-1,))[0] != begin:
+        if server not in self._held or self._held[server][0] != begin:
             rounds = range(begin, min(begin + self._chunk, len(self._turns)))
             parties = [party if server else self._turns[t] for t in rounds]
             length = max(self._layouts[p].length for p in parties)
             numbers = torch.tensor([list(rounds), parties], dtype=torch.int64).to(self._stream.keys.device)
-            self._held[server] = (begin, self._stream.normal(length, numbers[0], numbers[1]))
-        return self._held[server][1][:, round_ - begin]
+            normals = self._stream.normal(length, numbers[0], numbers[1])
+            for place, p in enumerate(parties):
+                for gap in self._layouts[p].gaps_up_to(length):
+                    normals[:, place, gap] = 0.0
+            self._held[server] = (begin, normals, torch.linalg.vector_norm(normals, dim=-1))
+        return self._held[server]
 
 
 def move_along(
@@ -159,8 +196,18 @@ def move_along(
     velocity: dict[str, Tensor],
 ) -> None:
     """w -= rate · scalar · u in place, with heavy-ball momentum if it is not zero; `scalar` is (R,)."""
+    factors = direction.factors(scalar)
     for name, value in parameters.items():
-        part = direction[name]
-        factor = scalar.reshape(-1, *(1 for _ in part.shape[1:]))
-        step = {name: part * factor if direction.held else part.mul_(factor)}
-        descend({name: value}, step, rate=rate, momentum=momentum, velocity=velocity)
+        part = direction.normals(name)
+        by = _beside(factors, part)
+        if not momentum:
+            value.addcmul_(part, by, value=-rate)
+            continue
+        if name not in velocity:
+            velocity[name] = torch.zeros_like(value)
+        value.sub_(velocity[name].mul_(momentum).addcmul_(part, by), alpha=rate)
+
+
+def _beside(factors: Tensor, part: Tensor) -> Tensor:
+    """Factors (R,) that multiply a part (R, *shape)."""
+    return factors.reshape(-1, *(1,) * (part.dim() - 1))

@@ -112,7 +112,7 @@ class Schedule:
 
     def members(self, round_: int) -> tuple[int, ...]:
         """The devices that take part in one round."""
-        return tuple(int(m) for m in np.flatnonzero(self.active[round_]))
+        return tuple(np.flatnonzero(self.active[round_]).tolist())
 
     @property
     def turns(self) -> list[int] | None:

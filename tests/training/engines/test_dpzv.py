@@ -129,6 +129,14 @@ def test_noise_is_added_once_a_round_with_its_std_and_from_its_own_stream():
     assert together.abs().max() < 0.6, "the noise of a round is not the direction's"
 
 
+@pytest.mark.parametrize("update", ["sgd", "zo", "joint"])
+def test_equal_replicas_compute_equal_bits_wherever_they_stand(update):
+    """Their products are separate ones: as columns of one wide product they would differ in their last bits."""
+    system = make_system(f"dpzv-{update}", data=toy_data(90), batch_size=37, embedding=5)
+    transcript = run(system, [4] * 9)[1]
+    assert all(torch.equal(t, t[:1].expand_as(t)) for m in transcript.messages for t in m.tensors.values())
+
+
 def test_secure_noise_is_not_reproducible():
     first, again = (scalars(run(make_system("dpzv-joint", secure_noise=True))[1]) for _ in range(2))
     assert not torch.equal(first, again)

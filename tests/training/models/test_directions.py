@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from tests.launches import Launches, NoCopies
 from tests.training.models.builders import bottom
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Mlp, size_of
-from vflpriv.training.models.directions import Directions, Shifted
+from vflpriv.training.models.directions import Directions, Shifted, move_along
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]
@@ -39,6 +40,27 @@ def test_regenerated_and_kept_directions_are_equal():
     for turn, party in enumerate((0, 1, 0, 1)):
         torch.testing.assert_close(flat(lean.at(turn, party)), flat(held.at(turn, party)))
         torch.testing.assert_close(flat(lean.at(turn, 2)), flat(held.at(turn, 2)))
+
+
+def test_norms_leave_out_numbers_that_belong_to_no_parameter():
+    """Parameters begin at blocks of four, and the longest party of a chunk draws for all: both leave gaps."""
+    source = directions(lean=False, turns=(0, 1, 1, 0))
+    for turn, party in enumerate((0, 1, 1, 0)):
+        torch.testing.assert_close(
+            flat(source.at(turn, party)).norm(dim=1), torch.full((3,), math.sqrt(size_of(MODELS[party])))
+        )
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_move_along_is_a_heavy_ball_step_down_the_scalar_times_the_direction(momentum):
+    source, scalar, velocity = directions(lean=False, turns=(0, 0)), torch.tensor([1.0, -2.0, 0.5]), {}
+    value = {name: torch.zeros(3, *shape) for name, shape in MODELS[0].shapes.items()}
+    expected, speed = torch.zeros(3, size_of(MODELS[0])), torch.zeros(3, size_of(MODELS[0]))
+    for turn in range(2):
+        move_along(value, source.at(turn, 0), scalar, rate=0.1, momentum=momentum, velocity=velocity)
+        speed = momentum * speed + scalar.unsqueeze(1) * flat(source.at(turn, 0))
+        expected = expected - 0.1 * speed
+    torch.testing.assert_close(flat(value), expected)
 
 
 def test_directions_of_different_rounds_are_uncorrelated():
