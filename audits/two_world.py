@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vflpriv.audits.scoring.discriminants import discriminant
 from vflpriv.audits.scoring.learners import LearnedScore, learn
+from vflpriv.audits.scoring.replays import Replays, replay_refusal, replayed_scores
 from vflpriv.audits.scoring.whole_view import feature_key
 from vflpriv.audits.scoring.worlds import SCORERS, Request, strength_key
 from vflpriv.audits.statistics.bounds import Errors, secret_threshold
@@ -26,7 +28,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.releases import Gaussian
@@ -173,6 +175,10 @@ class _TrainingPlan:
     """The views whose features are kept, by the adversary of a claim that has one of them."""
     watched: int = 0
     """Trials in each world, the first ones, whose features are kept."""
+    full: int
+    """Trials in each world, the first ones, that are trained; the others replay releases."""
+    replay_refusal: str | None = None
+    """Why no trial is replayed, where some would be."""
 
     @property
     def watching(self) -> tuple[Adversary, ...]:
@@ -185,7 +191,27 @@ class _TrainingPlan:
         changed = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
         return f"{self.method}/{self.reach:g}/{changed}/{views}/strength"
 
-    def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
+    def request(
+        self,
+        replicas: range,
+        *,
+        step: Callable[[int], None] | None = None,
+        watchers: Sequence[Adversary] = (),
+    ) -> Request:
+        """What is asked of the scorer for these replicas."""
+        return Request(
+            system=self.system,
+            ledger=self.system.ledger,
+            canary=self.canary,
+            adversaries=list(dict.fromkeys(self.eyes.values())),
+            replicas=replicas,
+            step=step,
+            watchers=watchers,
+        )
+
+    def trials(
+        self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...], replays: Replays
+    ) -> dict[str, Trials]:
         """The trials of these shards by view, scored by what was learned on others."""
         by_view = {}
         for actual in dict.fromkeys(self.eyes.values()):
@@ -202,6 +228,8 @@ class _TrainingPlan:
                 looks=looks,
                 method=self.method,
                 threshold=self.threshold,
+                replayed=replays.replayed,
+                replay_refusal=replays.reason,
             )
         return by_view
 
@@ -288,6 +316,7 @@ class _ClaimGroup:
             reach=context.options.get("reach", REACH),
             watchers=tuple(dict.fromkeys(claim.adversary for claim in self.watched)),
             watched=self.watched_trials,
+            full=context.options.get("full_trials", FULL_TRIALS),
         )
 
 
@@ -303,6 +332,7 @@ class _Question:
     reach: float
     watchers: tuple[Adversary, ...] = ()
     watched: int = 0
+    full: int = FULL_TRIALS
 
 
 @register("audit")
@@ -438,17 +468,25 @@ class TwoWorldAudit(Audit):
         unit: Unit = Unit.RECORD,
         confidence: float = 0.95,
         reach: float = REACH,
+        full: int = FULL_TRIALS,
         advance: Callable[[int], None] | None = None,
         stop: Stop | None = None,
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
-        Views that are scored by the same method share their trainings. `advance` receives the replica-rounds done.
-        `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
-        are those of a test that may be stopped at any look.
+        Views that are scored by the same method share their trainings. Worst-case trials beyond the first `full` of
+        each world replay releases instead, where that gives the same scores. `advance` receives the replica-rounds
+        done. `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and
+        p-values are those of a test that may be stopped at any look.
         """
         question = _Question(
-            kind=kind, trials=trials, unit=unit, adversaries=tuple(adversaries), confidence=confidence, reach=reach
+            kind=kind,
+            trials=trials,
+            unit=unit,
+            adversaries=tuple(adversaries),
+            confidence=confidence,
+            reach=reach,
+            full=full,
         )
         return self._measured(system, question, advance, stop)[0]
 
@@ -488,6 +526,8 @@ class TwoWorldAudit(Audit):
             threshold=threshold_of(system, canary, method, trials=question.trials, confidence=question.confidence),
             watchers={a: _strangers(a, canary, system.data.devices) for a in question.watchers} if watched else {},
             watched=question.watched if watched else 0,
+            full=min(question.full, question.trials) if canary.at_clip else question.trials,
+            replay_refusal=replay_refusal(system, method) if canary.at_clip else None,
         )
 
     def _together(
@@ -505,16 +545,25 @@ class TwoWorldAudit(Audit):
             ranges = [r for part in parts for r in _shards(planned.system, first, *part)]
             return list(side_by_side(shard, ranges, planned.system.torch_device))
 
+        def replay(ranges: Sequence[range]) -> list[Shard]:
+            return list(side_by_side(partial(self._replayed, planned), ranges, planned.system.torch_device))
+
+        replays = Replays(first=first, full=planned.full, refusal=planned.replay_refusal, train=train, replay=replay)
         # A score is learned on trials of its own, with numbers beyond those that are tested.
         learned_on = train(trials, trials + learning)
         result: dict[Adversary, Trials] = {}
+        trained: list[Shard] = []
         shards: list[Shard] = []
         looks: tuple[int, ...] = ()
         times, done = (look_times(trials) if stop is not None else (trials,)), 0
         for place, until in enumerate(times):
-            shards += train(done, until)
+            before = replays.replayed
+            trained += train(done, min(until, planned.full))
+            shards = trained + replays.until(until, trained)
+            if advance is not None:
+                advance(2 * max(0, replays.replayed - before) * planned.system.schedule.rounds)
             looks, done = times[: place + 1] if stop is not None else (), until
-            by_view = planned.trials(shards, learned_on, looks)
+            by_view = planned.trials(shards, learned_on, looks, replays)
             result = {adversary: by_view[str(actual)] for adversary, actual in planned.eyes.items()}
             if stop is not None and stop(result):
                 break
@@ -534,16 +583,18 @@ class TwoWorldAudit(Audit):
                 advance(system.schedule.rounds * len(replicas))
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        request = Request(
-            system=system,
-            ledger=system.ledger,
-            canary=planned.canary,
-            adversaries=eyes,
-            replicas=replicas,
-            step=step,
-            watchers=watchers,
-        )
-        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[planned.method](request).items()}
+        request = planned.request(replicas, step=step, watchers=watchers)
+        return self._stored(key, SCORERS[planned.method](request))
+
+    def _replayed(self, planned: _TrainingPlan, replicas: range) -> Shard:
+        """The scores of these replicas without training them."""
+        key = self.store.key(planned.system, planned.key, "replayed", replicas)
+        names = [str(actual) for actual in planned.eyes.values()]
+        stored = self.store.load(key, names=names, rows=len(replicas))
+        return self._stored(key, replayed_scores(planned.request(replicas))) if stored is None else stored
+
+    def _stored(self, key: str | None, scores: Mapping[str, Tensor]) -> Shard:
+        shard = {name: score.to(torch.float32).cpu() for name, score in scores.items()}
         self.store.save(key, shard)
         return shard
 

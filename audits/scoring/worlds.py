@@ -32,6 +32,7 @@ __all__ = [
     "Request",
     "for_replicas",
     "noise_stds",
+    "ratio_scores",
     "squares",
     "strength_key",
 ]
@@ -66,6 +67,10 @@ class LikelihoodRatio:
         self._adversaries = {str(a): a for a in adversaries}
         self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
         self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
+
+    @property
+    def batches_known(self) -> bool:
+        return self._rate is None
 
     def add(self, value: Released) -> None:
         """Take one released value into account, if a message carries it and the canary moves it."""
@@ -125,6 +130,10 @@ class Request:
             every=every,
         )
 
+    def ratio(self) -> LikelihoodRatio:
+        """The likelihood ratio through these views, of nothing yet."""
+        return LikelihoodRatio(self.ledger, self.adversaries, self.system.data.devices, self.canary.rate)
+
     def rounds(self) -> range:
         return range(self.system.schedule.rounds)
 
@@ -146,17 +155,22 @@ def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
 def worlds_scores(request: Request) -> dict[str, Tensor]:
     """The likelihood ratio from the noiseless values of both worlds in a run with a canary."""
     system, canary = request.system, request.canary
-    ratio = LikelihoodRatio(request.ledger, request.adversaries, system.data.devices, canary.rate)
+    ratio = request.ratio()
     engine, probe = in_worlds(system, request.replicas, for_replicas(canary, [r % 2 for r in request.replicas]))
     watch = request.watch()
     for round_ in request.rounds():
         for value in probe.round(engine, round_, watch):
             ratio.add(value)
         request.done()
+    return ratio_scores(ratio, len(request.replicas)) | _watched(watch, engine)
+
+
+def ratio_scores(ratio: LikelihoodRatio, replicas: int) -> dict[str, Tensor]:
+    """The ratios of so many replicas by adversary, and their strengths where the batches are known."""
     both = dict(ratio.totals)
-    if canary.rate is None:
+    if ratio.batches_known:
         both |= {strength_key(key): strength for key, strength in ratio.strengths.items()}
-    return {key: value.expand(len(request.replicas)) for key, value in both.items()} | _watched(watch, engine)
+    return {key: value.expand(replicas) for key, value in both.items()}
 
 
 def _watched(watch: WholeView, engine: Engine) -> dict[str, Tensor]:
