@@ -170,6 +170,8 @@ class _TrainingPlan:
     method: str
     reach: float
     eyes: Mapping[Adversary, Adversary]
+    methods: Mapping[str, str]
+    """The method by which each view is scored: that of the trainings, or one that reads their models."""
     threshold: float
     watchers: Mapping[Adversary, tuple[Adversary, ...]] = field(default_factory=dict)
     """The views whose features are kept, by the adversary of a claim that has one of them."""
@@ -226,7 +228,7 @@ class _TrainingPlan:
                 scores=(scores[0::2], scores[1::2]),
                 strengths=_joined(shards, key) if key in shards[0] else np.zeros(0),
                 looks=looks,
-                method=self.method,
+                method=self.methods[str(actual)],
                 threshold=self.threshold,
                 replayed=replays.replayed,
                 replay_refusal=replays.reason,
@@ -455,7 +457,8 @@ class TwoWorldAudit(Audit):
         system: System, adversaries: Sequence[Adversary], kind: CanaryKind, *, trials: int, unit: Unit
     ) -> int:
         """How many replicas `measure` trains in all, both worlds and those that a score is learned on."""
-        names = dict.fromkeys(method_of(system, a, unit, kind).name for a in adversaries)
+        hosts = _hosts([method_of(system, a, unit, kind).name for a in adversaries])
+        names = dict.fromkeys(hosts.values())
         return sum(2 * (trials + _learning(name, trials)) for name in names)
 
     def measure(
@@ -500,19 +503,21 @@ class TwoWorldAudit(Audit):
                 raise VflprivError(f"{adversary}: {method.refusal}")
         measured: dict[Adversary, Trials] = {}
         whole: dict[Adversary, WholeViewTrials] = {}
-        names = list(dict.fromkeys(m.name for m in methods.values())) or [WHOLE_VIEW]
+        hosts = _hosts([m.name for m in methods.values()])
+        names = list(dict.fromkeys(hosts.values())) or [WHOLE_VIEW]
         for name in names:
-            same = [a for a in question.adversaries if methods[a].name == name]
+            same = {a: m.name for a, m in methods.items() if hosts[m.name] == name}
             planned = self._plan(system, question, same, name, watched=name == names[0])
             trials, whole_trials = self._together(planned, question.trials, advance, stop)
             measured, whole = measured | trials, whole | whole_trials
         return {a: measured[a] for a in question.adversaries}, whole
 
     def _plan(
-        self, system: System, question: _Question, adversaries: Sequence[Adversary], method: str, *, watched: bool
+        self, system: System, question: _Question, scored: Mapping[Adversary, str], method: str, *, watched: bool
     ) -> _TrainingPlan:
+        """The trainings of one method; `scored` are the adversaries that they serve, and by which method each."""
         ledger, unit, kind = system.ledger, question.unit, question.kind
-        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
+        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in scored]
         changed = canary_unit(ledger, unit, kind)
         record = most_exposed(seen, system.schedule) if changed.per_record else 0
         rate = system.schedule.rate if method == "secret batches" else None
@@ -522,7 +527,8 @@ class TwoWorldAudit(Audit):
             canary=canary,
             method=method,
             reach=question.reach,
-            eyes={adversary: exposure.adversary for adversary, exposure in zip(adversaries, seen, strict=True)},
+            eyes={adversary: exposure.adversary for adversary, exposure in zip(scored, seen, strict=True)},
+            methods={str(e.adversary): name for e, name in zip(seen, scored.values(), strict=True)},
             threshold=threshold_of(system, canary, method, trials=question.trials, confidence=question.confidence),
             watchers={a: _strangers(a, canary, system.data.devices) for a in question.watchers} if watched else {},
             watched=question.watched if watched else 0,
@@ -661,6 +667,12 @@ def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> s
     trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
     wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
     return f"{kind} canary, view {adversary}, {wrong} in {trials}"
+
+
+def _hosts(methods: Sequence[str]) -> dict[str, str]:
+    """The method whose trainings each method uses: shadow models are compared with models that another one trains."""
+    host = next((name for name in ("twins", "likelihood ratio") if name in methods), "shadow models")
+    return {name: host if name == "shadow models" else name for name in methods}
 
 
 def _learning(method: str, trials: int) -> int:
