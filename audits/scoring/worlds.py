@@ -131,8 +131,13 @@ class Request:
         )
 
     def ratio(self) -> LikelihoodRatio:
-        """The likelihood ratio through these views, of nothing yet."""
-        return LikelihoodRatio(self.ledger, self.adversaries, self.system.data.devices, self.canary.rate)
+        """The likelihood ratio through the views of messages, of nothing yet."""
+        return LikelihoodRatio(self.ledger, self.observers, self.system.data.devices, self.canary.rate)
+
+    @property
+    def observers(self) -> list[Adversary]:
+        """The adversaries that see messages; the others hold the trained model alone."""
+        return [adversary for adversary in self.adversaries if not adversary.holds_model]
 
     def rounds(self) -> range:
         return range(self.system.schedule.rounds)
@@ -190,8 +195,7 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
     data, probe = for_replicas(request.canary, worlds).into(system.data), TwinProbe()
     engine = system.train([r for r in request.replicas for _ in (0, 1)], data=data, probe=probe)
     device, devices = system.torch_device, system.data.devices
-    watching = [a for a in request.adversaries if not a.holds_model]
-    totals = {str(a): torch.zeros(count, device=device) for a in watching}
+    totals = {str(a): torch.zeros(count, device=device) for a in request.observers}
     strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
     watch = request.watch(every=2)
     for round_ in request.rounds():
@@ -199,7 +203,7 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
             released, own, other = value.released[0::2], value.noiseless[0::2], value.noiseless[1::2]
             gain = (squares(released - other) - squares(released - own)) / (2 * value.std**2)
             apart = squares(own - other) / value.std**2
-            for adversary in watching:
+            for adversary in request.observers:
                 if value.message is None or adversary.sees(value.message, devices):
                     totals[str(adversary)] += gain
                     strengths[strength_key(str(adversary))] += apart
