@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import torch
 
-from vflpriv.audits.scoring.worlds import for_replicas
 from vflpriv.audits.worlds.canaries import most_exposed, plan
 from vflpriv.audits.worlds.probes import Follower, Probe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.audits.worlds.twins import TwinCanary, in_world
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind
@@ -146,7 +146,7 @@ class StateAudit(Audit):
 
     def moved(self, system: System) -> list[MovedReleases]:
         """What moved, for each unit of a record and kind of noised release."""
-        return [result for unit in self.units(system) for result in self.search(system, unit)]
+        return self.search(system, *self.units(system))
 
     def emptied(self, system: System) -> list[EmptiedDevice]:
         """Does the sensitivity for a device without data hold for the models that are trained?"""
@@ -156,7 +156,7 @@ class StateAudit(Audit):
             return []
         canary = plan(system, CanaryKind.NATURAL, 0, TrialStore(), unit=Unit.CLIENT_ZERO)
         largest: dict[str, tuple[float, int]] = {}
-        for round_, one, other in self._both(system, canary):
+        for round_, one, other in self._both(system, [canary]):
             kind = one.message.kind if one.message is not None else _OWN
             gap = math.sqrt(float(_gap(one, other).max()))
             largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
@@ -167,16 +167,16 @@ class StateAudit(Audit):
             for published, bound in _bounds(system, r).items()
         ]
 
-    def _both(self, system: System, canary: Canary) -> Iterator[tuple[int, Released, Released]]:
-        """The releases of both worlds, round by round; the second world releases the values of the first."""
+    def _both(self, system: System, canaries: Sequence[Canary]) -> Iterator[tuple[int, Released, Released]]:
+        """The releases of both worlds, round by round; the second world releases the values of the first.
+
+        Each canary has as many replicas, one canary's after the other's, with the same seeds.
+        """
         leader = Probe()
         follower = Follower(leader)
+        twins = [_twin(canary) for canary in canaries for _ in range(self.replicas)]
         first, second = (
-            system.train(
-                range(self.replicas),
-                data=for_replicas(canary, [world] * self.replicas).into(system.data),
-                probe=probe,
-            )
+            system.train([*range(self.replicas)] * len(canaries), data=in_world(system.data, twins, world), probe=probe)
             for world, probe in ((0, leader), (1, follower))
         )
         with one_thread():
@@ -185,24 +185,39 @@ class StateAudit(Audit):
                 for one, other in zip(*both, strict=True):
                     yield round_, one, other
 
-    def search(self, system: System, unit: Unit) -> list[MovedReleases]:
-        """The differences for one unit, with a record of the data set as it is."""
+    def search(self, system: System, *units: Unit) -> list[MovedReleases]:
+        """The differences for each of these units, with a record of the data set as it is."""
+        if not units:
+            return []
         record = most_exposed([], system.schedule)
-        canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit)
+        canaries = [plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit) for unit in units]
         inside: dict[str, int] = {}
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}
-        for round_, one, other in self._both(system, canary):
+        for round_, one, other in self._both(system, canaries):
             kind = one.message.kind if one.message is not None else _OWN
             stds[kind] = one.std
             if record in system.schedule.batch(round_):
                 inside[kind] = inside.get(kind, 0) + 1
             else:
-                squares.setdefault(kind, []).append(_gap(one, other))
+                squares.setdefault(kind, []).append(_gap(one, other).reshape(len(units), self.replicas))
         return [
-            _moved(system, unit, record, kind, inside.get(kind, 0), squares.get(kind, []), std)
+            _moved(system, unit, record, kind, inside.get(kind, 0), [gap[u] for gap in squares.get(kind, [])], std)
+            for u, unit in enumerate(units)
             for kind, std in stds.items()
         ]
+
+
+def _twin(canary: Canary) -> TwinCanary:
+    """A natural canary as one of a pair of runs."""
+    return TwinCanary(
+        unit=canary.unit,
+        what=f"{canary.unit} of record {canary.record}",
+        record=canary.record if canary.unit.per_record else None,
+        labels=canary.labels if canary.unit.per_record else None,
+        blocks={m: (pair[0, 0], pair[0, 1]) for m, pair in canary.pairs.items()},
+        factors=canary.factors,
+    )
 
 
 def _bounds(system: System, release: Release) -> dict[bool, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vflpriv.audits.scoring.discriminants import discriminant
 from vflpriv.audits.scoring.learners import LearnedScore, learn
+from vflpriv.audits.scoring.replays import Replays, replay_refusal, replayed_scores
 from vflpriv.audits.scoring.whole_view import feature_key
 from vflpriv.audits.scoring.worlds import SCORERS, Request, strength_key
 from vflpriv.audits.statistics.bounds import Errors, secret_threshold
@@ -26,7 +28,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.releases import Gaussian
@@ -168,11 +170,17 @@ class _TrainingPlan:
     method: str
     reach: float
     eyes: Mapping[Adversary, Adversary]
+    methods: Mapping[str, str]
+    """The method by which each view is scored: that of the trainings, or one that reads their models."""
     threshold: float
     watchers: Mapping[Adversary, tuple[Adversary, ...]] = field(default_factory=dict)
     """The views whose features are kept, by the adversary of a claim that has one of them."""
     watched: int = 0
     """Trials in each world, the first ones, whose features are kept."""
+    full: int
+    """Trials in each world, the first ones, that are trained; the others replay releases."""
+    replay_refusal: str | None = None
+    """Why no trial is replayed, where some would be."""
 
     @property
     def watching(self) -> tuple[Adversary, ...]:
@@ -185,7 +193,27 @@ class _TrainingPlan:
         changed = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
         return f"{self.method}/{self.reach:g}/{changed}/{views}/strength"
 
-    def trials(self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...]) -> dict[str, Trials]:
+    def request(
+        self,
+        replicas: range,
+        *,
+        step: Callable[[int], None] | None = None,
+        watchers: Sequence[Adversary] = (),
+    ) -> Request:
+        """What is asked of the scorer for these replicas."""
+        return Request(
+            system=self.system,
+            ledger=self.system.ledger,
+            canary=self.canary,
+            adversaries=list(dict.fromkeys(self.eyes.values())),
+            replicas=replicas,
+            step=step,
+            watchers=watchers,
+        )
+
+    def trials(
+        self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...], replays: Replays
+    ) -> dict[str, Trials]:
         """The trials of these shards by view, scored by what was learned on others."""
         by_view = {}
         for actual in dict.fromkeys(self.eyes.values()):
@@ -200,8 +228,10 @@ class _TrainingPlan:
                 scores=(scores[0::2], scores[1::2]),
                 strengths=_joined(shards, key) if key in shards[0] else np.zeros(0),
                 looks=looks,
-                method=self.method,
+                method=self.methods[str(actual)],
                 threshold=self.threshold,
+                replayed=replays.replayed,
+                replay_refusal=replays.reason,
             )
         return by_view
 
@@ -288,6 +318,7 @@ class _ClaimGroup:
             reach=context.options.get("reach", REACH),
             watchers=tuple(dict.fromkeys(claim.adversary for claim in self.watched)),
             watched=self.watched_trials,
+            full=context.options.get("full_trials", FULL_TRIALS),
         )
 
 
@@ -303,6 +334,7 @@ class _Question:
     reach: float
     watchers: tuple[Adversary, ...] = ()
     watched: int = 0
+    full: int = FULL_TRIALS
 
 
 @register("audit")
@@ -425,7 +457,8 @@ class TwoWorldAudit(Audit):
         system: System, adversaries: Sequence[Adversary], kind: CanaryKind, *, trials: int, unit: Unit
     ) -> int:
         """How many replicas `measure` trains in all, both worlds and those that a score is learned on."""
-        names = dict.fromkeys(method_of(system, a, unit, kind).name for a in adversaries)
+        hosts = _hosts([method_of(system, a, unit, kind).name for a in adversaries])
+        names = dict.fromkeys(hosts.values())
         return sum(2 * (trials + _learning(name, trials)) for name in names)
 
     def measure(
@@ -438,17 +471,25 @@ class TwoWorldAudit(Audit):
         unit: Unit = Unit.RECORD,
         confidence: float = 0.95,
         reach: float = REACH,
+        full: int = FULL_TRIALS,
         advance: Callable[[int], None] | None = None,
         stop: Stop | None = None,
     ) -> Mapping[Adversary, Trials]:
         """`trials` trainings in each world with a canary of this unit, scored through several views at once.
 
-        Views that are scored by the same method share their trainings. `advance` receives the replica-rounds done.
-        `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and p-values
-        are those of a test that may be stopped at any look.
+        Views that are scored by the same method share their trainings. Worst-case trials beyond the first `full` of
+        each world replay releases instead, where that gives the same scores. `advance` receives the replica-rounds
+        done. `stop` is asked at each look whether the trials so far of these views are enough; with it, bounds and
+        p-values are those of a test that may be stopped at any look.
         """
         question = _Question(
-            kind=kind, trials=trials, unit=unit, adversaries=tuple(adversaries), confidence=confidence, reach=reach
+            kind=kind,
+            trials=trials,
+            unit=unit,
+            adversaries=tuple(adversaries),
+            confidence=confidence,
+            reach=reach,
+            full=full,
         )
         return self._measured(system, question, advance, stop)[0]
 
@@ -462,19 +503,21 @@ class TwoWorldAudit(Audit):
                 raise VflprivError(f"{adversary}: {method.refusal}")
         measured: dict[Adversary, Trials] = {}
         whole: dict[Adversary, WholeViewTrials] = {}
-        names = list(dict.fromkeys(m.name for m in methods.values())) or [WHOLE_VIEW]
+        hosts = _hosts([m.name for m in methods.values()])
+        names = list(dict.fromkeys(hosts.values())) or [WHOLE_VIEW]
         for name in names:
-            same = [a for a in question.adversaries if methods[a].name == name]
+            same = {a: m.name for a, m in methods.items() if hosts[m.name] == name}
             planned = self._plan(system, question, same, name, watched=name == names[0])
             trials, whole_trials = self._together(planned, question.trials, advance, stop)
             measured, whole = measured | trials, whole | whole_trials
         return {a: measured[a] for a in question.adversaries}, whole
 
     def _plan(
-        self, system: System, question: _Question, adversaries: Sequence[Adversary], method: str, *, watched: bool
+        self, system: System, question: _Question, scored: Mapping[Adversary, str], method: str, *, watched: bool
     ) -> _TrainingPlan:
+        """The trainings of one method; `scored` are the adversaries that they serve, and by which method each."""
         ledger, unit, kind = system.ledger, question.unit, question.kind
-        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in adversaries]
+        seen = [ledger.exposure(a, unit, reading=Reading.PAPER) for a in scored]
         changed = canary_unit(ledger, unit, kind)
         record = most_exposed(seen, system.schedule) if changed.per_record else 0
         rate = system.schedule.rate if method == "secret batches" else None
@@ -484,10 +527,13 @@ class TwoWorldAudit(Audit):
             canary=canary,
             method=method,
             reach=question.reach,
-            eyes={adversary: exposure.adversary for adversary, exposure in zip(adversaries, seen, strict=True)},
+            eyes={adversary: exposure.adversary for adversary, exposure in zip(scored, seen, strict=True)},
+            methods={str(e.adversary): name for e, name in zip(seen, scored.values(), strict=True)},
             threshold=threshold_of(system, canary, method, trials=question.trials, confidence=question.confidence),
             watchers={a: _strangers(a, canary, system.data.devices) for a in question.watchers} if watched else {},
             watched=question.watched if watched else 0,
+            full=min(question.full, question.trials) if canary.at_clip else question.trials,
+            replay_refusal=replay_refusal(system, method) if canary.at_clip else None,
         )
 
     def _together(
@@ -505,16 +551,25 @@ class TwoWorldAudit(Audit):
             ranges = [r for part in parts for r in _shards(planned.system, first, *part)]
             return list(side_by_side(shard, ranges, planned.system.torch_device))
 
+        def replay(ranges: Sequence[range]) -> list[Shard]:
+            return list(side_by_side(partial(self._replayed, planned), ranges, planned.system.torch_device))
+
+        replays = Replays(first=first, full=planned.full, refusal=planned.replay_refusal, train=train, replay=replay)
         # A score is learned on trials of its own, with numbers beyond those that are tested.
         learned_on = train(trials, trials + learning)
         result: dict[Adversary, Trials] = {}
+        trained: list[Shard] = []
         shards: list[Shard] = []
         looks: tuple[int, ...] = ()
         times, done = (look_times(trials) if stop is not None else (trials,)), 0
         for place, until in enumerate(times):
-            shards += train(done, until)
+            before = replays.replayed
+            trained += train(done, min(until, planned.full))
+            shards = trained + replays.until(until, trained)
+            if advance is not None:
+                advance(2 * max(0, replays.replayed - before) * planned.system.schedule.rounds)
             looks, done = times[: place + 1] if stop is not None else (), until
-            by_view = planned.trials(shards, learned_on, looks)
+            by_view = planned.trials(shards, learned_on, looks, replays)
             result = {adversary: by_view[str(actual)] for adversary, actual in planned.eyes.items()}
             if stop is not None and stop(result):
                 break
@@ -534,16 +589,18 @@ class TwoWorldAudit(Audit):
                 advance(system.schedule.rounds * len(replicas))
             return stored
         step = None if advance is None else lambda done: advance(done * len(replicas))
-        request = Request(
-            system=system,
-            ledger=system.ledger,
-            canary=planned.canary,
-            adversaries=eyes,
-            replicas=replicas,
-            step=step,
-            watchers=watchers,
-        )
-        shard = {name: score.to(torch.float32).cpu() for name, score in SCORERS[planned.method](request).items()}
+        request = planned.request(replicas, step=step, watchers=watchers)
+        return self._stored(key, SCORERS[planned.method](request))
+
+    def _replayed(self, planned: _TrainingPlan, replicas: range) -> Shard:
+        """The scores of these replicas without training them."""
+        key = self.store.key(planned.system, planned.key, "replayed", replicas)
+        names = [str(actual) for actual in planned.eyes.values()]
+        stored = self.store.load(key, names=names, rows=len(replicas))
+        return self._stored(key, replayed_scores(planned.request(replicas))) if stored is None else stored
+
+    def _stored(self, key: str | None, scores: Mapping[str, Tensor]) -> Shard:
+        shard = {name: score.to(torch.float32).cpu() for name, score in scores.items()}
         self.store.save(key, shard)
         return shard
 
@@ -610,6 +667,12 @@ def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> s
     trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
     wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
     return f"{kind} canary, view {adversary}, {wrong} in {trials}"
+
+
+def _hosts(methods: Sequence[str]) -> dict[str, str]:
+    """The method whose trainings each method uses: shadow models are compared with models that another one trains."""
+    host = next((name for name in ("twins", "likelihood ratio") if name in methods), "shadow models")
+    return {name: host if name == "shadow models" else name for name in methods}
 
 
 def _learning(method: str, trials: int) -> int:

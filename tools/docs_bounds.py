@@ -17,7 +17,7 @@ __all__ = ["DELTA", "accountant_page", "audit_page"]
 
 DELTA = 1e-5
 _AUDIT_SETTINGS = {
-    "two-world": ("canaries", "trials", "reach", "min_trials", "stop_early"),
+    "two-world": ("canaries", "trials", "full_trials", "reach", "min_trials", "stop_early"),
     "one-run": ("one_run",),
     "sensitivity": ("sensitivity",),
     "noise": ("noise",),

@@ -276,8 +276,7 @@ class Engine(ABC):
     def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
         """Draw the noise of all release points from the streams of this seed and these replicas instead."""
         for point in self.release_points:
-            stream = Stream.of(seed, point.noise.name, replicas, self.torch_device)
-            point.noise = NoiseSource(stream, secure=False, name=point.noise.name)
+            point.noise = point.noise.redrawn(seed, replicas)
 
     def stream(self, name: str) -> Stream:
         """One of the run's named random streams, a sequence of its own for each replica."""

@@ -32,6 +32,7 @@ __all__ = [
     "Request",
     "for_replicas",
     "noise_stds",
+    "ratio_scores",
     "squares",
     "strength_key",
 ]
@@ -66,6 +67,10 @@ class LikelihoodRatio:
         self._adversaries = {str(a): a for a in adversaries}
         self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
         self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
+
+    @property
+    def batches_known(self) -> bool:
+        return self._rate is None
 
     def add(self, value: Released) -> None:
         """Take one released value into account, if a message carries it and the canary moves it."""
@@ -125,6 +130,15 @@ class Request:
             every=every,
         )
 
+    def ratio(self) -> LikelihoodRatio:
+        """The likelihood ratio through the views of messages, of nothing yet."""
+        return LikelihoodRatio(self.ledger, self.observers, self.system.data.devices, self.canary.rate)
+
+    @property
+    def observers(self) -> list[Adversary]:
+        """The adversaries that see messages; the others hold the trained model alone."""
+        return [adversary for adversary in self.adversaries if not adversary.holds_model]
+
     def rounds(self) -> range:
         return range(self.system.schedule.rounds)
 
@@ -146,17 +160,23 @@ def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
 def worlds_scores(request: Request) -> dict[str, Tensor]:
     """The likelihood ratio from the noiseless values of both worlds in a run with a canary."""
     system, canary = request.system, request.canary
-    ratio = LikelihoodRatio(request.ledger, request.adversaries, system.data.devices, canary.rate)
+    ratio = request.ratio()
     engine, probe = in_worlds(system, request.replicas, for_replicas(canary, [r % 2 for r in request.replicas]))
     watch = request.watch()
     for round_ in request.rounds():
         for value in probe.round(engine, round_, watch):
             ratio.add(value)
         request.done()
+    scores = ratio_scores(ratio, len(request.replicas))
+    return {**scores, **_shadowed(request, engine), **_watched(watch, engine)}
+
+
+def ratio_scores(ratio: LikelihoodRatio, replicas: int) -> dict[str, Tensor]:
+    """The ratios of so many replicas by adversary, and their strengths where the batches are known."""
     both = dict(ratio.totals)
-    if canary.rate is None:
+    if ratio.batches_known:
         both |= {strength_key(key): strength for key, strength in ratio.strengths.items()}
-    return {key: value.expand(len(request.replicas)) for key, value in both.items()} | _watched(watch, engine)
+    return {key: value.expand(replicas) for key, value in both.items()}
 
 
 def _watched(watch: WholeView, engine: Engine) -> dict[str, Tensor]:
@@ -175,7 +195,7 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
     data, probe = for_replicas(request.canary, worlds).into(system.data), TwinProbe()
     engine = system.train([r for r in request.replicas for _ in (0, 1)], data=data, probe=probe)
     device, devices = system.torch_device, system.data.devices
-    totals = {str(a): torch.zeros(count, device=device) for a in request.adversaries}
+    totals = {str(a): torch.zeros(count, device=device) for a in request.observers}
     strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
     watch = request.watch(every=2)
     for round_ in request.rounds():
@@ -183,34 +203,42 @@ def twin_scores(request: Request) -> dict[str, Tensor]:
             released, own, other = value.released[0::2], value.noiseless[0::2], value.noiseless[1::2]
             gain = (squares(released - other) - squares(released - own)) / (2 * value.std**2)
             apart = squares(own - other) / value.std**2
-            for adversary in request.adversaries:
+            for adversary in request.observers:
                 if value.message is None or adversary.sees(value.message, devices):
                     totals[str(adversary)] += gain
                     strengths[strength_key(str(adversary))] += apart
         request.done()
     scores = {key: total * request.signs(device) for key, total in totals.items()}
-    return scores | strengths | _watched(watch, engine)
+    return {**scores, **strengths, **_shadowed(request, engine, every=2), **_watched(watch, engine)}
 
 
 def shadow_scores(request: Request) -> dict[str, Tensor]:
-    """For an adversary that holds the trained server model: is it nearer to one trained in world 0, or in world 1?
+    """Trainings that only adversaries who hold the trained server model look at."""
+    data = for_replicas(request.canary, [r % 2 for r in request.replicas]).into(request.system.data)
+    engine, watch = request.system.train(request.replicas, data=data), request.watch()
+    engine.run(Wire(watch), advance=request.step)
+    return _shadowed(request, engine) | _watched(watch, engine)
 
-    The adversary trains both by itself, with noise of its own and everything else the same.
+
+def _shadowed(request: Request, engine: Engine, *, every: int = 1) -> dict[str, Tensor]:
+    """For adversaries that hold the trained server model: is it nearer to one trained in world 0, or in world 1?
+
+    The adversary trains both by itself, with noise of its own and everything else the same. Each so-many-th replica of
+    the trained engine is a trial.
     """
-    system, count = request.system, len(request.replicas)
-    worlds = [w for r in request.replicas for w in (r % 2, 0, 1)]
-    data = for_replicas(request.canary, worlds).into(system.data)
-    engine = system.train([r for r in request.replicas for _ in range(3)], data=data)
-    engine.redraw_noise(derive(system.seed, "canary"), [3 * r + k for r in request.replicas for k in range(3)])
-    watch = request.watch(every=3)
-    for round_ in request.rounds():
-        engine.round(round_, Wire(watch))
-        request.done()
-    total = torch.zeros(count, device=system.torch_device)
-    for value in engine.server_parameters().values():
-        real, first, second = value.flatten(1).unflatten(0, (count, 3)).unbind(1)
+    system, replicas = request.system, request.replicas
+    holders = [a for a in request.adversaries if a.holds_model]
+    if not holders:
+        return {}
+    data = for_replicas(request.canary, [0, 1] * len(replicas)).into(system.data)
+    shadows = system.train([r for r in replicas for _ in (0, 1)], data=data)
+    shadows.redraw_noise(derive(system.seed, "canary"), [3 * r + k for r in replicas for k in (1, 2)])
+    shadows.run(Wire())
+    trained, total = shadows.server_parameters(), torch.zeros(len(replicas), device=system.torch_device)
+    for name, value in engine.server_parameters().items():
+        real, first, second = value[::every], trained[name][0::2], trained[name][1::2]
         total += squares(real - second) - squares(real - first)
-    return {str(a): total for a in request.adversaries} | _watched(watch, engine)
+    return {str(a): total for a in holders}
 
 
 class _CanaryRows:

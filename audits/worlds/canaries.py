@@ -114,8 +114,13 @@ def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, 
         candidates[m] = _corners(bounds[m], generator)
         first = block[canary.record]
         candidates[m][0] = first if canary.unit is Unit.LABEL else torch.stack((first, -first))
+    known = torch.empty(0)
     for generation in range(_GENERATIONS):
-        best = _strength(system, canary, candidates).argsort(descending=True)[: _CANDIDATES // 8]
+        # The first candidates are the parents of the others, measured already under the same seeds.
+        new = {m: block[len(known) :] for m, block in candidates.items()}
+        strengths = torch.cat((known, _strength(system, canary, new)))
+        best = strengths.argsort(descending=True)[: _CANDIDATES // 8]
+        known = strengths[best]
         if generation + 1 == _GENERATIONS:
             return {m: block[best[0]].unsqueeze(0) for m, block in candidates.items()}
         for m, bound in bounds.items():
@@ -137,20 +142,21 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
 
     Each replica has a twin in the other world that releases the same, so that what state carries over counts too.
     """
-    replicas = [r for _ in range(_CANDIDATES) for r in SEARCHED for _ in (0, 1)]
+    count = len(next(iter(candidates.values())))
+    replicas = [r for _ in range(count) for r in SEARCHED for _ in (0, 1)]
     each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
-    worlds = torch.tensor([0, 1]).repeat(_CANDIDATES * _SEEDS)
+    worlds = torch.tensor([0, 1]).repeat(count * _SEEDS)
     label = canary.unit is Unit.LABEL
     carried = replace(canary, world=worlds, blocks=each if label else {}, pairs={} if label else each)
     probe = TwinProbe()
     engine = system.train(replicas, data=carried.into(system.data), probe=probe)
-    total = torch.zeros(_CANDIDATES * _SEEDS, device=system.torch_device)
+    total = torch.zeros(count * _SEEDS, device=system.torch_device)
     with one_thread():
         for round_ in range(_first_pass(system, canary.record)):
             for value in probe.round(engine, round_):
                 gap = value.noiseless[0::2] - value.noiseless[1::2]
                 total += gap.square().reshape(len(total), -1).sum(1) / value.std**2
-    return total.reshape(_CANDIDATES, _SEEDS).mean(1).cpu()
+    return total.reshape(count, _SEEDS).mean(1).cpu()
 
 
 def _distance(system: System, canary: Canary) -> float:

@@ -24,7 +24,18 @@ from vflpriv.core.wire import Message, Recorder, Wire
 from vflpriv.training.mechanisms.base import ScalarMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
-__all__ = ["CanaryProbe", "CoinProbe", "Follower", "Probe", "Released", "Shift", "TwinProbe", "extremes", "in_worlds"]
+__all__ = [
+    "CanaryProbe",
+    "CoinProbe",
+    "Follower",
+    "Probe",
+    "Released",
+    "Shift",
+    "TwinProbe",
+    "canary_probe",
+    "extremes",
+    "in_worlds",
+]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -241,9 +252,13 @@ class CoinProbe(Probe):
 
 def in_worlds(system: System, replicas: Sequence[int], canary: Canary) -> tuple[Engine, CanaryProbe]:
     """An engine whose replicas have this canary in their worlds, and the probe that puts it there."""
-    coins = Stream.of(system.seed, "canary", replicas, system.torch_device)
-    probe = CanaryProbe(canary, system.schedule, coins)
+    probe = canary_probe(system, replicas, canary)
     return system.train(replicas, data=canary.into(system.data), probe=probe), probe
+
+
+def canary_probe(system: System, replicas: Sequence[int], canary: Canary) -> CanaryProbe:
+    """The probe that puts this canary into the worlds of these replicas."""
+    return CanaryProbe(canary, system.schedule, Stream.of(system.seed, "canary", replicas, system.torch_device))
 
 
 def _own_world(either: Tensor, world: Tensor) -> Tensor:

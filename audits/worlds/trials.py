@@ -47,6 +47,10 @@ class Trials:
     looks: tuple[int, ...] = ()
     method: str = "likelihood ratio"
     threshold: float = 0.0
+    replayed: int = 0
+    """Trials in each world, the last ones, that replay releases instead of training."""
+    replay_refusal: str | None = None
+    """Why none is replayed, where some would be."""
 
     @property
     def unit(self) -> Unit:

@@ -80,6 +80,7 @@ def test_overrides_reach_any_field(tmp_path):
         (("batch_size = 32", "batch_size = [1]"), "system.dpzv.engine.batch_size = [1]: expected a whole number"),
         (("rounds = 40", "rounds = 40\nnoise_std = -1.0"), "engine.noise_std = -1.0: expected a number >= 0"),
         (("trials = 8", "trials = 8\nmin_trials = 0"), "audit.min_trials = 0: expected a number >= 1"),
+        (("trials = 8", "trials = 8\nfull_trials = 0"), "audit.full_trials = 0: expected a number >= 1"),
         (("trials = 8", "trials = 8\none_run = {canaries = 5}"), "one_run.canaries = 5: expected a number >= 20"),
         (
             ("trials = 8", "trials = 8\none_run = {canaries = 1438}"),

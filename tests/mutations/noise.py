@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from vflpriv.training.engines.split import Split
 from vflpriv.training.engines.zoo_vfl import ZooVfl
 from vflpriv.training.mechanisms.base import Mechanism, ReleasePoint
 
-__all__ = ["MUTATIONS", "SPLIT"]
+__all__ = ["MUTATIONS", "SPLIT", "QuietLater", "TakenBack"]
 
 
 class _Half(Point):
@@ -138,6 +139,39 @@ def _engine(name: str, point: type[Point]) -> type[Joint]:
     return type("NoisedWrongly", (Joint,), {"name": name, "point_type": point, "__module__": __name__})
 
 
+# Noise that is there when the release point releases, and not when it is sent, or not in every training ---------------
+
+
+class TakenBack(Joint):
+    """The server takes half of the noise back, in the very tensor that its release point released."""
+
+    name = "noise-taken-back"
+
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        replies = super().serve(round_, records, uplinks)
+        for payload in replies.values():
+            payload.tensors["delta"].sub_(0.5 * self.scalar.mechanism.noise_std * self.scalar.noise.scalar(round_))
+        return replies
+
+
+class _QuietLater(Point):
+    """Half the noise in those replicas of the engine whose first device's model has moved."""
+
+    def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
+        weights, start = self.engine.bottom_parameters[0], self.engine.start
+        moved = sum((weights[name] - start[name]).flatten(1).square().sum(1) for name in weights)
+        return normals * (1 - 0.5 * (moved > 0)) if len(moved) == len(normals) else normals
+
+
+class QuietLater(Joint):
+    name = "noise-quiet-later"
+    point_type = _QuietLater
+
+    def setup(self) -> None:
+        super().setup()
+        self.start = {name: value.clone() for name, value in self.bottom_parameters[0].items()}
+
+
 # Noise on many entries ----------------------------------------------------------------------------------------------
 
 
@@ -250,6 +284,18 @@ MUTATIONS = (
     _point("noise-public", "noise from the stream whose seed devices hold", "total leak", _Public),
     _point("noise-fixed-seed", "noise from a seed that is the same in all trainings", "total leak", _FixedSeed),
     _point("noise-telescoping", "each round takes back the noise of the one before", "total leak", _Telescoping),
+    _noise(
+        "noise-taken-back",
+        "half of the noise is taken back between the release point and the message",
+        "+100 %",
+        dpzv_case(TakenBack, canaries=("worst-case",)),
+    ),
+    _noise(
+        "noise-quiet-later",
+        "half the declared std in trainings whose first device's model has moved",
+        "about +100 %",
+        dpzv_case(QuietLater, canaries=("worst-case",)),
+    ),
     _noise(
         "noise-repeating-entries",
         "entries 64 to 127 of an embedding matrix repeat the noise of entries 0 to 63",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -217,6 +218,11 @@ class NoiseSource:
         self._stream, self._secure = stream, secure
         self._held: tuple[int, Tensor] | None = None
 
+    def redrawn(self, seed: int, replicas: Sequence[int]) -> NoiseSource:
+        """A source that draws from the stream of the same name of this seed and these replicas, never in secret."""
+        stream = Stream.of(seed, self.name, replicas, torch.device(self._stream.keys.device))
+        return NoiseSource(stream, secure=False, name=self.name)
+
     def scalar(self, round_: int) -> Tensor:
         """(R,) one normal per replica for this round; drawn for many rounds at once."""
         begin = round_ - round_ % _CHUNK
@@ -245,6 +251,12 @@ class ReleasePoint:
     def __init__(self, kind: str, mechanism: Mechanism, noise: NoiseSource, *, internal: bool = False) -> None:
         self.kind, self.mechanism, self.noise, self.internal = kind, mechanism, noise, internal
         self.probe: Probe | None = None
+
+    def for_replicas(self, seed: int, replicas: Sequence[int]) -> ReleasePoint:
+        """The same point for other replicas: a copy with their noise, and without a probe."""
+        other = copy(self)
+        other.noise, other.probe = self.noise.redrawn(seed, replicas), None
+        return other
 
     def noiseless(self, contributions: Contributions) -> Tensor:
         """The value that these contributions make, before noise."""

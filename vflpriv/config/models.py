@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflpriv.config.claims import ClaimConfig
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
 from vflpriv.core.claims import MIN_TRIALS
 
 __all__ = [
@@ -66,6 +66,12 @@ class AuditConfig(_Section):
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
     trials: Trials | dict[CanaryKind, Trials] = Field(
         400, description="trainings in each world, one number or one for each canary; 0 for none"
+    )
+    full_trials: int = Field(
+        FULL_TRIALS,
+        ge=1,
+        description="worst-case trials in each world that are trained in full; the others replay the releases of a "
+        "training, as long as that gives the scores of the trained ones",
     )
     whole_view: Trials = Field(
         256,

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from vflpriv.core.data import VerticalData
 
-__all__ = ["Canaries", "Canary", "CanaryKind", "draw_canaries", "plant"]
+__all__ = ["FULL_TRIALS", "Canaries", "Canary", "CanaryKind", "draw_canaries", "plant"]
+
+FULL_TRIALS = 128
+"""Worst-case trials in each world that are trained in full, unless a configuration says otherwise."""
 
 
 class CanaryKind(StrEnum):

@@ -61,6 +61,11 @@ class Adversary:
         return self.kind in ("device", "devices")
 
     @property
+    def holds_model(self) -> bool:
+        """Whether it holds the trained server model, and sees nothing else."""
+        return self.kind == "model"
+
+    @property
     def knows_batches(self) -> bool:
         """Whether it knows the records of each batch: parties draw them or are told, and ids are on the wire."""
         return self.is_device or self.kind in ("server", "eavesdropper")

@@ -22,7 +22,7 @@ __all__ = [
     "measured_mu",
     "names_of_rows",
     "one_run_sentence",
-    "power_sentences",
+    "trial_sentences",
     "upper_bound",
     "why_infinite",
 ]
@@ -56,7 +56,34 @@ def one_run_sentence(row: OneRunRow) -> str:
     return f"One run: {row.sentence}, {bounds}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
 
 
-def power_sentences(claim: ClaimRow) -> list[str]:
+def trial_sentences(claim: ClaimRow) -> list[str]:
+    """How the trials of a claim were made, and what they could have found."""
+    return [*_replay_sentences(claim), *_power_sentences(claim)]
+
+
+def _replay_sentences(claim: ClaimRow) -> list[str]:
+    """How many trials were trained and how many replayed, where that was a choice."""
+    sentences = []
+    for row in claim.measurements:
+        if row.replayed_per_world:
+            trained = f"2 × {row.trials_per_world - row.replayed_per_world}"
+            sentences.append(
+                f"{_capital(row.canary)} canary: of 2 × {row.trials_per_world} trials, {trained} were trained in full, "
+                f"the others replay the release path; the {trained} have the same scores both ways"
+            )
+        elif row.replay_refusal is not None:
+            sentences.append(
+                f"{_capital(row.canary)} canary: all 2 × {row.trials_per_world} trials were trained in full, since "
+                f"{clean(row.replay_refusal)}"
+            )
+    return list(dict.fromkeys(sentences))
+
+
+def _capital(text: str) -> str:
+    return clean(text[:1].upper() + text[1:])
+
+
+def _power_sentences(claim: ClaimRow) -> list[str]:
     """How likely a broken mechanism would have been found by as many trials as there were."""
     return list(
         dict.fromkeys(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from vflpriv.common.formatting import clean, confidence, count, delta, epsilon, exact, mu
 from vflpriv.render.shared import headline, one_run_sentence
-from vflpriv.report.audit import BudgetRow, ClaimRow, ReleaseRow, Report, SystemRow
+from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, ReleaseRow, Report, SystemRow
 from vflpriv.report.rows import ViewBudget
 
 __all__ = ["statement"]
@@ -145,9 +145,14 @@ def _measured(claim: ClaimRow) -> list[str]:
     return lines or ["none: no ε was measured for this claim"]
 
 
+def _replayed(row: MeasurementRow) -> str:
+    return f" and {count(row.replayed_per_world)} replays of their releases" if row.replayed_per_world else ""
+
+
 def _trials(system: SystemRow, claim: ClaimRow) -> list[str]:
     lines = [
-        f"{m.canary} canary, {m.method}: {count(m.trials_per_world)} trainings in each of two worlds"
+        f"{m.canary} canary, {m.method}: {count(m.trials_per_world - m.replayed_per_world)} trainings{_replayed(m)} in "
+        "each of two worlds"
         for m in claim.measurements
     ]
     if claim.one_run is not None:

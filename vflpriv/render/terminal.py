@@ -12,7 +12,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
-from vflpriv.render.shared import banner, measured_mu, one_run_sentence, power_sentences, upper_bound, why_infinite
+from vflpriv.render.shared import banner, measured_mu, one_run_sentence, trial_sentences, upper_bound, why_infinite
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 
@@ -119,7 +119,7 @@ def _system(writer: Writer, system: SystemRow) -> None:
         if claim.measurements:
             name = f"{title} – measured for {f.shorten(claim.key, 40)}"
             writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
-            for sentence in power_sentences(claim):
+            for sentence in trial_sentences(claim):
                 writer.line(f"{sentence}.")
         if claim.one_run is not None:
             writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")

@@ -93,6 +93,10 @@ class MeasurementRow(Row):
     """How a trial was scored."""
     threshold: float = 0.0
     """The threshold of the score, fixed before the trials."""
+    replayed_per_world: int = 0
+    """Of the trials in each world, the last ones, which replay the releases of a training; the others are trained."""
+    replay_refusal: str | None = None
+    """Why all trials were trained, where some would have been replayed."""
     mu_known_sigma: float | None = None
     """From the scores' means, valid if the noise is as declared; None where there is no such bound."""
     epsilon_known_sigma: float | None = None

@@ -92,6 +92,8 @@ def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContex
         epsilon_from_mu_refused=context.refusal,
         method=trials.method,
         threshold=trials.threshold,
+        replayed_per_world=trials.replayed,
+        replay_refusal=trials.replay_refusal,
         mu_known_sigma=known_sigma,
         epsilon_known_sigma=None if known_sigma is None else epsilon_from_mu(known_sigma, delta, gaussian=True),
         stopped_early=bool(trials.looks),

@@ -15,7 +15,7 @@ from vflpriv.render.shared import (
     leak_points,
     measured_mu,
     one_run_sentence,
-    power_sentences,
+    trial_sentences,
     upper_bound,
     why_infinite,
 )
@@ -169,7 +169,7 @@ def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
         for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
             if reason is not None:
                 yield f"No ε by way of μ: {escape(reason)}."
-        for sentence in power_sentences(claim):
+        for sentence in trial_sentences(claim):
             yield f"{escape(sentence)}."
         if claim.one_run is not None:
             yield f"{escape(one_run_sentence(claim.one_run))}."

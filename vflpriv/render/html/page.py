@@ -25,7 +25,7 @@ from vflpriv.render.shared import (
     headline,
     measured_mu,
     one_run_sentence,
-    power_sentences,
+    trial_sentences,
     why_infinite,
 )
 from vflpriv.render.statement import statement
@@ -66,7 +66,7 @@ def environment() -> Environment:
         "cell_level": cell_level,
         "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
-        "power_sentences": power_sentences,
+        "trial_sentences": trial_sentences,
         "records": _records,
         "refused": refused,
         "rounds": lambda claim, prefix: rounds_plot(claim, prefix=f"{prefix}-t"),
