@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softmax
 
 from vflpriv.attacks._base import LabelInference
+from vflpriv.attacks._flat_adam import FlatAdam
 from vflpriv.attacks._mixmatch import MixMatch
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -143,6 +144,11 @@ class CompletedModels(nn.Module):
         """The parameters that no device has trained before."""
         return [*self.norm.parameters(), self.weight, self.bias]
 
+    @property
+    def statistics(self) -> list[Tensor]:
+        """The running means and variances of batch normalisation, which training updates without a gradient."""
+        return [value for value in self.norm.buffers() if value.is_floating_point()]
+
     def forward(self, blocks: Sequence[Tensor]) -> Tensor:
         """(R, B, classes) logits of rows (R, B, d), or of rows (B, d) that all models share."""
         own, outputs = iter(self.own), []
@@ -164,19 +170,21 @@ def complete(
     """
     mixmatch = _mixmatch(bottoms, auxiliaries, classes, settings)
     models = CompletedModels(bottoms, classes, mixmatch.stream)
-    bottom_group = {"params": list(models.own), "lr": settings.tuning * settings.rate}
-    groups: list[dict[str, Any]] = [{"params": models.head}, bottom_group]
-    optimiser = torch.optim.Adam(groups, lr=settings.rate, foreach=True)
-    average = {name: value.detach().clone() for name, value in models.state_dict().items()}
+    rates = [settings.rate] * len(models.head) + [settings.tuning * settings.rate] * len(models.own)
+    adam = FlatAdam([*models.head, *models.own], rates)
+    averages = [t.clone() for t in (adam.values, *models.statistics)]
     steps = settings.epochs * settings.iterations
     models.train()
     for step, batch in enumerate(mixmatch.batches(steps)):
-        loss = mixmatch.loss(models, batch, settings.unlabelled_weight * min(1.0, step / steps))
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        _average_and_decay(average, models, settings, step)
-    return _predict(models, average, mixmatch.features)
+        adam.step(mixmatch.loss(models, batch, settings.unlabelled_weight * min(1.0, step / steps)))
+        # The average runs over fewer steps at first, so that it forgets the start.
+        keep = min(settings.average, (1 + step) / (10 + step))
+        for average, value in zip(averages, (adam.values, *models.statistics), strict=True):
+            average.lerp_(value, 1 - keep)
+        adam.values.mul_(1 - settings.decay)
+    for average, value in zip(averages, (adam.values, *models.statistics), strict=True):
+        value.copy_(average)
+    return _predict(models, mixmatch.features)
 
 
 def _mixmatch(
@@ -198,20 +206,8 @@ def _mixmatch(
 
 
 @torch.no_grad()
-def _average_and_decay(average: dict[str, Tensor], models: nn.Module, settings: Completion, step: int) -> None:
-    """Update the models' moving average, over fewer steps at first so that it forgets the start; then decay weights."""
-    keep = min(settings.average, (1 + step) / (10 + step))
-    for name, value in models.state_dict().items():
-        if value.dtype.is_floating_point:
-            average[name].lerp_(value, 1 - keep)
-    for parameter in models.parameters():
-        parameter.mul_(1 - settings.decay)
-
-
-@torch.no_grad()
-def _predict(models: nn.Module, average: Mapping[str, Tensor], features: Sequence[Tensor]) -> Tensor:
-    """(R, N, classes) probabilities by the averaged models."""
-    models.load_state_dict(dict(average))
+def _predict(models: nn.Module, features: Sequence[Tensor]) -> Tensor:
+    """(R, N, classes) probabilities of all records."""
     models.eval()
     parts = zip(*(f.split(_ROWS) for f in features), strict=True)
     return torch.cat([softmax(models(part), -1) for part in parts], dim=1)
