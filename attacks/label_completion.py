@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softmax
 
+from vflpriv.attacks._adam import FlatAdam
 from vflpriv.attacks._base import LabelInference
-from vflpriv.attacks._flat_adam import FlatAdam
 from vflpriv.attacks._mixmatch import MixMatch
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -160,9 +160,7 @@ class CompletedModels(nn.Module):
         return torch.baddbmm(self.bias.unsqueeze(1), torch.relu(normalised), self.weight)
 
 
-def complete(
-    bottoms: Sequence[Bottom], auxiliaries: Sequence[Auxiliary], classes: int, settings: Completion
-) -> Tensor:
+def complete(bottoms: Sequence[Bottom], auxiliaries: Sequence[Auxiliary], classes: int, settings: Completion) -> Tensor:
     """(R, N, classes) probabilities of every record's label, from the moving average of each model over its training.
 
     Model r has the r-th known labels and draws from a stream of its own. The last model is used, whatever its success:

@@ -75,24 +75,30 @@ class Conduct:
 class Auxiliary:
     """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
-    These records are counted, and are not among those its success is scored on.
+    These records are counted, and are not among those its success is scored on. `asked` are records that an attack
+    which guesses about a sample of the records must guess about in any case.
     """
 
     records: Tensor
     labels: Tensor
     seed: int = 0
+    asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class LabelGuess:
     """For each replica, the guessed labels (R, n) of the records (n,) that the attack has an answer for.
 
-    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1.
+    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
+    attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
+    is then scored on these.
     """
 
     records: Tensor
     labels: Tensor
     scores: Tensor | None = None
+    drawn: Tensor | None = None
+    population: int | None = None
 
 
 class LabelAttack(Attack, Protocol):
