@@ -66,14 +66,6 @@ class LabelInference(ABC):
     @abstractmethod
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess: ...
 
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
-        """The guess of each replica, with the auxiliary knowledge of each; here one after another."""
-        return [self.run(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
-
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
-        """`blind` of each replica; here one after another."""
-        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
-
     def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
         """The guess from the adversary's own features and the labels it was given; None if it lacks either."""
         if not self.auxiliary or not view.own or not len(auxiliary.records):

@@ -69,6 +69,9 @@ class LabelBatch(LabelInference):
         labels = _Matching(columns, [s.records for s in samples], auxiliaries, view.classes).labels()
         return [sample.guess(labels[r : r + 1]) for r, sample in enumerate(samples)]
 
+    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess | None]:
+        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
+
 
 class _Matching:
     """The search for labels of R replicas at once, n records each.

@@ -17,7 +17,7 @@ from torch import Tensor
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, blind_together, run_together
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
@@ -64,16 +64,21 @@ class Success:
     chance: float
     guesses: int
     blind: float | None = None
+    population: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Shares of right guesses in one training: of the attack, of the commonest label, of the adversary by itself."""
+    """Shares of right guesses in one training: of the attack, of the commonest label, of the adversary by itself.
+
+    `population` is the number of records of which those guessed about are a random sample; None where they are all.
+    """
 
     success: float
     chance: float
     blind: float | None
     guesses: int
+    population: int | None = None
 
     @property
     def leakage(self) -> float:
@@ -100,6 +105,7 @@ class Leakage:
     high: float
     leakage_error: float | None
     guesses: int
+    population: int | None = None
 
 
 def score(
@@ -116,21 +122,33 @@ def score(
         table[blind.records.to(truth.device)] = blind.labels[0].to(truth.device)
         blind_rate = float((table.index_select(0, records) == labels).to(torch.float64).mean())
     chance = float(torch.bincount(labels).max()) / len(labels)
-    return Score(success=float(right), chance=chance, blind=blind_rate, guesses=len(labels))
+    return Score(
+        success=float(right), chance=chance, blind=blind_rate, guesses=len(labels), population=guess.population
+    )
 
 
 def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Tensor:
-    """Which guesses count: those about records with a known label (not -1) that was not given to the attack."""
+    """Which guesses count: those about records with a known label (not -1) that was not given to the attack.
+
+    Of an attack on a sample of the records, those that were drawn.
+    """
     given = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
     known = truth.index_select(0, guess.records.to(truth.device, torch.int64)) >= 0
-    return known.to(guess.records.device) & ~torch.isin(guess.records, given)
+    counted = known.to(guess.records.device) & ~torch.isin(guess.records, given)
+    return counted if guess.drawn is None else counted & guess.drawn
 
 
 def label_success(result: Score, *, confidence: float) -> Success:
     """The score of one training with its interval. Records count as trials: the interval is given this training."""
     low, high = interval(round(result.success * result.guesses), result.guesses, confidence)
     return Success(
-        rate=result.success, low=low, high=high, chance=result.chance, guesses=result.guesses, blind=result.blind
+        rate=result.success,
+        low=low,
+        high=high,
+        chance=result.chance,
+        guesses=result.guesses,
+        blind=result.blind,
+        population=result.population,
     )
 
 
@@ -153,6 +171,7 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
         high=beyond[2],
         leakage_error=mean_error([s.leakage for s in scores], grain=grain),
         guesses=min(s.guesses for s in scores),
+        population=scores[0].population,
     )
 
 
@@ -194,7 +213,8 @@ class LabelAttempts:
     """How every attack on the labels of one system is tried: what it is given, and how its guesses are scored.
 
     `truth` holds the labels (N,), -1 where a label is not known; they reach an attack only as its `Auxiliary`.
-    `withheld` are records whose label no attack is given: the label of a canary is its coin, which is to be guessed.
+    `withheld` are records whose label no attack is given, and about which each guesses: the label of a canary is its
+    coin, which is to be guessed.
     `honest_only` is the reason for which attacks whose devices scale their steps up (a `Conduct` with a gain) are
     refused; None where the view is of a training with such devices. With `tolerant`, an attack that raises an error on
     messages of a foreign format is refused with that error instead of ending the run.
@@ -218,25 +238,24 @@ class LabelAttempts:
             refusal = self.honest_only
         if refusal is not None:
             return replace(attempt, refusal=refusal)
-        scores, first = [], None
-        for replica in range(self.seeds):
-            auxiliary = self._auxiliary(attack, replica)
-            if attack.auxiliary and self.withheld and len(auxiliary.labels.unique()) < 2:
-                return replace(attempt, refusal=NO_LABELS)
-            try:
-                guess, blind = _guesses(attack, view.replica(replica), auxiliary)
-            except (RuntimeError, KeyError, IndexError, ValueError) as error:
-                if not self.tolerant:
-                    raise
-                reason = f"cannot read this recording: {type(error).__name__}, {error}"
-                return replace(attempt, refusal=" ".join(reason.split()))
-            if not bool(scored(guess, self.truth, auxiliary).any()):
-                return replace(attempt, refusal=NOTHING_TO_SCORE)
-            scores.append(score(guess, self.truth, auxiliary=auxiliary, blind=blind))
-            first = guess if first is None else first
+        auxiliaries = [self._auxiliary(attack, replica) for replica in range(self.seeds)]
+        if attack.auxiliary and self.withheld and any(len(a.labels.unique()) < 2 for a in auxiliaries):
+            return replace(attempt, refusal=NO_LABELS)
+        try:
+            guesses = run_together(attack, view, auxiliaries)
+            blind = blind_together(attack, view.silent(), auxiliaries)
+        except (RuntimeError, KeyError, IndexError, ValueError) as error:
+            if not self.tolerant:
+                raise
+            reason = f"cannot read this recording: {type(error).__name__}, {error}"
+            return replace(attempt, refusal=" ".join(reason.split()))
+        known = list(zip(guesses, auxiliaries, strict=True))
+        if not all(bool(scored(guess, self.truth, auxiliary).any()) for guess, auxiliary in known):
+            return replace(attempt, refusal=NOTHING_TO_SCORE)
+        scores = [score(g, self.truth, auxiliary=a, blind=b) for (g, a), b in zip(known, blind, strict=True)]
         success, rates = label_success(scores[0], confidence=self.confidence), tuple(s.success for s in scores)
         beyond = leakage(scores, confidence=self.confidence)
-        return replace(attempt, success=success, leakage=beyond, rates=rates, guess=first)
+        return replace(attempt, success=success, leakage=beyond, rates=rates, guess=guesses[0])
 
     def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth
@@ -244,12 +263,8 @@ class LabelAttempts:
             labels = labels.clone()
             labels[list(self.withheld)] = -1
         per_class = self.labels_per_class if attack.auxiliary else 0
-        return draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
-
-
-def _guesses(attack: LabelAttack, view: View, auxiliary: Auxiliary) -> tuple[LabelGuess, LabelGuess | None]:
-    """The guesses of the attack, and those of the same adversary without the protocol."""
-    return attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
+        drawn = draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
+        return replace(drawn, asked=torch.tensor(self.withheld, dtype=torch.int64, device=labels.device))
 
 
 # All attacks on one system

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
@@ -35,6 +35,9 @@ __all__ = [
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
+    "TogetherAttack",
+    "blind_together",
+    "run_together",
 ]
 
 
@@ -123,6 +126,36 @@ class LabelAttack(Attack, Protocol):
         The protocol's leakage is the success of `run` beyond that of this guess.
         """
         ...
+
+
+@runtime_checkable
+class TogetherAttack(LabelAttack, Protocol):
+    """An attack on labels that is faster on all replicas of a view at once.
+
+    What it guesses of a replica must not depend on how many there are.
+    """
+
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
+        """`run` of each replica, with the auxiliary knowledge of each."""
+        ...
+
+    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+        """`blind` of each replica, with the auxiliary knowledge of each."""
+        ...
+
+
+def run_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
+    """The guess of each replica of a view: all at once if the attack can, else one after another."""
+    if isinstance(attack, TogetherAttack):
+        return attack.run_together(view, auxiliaries)
+    return [attack.run(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
+
+
+def blind_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+    """The baseline of each replica of a silent view: all at once if the attack can, else one after another."""
+    if isinstance(attack, TogetherAttack):
+        return attack.blind_together(view, auxiliaries)
+    return [attack.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
 # Features
