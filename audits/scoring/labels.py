@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, blind_together, run_together
-from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Message, Transcript, Wire
 
 __all__ = [
     "LABELS_PER_CLASS",
@@ -34,13 +33,11 @@ __all__ = [
     "Outcome",
     "Score",
     "Success",
-    "Watched",
     "draw_auxiliary",
     "label_success",
     "leakage",
     "score",
     "scored",
-    "views_of",
 ]
 
 LABELS_PER_CLASS = 4
@@ -278,42 +275,6 @@ class Outcome:
     accuracy: float
 
 
-@dataclass
-class Watched:
-    """Records what attacks read of a training: all messages of the kinds they need, one of each other kind and device.
-
-    One message is enough for an attack to say why it does not apply.
-    """
-
-    kinds: frozenset[str]
-    devices: frozenset[int] | None = None
-    transcript: Transcript = field(init=False)
-    _samples: dict[tuple[str, int], Message] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.transcript = Transcript(kinds=self.kinds, devices=self.devices)
-
-    def record(self, message: Message) -> None:
-        self.transcript.record(message)
-        if message.kind not in self.kinds:
-            self._samples.setdefault((message.kind, message.device.index), message)
-
-    @property
-    def whole(self) -> Transcript:
-        """All recorded messages."""
-        return Transcript(messages=[*self.transcript.messages, *self._samples.values()])
-
-
-def views_of(
-    transcript: Transcript, engine: Any, data: VerticalData, adversaries: Sequence[Adversary]
-) -> dict[Adversary, View]:
-    """What each adversary saw of a finished training: its messages, and its own features and models."""
-    members = {m for adversary in adversaries for m in adversary.members(data.devices)}
-    own = {m: engine.belongings(m) for m in sorted(members)}
-    shape = {"devices": data.devices, "classes": data.classes}
-    return {adversary: View.of(transcript, adversary, own=own, **shape) for adversary in adversaries}
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttackTrials:
     """Trains a system once for all attacks of honest devices, and once for each malicious conduct that applies.
@@ -331,13 +292,15 @@ class AttackTrials:
         attacks: Sequence[LabelAttack],
         adversaries: Sequence[Adversary],
         *,
+        training: Training | None = None,
         advance: Callable[[int], None] | None = None,
     ) -> Outcome:
-        """Try every attack through every view."""
-        sent = frozenset(release.kind for release in self.system.ledger.releases)
-        needed = frozenset().union(*(a.needs for a in attacks)) & sent
-        honest, engine = self.train(adversaries, {}, needed, advance)
-        attempts = []
+        """Try every attack through every view. `training` is one of honest devices with all that the attacks read."""
+        needed = needed_kinds(self.system, attacks)
+        if training is None:
+            devices = self._links(adversaries)
+            training = train(self.system, self.seeds, needed, devices=devices, advance=advance)
+        honest, attempts = training.views(adversaries), []
         for attack in attacks:
             for adversary in adversaries:
                 view = honest[adversary]
@@ -345,7 +308,7 @@ class AttackTrials:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed)[0][adversary]
                 attempts.append(self.attempt(attack, view))
-        return Outcome(attempts=tuple(attempts), accuracy=float(engine.evaluate().accuracy.mean()))
+        return Outcome(attempts=tuple(attempts), accuracy=float(training.engine.evaluate().accuracy.mean()))
 
     def train(
         self,
@@ -355,10 +318,9 @@ class AttackTrials:
         advance: Callable[[int], None] | None = None,
     ) -> tuple[dict[Adversary, View], Any]:
         """Train all seeds at once; what each adversary saw, and the engine."""
-        watched = Watched(kinds, self._links(adversaries))
-        engine: Any = self.system.train(range(self.seeds), conducts=conducts)
-        engine.run(Wire(watched), advance=advance)
-        return views_of(watched.whole, engine, self.system.data, adversaries), engine
+        devices = self._links(adversaries)
+        training = train(self.system, self.seeds, kinds, devices=devices, conducts=conducts, advance=advance)
+        return training.views(adversaries), training.engine
 
     def attempt(self, attack: LabelAttack, view: View) -> Attempt:
         """Try one attack on what it saw of each seed."""
