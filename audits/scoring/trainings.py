@@ -94,7 +94,7 @@ def train(
     With `white`, all devices' models of as many last rounds are kept as `_MEMORY` holds.
     """
     watched = Watched(kinds, devices)
-    engine: Any = system.train(range(seeds), conducts=conducts)
+    engine: Any = system.train(range(seeds), conducts=conducts or {})
     models = _run(engine, system, watched, advance, white=white)
     return Training(system=system, engine=engine, transcript=watched.whole, models=models)
 
