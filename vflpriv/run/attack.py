@@ -256,5 +256,5 @@ def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
     if leakage is None:
         return cell
     success = ("success", "success_low", "success_high", "success_error", "chance", "blind")
-    names = (*success, "leakage", "low", "high", "leakage_error", "guesses")
+    names = (*success, "leakage", "low", "high", "leakage_error", "guesses", "population")
     return cell.model_copy(update={name: getattr(leakage, name) for name in names})
