@@ -117,11 +117,12 @@ def sum_by_record(positions: Tensor, values: Tensor, count: int) -> Tensor:
 
 
 def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
-    """(n, width) for sorted records: a tensor's row in the last of these messages with the record; zeros if in none."""
-    values = torch.zeros(len(records), messages[0].tensors[tensor].shape[-1], device=records.device)
+    """(R, n, width) for sorted records: a tensor's row in the last of these messages with it; zeros if in none."""
+    replicas, _, width = messages[0].tensors[tensor].shape
+    values = torch.zeros(replicas, len(records), width, device=records.device)
     for m in messages:
         if m.records is not None:
-            values[torch.searchsorted(records, m.records)] = m.tensors[tensor][0]
+            values[:, torch.searchsorted(records, m.records)] = m.tensors[tensor]
     return values
 
 

@@ -18,7 +18,8 @@ from vflpriv.core.views import View
 
 __all__ = ["FeatureCafe"]
 
-_RIDGES = (1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
+_RIDGES = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12, 1e-14)
+_POWERS = 20
 _MOST = 4000
 _MISFIT = 1e-2
 """Steps whose biases differ from the gradients sent by a larger share than this are not plain gradient steps."""
@@ -103,14 +104,28 @@ def _steps(view: View, auxiliary: FeatureAuxiliary) -> list[_Step]:
 
 
 def _best_ridge(gram: Tensor, right: Tensor, records: Tensor, mean: Tensor, auxiliary: FeatureAuxiliary) -> Tensor:
-    """The ridge solution that fits the known records best."""
+    """The ridge solution that fits the known records best, from large to small ridges until the fit gets worse.
+
+    A ridge that is too small for the factorisation ends the search, too: its solution would be rounding.
+    """
     positions, known = known_positions(records, auxiliary.records)
     truth = auxiliary.block.double()[known]
-    values, vectors = torch.linalg.eigh(gram)
-    rotated, least, best = vectors.T @ right, torch.inf, mean.repeat(len(records), 1)
+    least, best, largest = torch.inf, mean.repeat(len(records), 1), _largest(gram)
     for ridge in _RIDGES:
-        solution = mean + vectors @ (rotated / (values.clamp(min=0) + ridge * values[-1]).unsqueeze(1))
+        shifted = gram.clone()
+        shifted.diagonal().add_(ridge * largest)
+        factor, failed = torch.linalg.cholesky_ex(shifted)
+        solution = mean + torch.cholesky_solve(right, factor)
         error = float((solution[positions] - truth).square().mean())
-        if error < least:
-            least, best = error, solution
+        if int(failed) or not error < least:
+            break
+        least, best = error, solution
     return best
+
+
+def _largest(gram: Tensor) -> Tensor:
+    """The largest eigenvalue of a positive matrix, by power iteration: the scale of the ridges."""
+    vector = gram.sum(1)
+    for _ in range(_POWERS):
+        vector = gram @ (vector / vector.norm().clamp(min=1e-300))
+    return vector.norm()

@@ -21,6 +21,8 @@ from vflpriv.core.views import View
 __all__ = ["FeatureEsa"]
 
 _CUT = 1e-10
+_NOISED = 1e-7
+"""Above this share of the largest equations' squares, a noise's variance bounds the error of the normal equations."""
 _REPLIES = 8
 """Of each record the last so many replies are used."""
 _MOST = 2000
@@ -136,7 +138,17 @@ def _misfit(matrices: Tensor, right: Tensor, records: Tensor, known: Tensor, fea
 
 
 def _solve(matrices: Tensor, right: Tensor, std: Tensor) -> Tensor:
-    """(n, d): z of least norm with z·A = b for each A (d, e) and b (e,); ridge σ² for noise of std σ in b."""
+    """(n, d): z of least norm with z·A = b for each A (d, e) and b (e,); ridge σ² for noise of std σ in b.
+
+    With much noise z = (AAᵀ + σ²)⁻¹ A b is as accurate as by singular values, and several times faster.
+    """
+    largest = matrices.square().sum((1, 2)).max()
+    if bool(std.square() > _NOISED * largest):
+        gram = matrices @ matrices.transpose(1, 2)
+        gram.diagonal(dim1=1, dim2=2).add_(std.square())
+        factor = torch.linalg.cholesky(gram)
+        solution: Tensor = torch.cholesky_solve(matrices @ right.unsqueeze(-1), factor)
+        return solution.squeeze(-1)
     u, s, vh = torch.linalg.svd(matrices, full_matrices=False)
     kept = s > _CUT * s[:, :1]
     shrunk = torch.where(kept, s / (s.square() + std.square()).clamp(min=1e-300), torch.zeros_like(s))

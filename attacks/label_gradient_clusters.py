@@ -46,9 +46,12 @@ class LabelGradientClusters(LabelInference):
         points = torch.cat(columns, dim=1)
         positions, known = known_positions(records, auxiliary.records)
         labels = auxiliary.labels[known]
-        starts = [*_known_means(points[positions], labels, view.classes), *_random_starts(points, view, auxiliary)]
-        clusters = min((_k_means(points, start) for start in starts), key=lambda found: found[1])[0]
-        return LabelGuess(records, _named(clusters, positions, labels, view.classes).unsqueeze(0))
+        starts = torch.stack(
+            [*_known_means(points[positions], labels, view.classes), *_random_starts(points, view.classes, auxiliary)]
+        )
+        clusters, squares = _k_means(points, starts)
+        best = clusters[int(squares.argmin())]
+        return LabelGuess(records, _named(best, positions, labels, view.classes).unsqueeze(0))
 
 
 def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
@@ -71,39 +74,51 @@ def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
     return [sums / times.unsqueeze(1)]
 
 
-def _random_starts(points: Tensor, view: View, auxiliary: Auxiliary) -> list[Tensor]:
-    """Centres at records drawn one after another, by their squared distance to the nearest one before (k-means++)."""
+def _random_starts(points: Tensor, classes: int, auxiliary: Auxiliary) -> Tensor:
+    """(starts, classes, width) centres at records drawn one after another, each by its squared distance to the nearest
+    one before (k-means++)."""
     generator = torch.Generator().manual_seed(auxiliary.seed)
-    starts = []
+    first, marks = [], []
     for _ in range(_STARTS):
-        chosen = [int(torch.randint(len(points), (), generator=generator))]
-        nearest = _squares(points, points[chosen[0]])
-        for _ in range(view.classes - 1):
-            weights = (nearest + 1e-12).cumsum(0)
-            mark = torch.rand((), generator=generator, dtype=torch.float64) * weights[-1].cpu()
-            chosen.append(min(int(torch.searchsorted(weights.cpu(), mark)), len(points) - 1))
-            nearest = torch.minimum(nearest, _squares(points, points[chosen[-1]]))
-        starts.append(points[chosen])
-    return starts
+        first.append(torch.randint(len(points), (), generator=generator))
+        marks.append(torch.rand(classes - 1, generator=generator, dtype=torch.float64))
+    chosen = [torch.stack(first).to(points.device)]
+    lengths = points.square().sum(1)
+    nearest = _squares(points, points[chosen[0]])
+    for mark in torch.stack(marks).to(points.device).T:
+        weights = ((nearest + lengths).clamp(min=0) + 1e-12).cumsum(1)
+        place = torch.searchsorted(weights, (mark * weights[:, -1]).unsqueeze(1)).squeeze(1)
+        chosen.append(place.clamp(max=len(points) - 1))
+        nearest = torch.minimum(nearest, _squares(points, points[chosen[-1]]))
+    return points[torch.stack(chosen, dim=1)]
 
 
-def _k_means(points: Tensor, centres: Tensor) -> tuple[Tensor, float]:
-    """The cluster of each point by Lloyd's steps from these centres, and the sum of squares within clusters."""
-    clusters = torch.full((len(points),), -1, device=points.device)
-    squares = torch.zeros_like(points[:, 0])
+def _squares(points: Tensor, centres: Tensor) -> Tensor:
+    """(centres, n) squared distances of points (n, width) from centres (centres, width), less the points' lengths."""
+    return torch.addmm(centres.square().sum(1, keepdim=True), centres, points.T, alpha=-2)
+
+
+def _k_means(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The cluster (starts, n) of each point by Lloyd's steps from centres (starts, k, width), and the sums of squares
+    within clusters; a start whose clusters no longer change is left as it is."""
+    starts, k, _ = centres.shape
+    found = torch.full((starts, len(points)), -1, device=points.device)
+    totals = torch.zeros(starts, dtype=points.dtype, device=points.device)
+    going, names = torch.arange(starts, device=points.device), torch.arange(k, device=points.device).unsqueeze(1)
+    length = points.square().sum()
     for _ in range(_STEPS):
-        squares, nearest = torch.stack([_squares(points, centre) for centre in centres]).min(0)
-        if torch.equal(nearest, clusters):
+        squares, nearest = _squares(points, centres.flatten(0, 1)).unflatten(0, (len(going), k)).min(1)
+        totals[going] = squares.sum(1) + length
+        moved = (nearest != found[going]).any(1)
+        going, nearest, centres = going[moved], nearest[moved], centres[moved]
+        if not len(going):
             break
-        clusters = nearest
-        times = one_hot(clusters, len(centres)).sum(0).unsqueeze(1)
-        sums = torch.zeros_like(centres).index_add_(0, clusters, points)
+        found[going] = nearest
+        members = (nearest.unsqueeze(1) == names).to(points.dtype)
+        times = members.sum(2, keepdim=True)
+        sums = (members.flatten(0, 1) @ points).view_as(centres)
         centres = torch.where(times > 0, sums / times.clamp(min=1), centres)
-    return clusters, float(squares.sum())
-
-
-def _squares(points: Tensor, centre: Tensor) -> Tensor:
-    return (points - centre).square().sum(1)
+    return found, totals
 
 
 def _named(clusters: Tensor, positions: Tensor, labels: Tensor, classes: int) -> Tensor:

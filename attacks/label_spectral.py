@@ -58,5 +58,5 @@ def _embeddings(view: View) -> tuple[Tensor, Tensor]:
     messages = view.of_kind(*_UPLINKS)
     records, _ = record_positions(messages)
     devices = sorted({m.device for m in messages})
-    columns = [last_values([m for m in messages if m.device == device], "embedding", records) for device in devices]
+    columns = [last_values([m for m in messages if m.device == device], "embedding", records)[0] for device in devices]
     return records, torch.cat(columns, dim=-1)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.stats import norm as normal
 from torch import Tensor
 
-from vflpriv.audits.scoring.labels import Watched, views_of
+from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.statistics.resampling import (
     auc_interval,
     mean_over_records,
@@ -30,7 +29,6 @@ from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import AttributeGuess, FeatureAttack, FeatureAuxiliary, FeatureGuess, KnownModel
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Wire
 
 __all__ = [
     "ColumnLeak",
@@ -41,7 +39,6 @@ __all__ = [
     "attribute_score",
     "feature_leak",
     "feature_score",
-    "known_model",
     "picture_shape",
     "psnr",
     "ssim",
@@ -54,8 +51,6 @@ _COLUMN_DRAWS = 400
 """Bootstrap draws for the interval of one feature."""
 _SHOWN = 8
 """Records whose pictures are shown."""
-_MEMORY = 1 << 30
-"""Bytes of parameters that are kept for white-box attacks."""
 
 
 # Similarity of pictures
@@ -349,17 +344,6 @@ class FeatureAttempt:
     pictures: Tensor | None = None
 
 
-def known_model(engine: Any, m: int, rounds: Mapping[int, Mapping[str, Tensor]]) -> KnownModel:
-    """Device m's model as a white box: what the device sends but for the noise, so after clipping."""
-    model, mechanism = engine.bank.models[m], engine.mechanisms(engine.settings, engine.schedule).get("embeddings")
-
-    def apply(parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-        outputs: Tensor = model.apply(parameters, rows)
-        return outputs if mechanism is None else mechanism.noiseless(outputs)
-
-    return KnownModel(apply=apply, rounds=rounds)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FeatureTrials:
     """Trains a system once and tries every attack on the features of device `victim`.
@@ -381,38 +365,16 @@ class FeatureTrials:
         attacks: Sequence[FeatureAttack],
         adversaries: Sequence[Adversary],
         *,
+        training: Training | None = None,
         advance: Callable[[int], None] | None = None,
     ) -> tuple[FeatureAttempt, ...]:
-        """Try every attack through every view."""
-        sent = frozenset(release.kind for release in self.system.ledger.releases)
-        watched = Watched(frozenset().union(*(a.needs for a in attacks)) & sent)
-        engine: Any = self.system.train(range(self.seeds))
-        models = self._train(engine, watched, advance, white=any("model" in a.knows for a in attacks))
-        views = views_of(watched.whole, engine, self.system.data, adversaries)
+        """Try every attack through every view. `training` is one of honest devices with all that the attacks read."""
+        if training is None:
+            white = any("model" in attack.knows for attack in attacks)
+            kinds = needed_kinds(self.system, attacks)
+            training = train(self.system, self.seeds, kinds, white=white, advance=advance)
+        views, models = training.views(adversaries), training.models
         return tuple(self._try(attack, views[adversary], models) for attack in attacks for adversary in adversaries)
-
-    def _train(
-        self, engine: Any, watched: Watched, advance: Callable[[int], None] | None, *, white: bool
-    ) -> dict[int, KnownModel]:
-        """Run all rounds; for white-box attacks keep all devices' models of as many last rounds as `_MEMORY` holds."""
-        models = [engine.bank.parameters[m] for m in range(self.system.data.devices)] if white else []
-        rounds = self.system.schedule.rounds
-        size = sum(value.numel() * value.element_size() for model in models for value in model.values())
-        first = max(0, rounds - _MEMORY // max(1, size))
-        kept: dict[int, dict[int, dict[str, Tensor]]] = {m: {} for m in range(len(models))}
-
-        def keep(round_: int) -> None:
-            for m in kept if round_ >= first else ():
-                kept[m][round_] = {name: value.clone() for name, value in engine.bank.parameters[m].items()}
-
-        wire = Wire(watched)
-        for round_ in range(rounds):
-            keep(round_)
-            engine.round(round_, wire)
-            if advance is not None:
-                advance(1)
-        keep(rounds)
-        return {m: known_model(engine, m, parameters) for m, parameters in kept.items()}
 
     def _try(self, attack: FeatureAttack, view: View, models: Mapping[int, KnownModel]) -> FeatureAttempt:
         attempt = FeatureAttempt(

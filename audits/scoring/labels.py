@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess
-from vflpriv.core.data import VerticalData
+from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, blind_together, run_together
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Message, Transcript, Wire
 
 __all__ = [
     "LABELS_PER_CLASS",
@@ -34,13 +33,11 @@ __all__ = [
     "Outcome",
     "Score",
     "Success",
-    "Watched",
     "draw_auxiliary",
     "label_success",
     "leakage",
     "score",
     "scored",
-    "views_of",
 ]
 
 LABELS_PER_CLASS = 4
@@ -64,16 +61,21 @@ class Success:
     chance: float
     guesses: int
     blind: float | None = None
+    population: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Shares of right guesses in one training: of the attack, of the commonest label, of the adversary by itself."""
+    """Shares of right guesses in one training: of the attack, of the commonest label, of the adversary by itself.
+
+    `population` is the number of records of which those guessed about are a random sample; None where they are all.
+    """
 
     success: float
     chance: float
     blind: float | None
     guesses: int
+    population: int | None = None
 
     @property
     def leakage(self) -> float:
@@ -100,6 +102,7 @@ class Leakage:
     high: float
     leakage_error: float | None
     guesses: int
+    population: int | None = None
 
 
 def score(
@@ -116,21 +119,33 @@ def score(
         table[blind.records.to(truth.device)] = blind.labels[0].to(truth.device)
         blind_rate = float((table.index_select(0, records) == labels).to(torch.float64).mean())
     chance = float(torch.bincount(labels).max()) / len(labels)
-    return Score(success=float(right), chance=chance, blind=blind_rate, guesses=len(labels))
+    return Score(
+        success=float(right), chance=chance, blind=blind_rate, guesses=len(labels), population=guess.population
+    )
 
 
 def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Tensor:
-    """Which guesses count: those about records with a known label (not -1) that was not given to the attack."""
+    """Which guesses count: those about records with a known label (not -1) that was not given to the attack.
+
+    Of an attack on a sample of the records, those that were drawn.
+    """
     given = guess.records.new_empty(0) if auxiliary is None else auxiliary.records.to(guess.records.device)
     known = truth.index_select(0, guess.records.to(truth.device, torch.int64)) >= 0
-    return known.to(guess.records.device) & ~torch.isin(guess.records, given)
+    counted = known.to(guess.records.device) & ~torch.isin(guess.records, given)
+    return counted if guess.drawn is None else counted & guess.drawn
 
 
 def label_success(result: Score, *, confidence: float) -> Success:
     """The score of one training with its interval. Records count as trials: the interval is given this training."""
     low, high = interval(round(result.success * result.guesses), result.guesses, confidence)
     return Success(
-        rate=result.success, low=low, high=high, chance=result.chance, guesses=result.guesses, blind=result.blind
+        rate=result.success,
+        low=low,
+        high=high,
+        chance=result.chance,
+        guesses=result.guesses,
+        blind=result.blind,
+        population=result.population,
     )
 
 
@@ -153,6 +168,7 @@ def leakage(scores: Sequence[Score], *, confidence: float) -> Leakage:
         high=beyond[2],
         leakage_error=mean_error([s.leakage for s in scores], grain=grain),
         guesses=min(s.guesses for s in scores),
+        population=scores[0].population,
     )
 
 
@@ -194,7 +210,8 @@ class LabelAttempts:
     """How every attack on the labels of one system is tried: what it is given, and how its guesses are scored.
 
     `truth` holds the labels (N,), -1 where a label is not known; they reach an attack only as its `Auxiliary`.
-    `withheld` are records whose label no attack is given: the label of a canary is its coin, which is to be guessed.
+    `withheld` are records whose label no attack is given, and about which each guesses: the label of a canary is its
+    coin, which is to be guessed.
     `honest_only` is the reason for which attacks whose devices scale their steps up (a `Conduct` with a gain) are
     refused; None where the view is of a training with such devices. With `tolerant`, an attack that raises an error on
     messages of a foreign format is refused with that error instead of ending the run.
@@ -218,25 +235,24 @@ class LabelAttempts:
             refusal = self.honest_only
         if refusal is not None:
             return replace(attempt, refusal=refusal)
-        scores, first = [], None
-        for replica in range(self.seeds):
-            auxiliary = self._auxiliary(attack, replica)
-            if attack.auxiliary and self.withheld and len(auxiliary.labels.unique()) < 2:
-                return replace(attempt, refusal=NO_LABELS)
-            try:
-                guess, blind = _guesses(attack, view.replica(replica), auxiliary)
-            except (RuntimeError, KeyError, IndexError, ValueError) as error:
-                if not self.tolerant:
-                    raise
-                reason = f"cannot read this recording: {type(error).__name__}, {error}"
-                return replace(attempt, refusal=" ".join(reason.split()))
-            if not bool(scored(guess, self.truth, auxiliary).any()):
-                return replace(attempt, refusal=NOTHING_TO_SCORE)
-            scores.append(score(guess, self.truth, auxiliary=auxiliary, blind=blind))
-            first = guess if first is None else first
+        auxiliaries = [self._auxiliary(attack, replica) for replica in range(self.seeds)]
+        if attack.auxiliary and self.withheld and any(len(a.labels.unique()) < 2 for a in auxiliaries):
+            return replace(attempt, refusal=NO_LABELS)
+        try:
+            guesses = run_together(attack, view, auxiliaries)
+            blind = blind_together(attack, view.silent(), auxiliaries)
+        except (RuntimeError, KeyError, IndexError, ValueError) as error:
+            if not self.tolerant:
+                raise
+            reason = f"cannot read this recording: {type(error).__name__}, {error}"
+            return replace(attempt, refusal=" ".join(reason.split()))
+        known = list(zip(guesses, auxiliaries, strict=True))
+        if not all(bool(scored(guess, self.truth, auxiliary).any()) for guess, auxiliary in known):
+            return replace(attempt, refusal=NOTHING_TO_SCORE)
+        scores = [score(g, self.truth, auxiliary=a, blind=b) for (g, a), b in zip(known, blind, strict=True)]
         success, rates = label_success(scores[0], confidence=self.confidence), tuple(s.success for s in scores)
         beyond = leakage(scores, confidence=self.confidence)
-        return replace(attempt, success=success, leakage=beyond, rates=rates, guess=first)
+        return replace(attempt, success=success, leakage=beyond, rates=rates, guess=guesses[0])
 
     def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth
@@ -244,12 +260,8 @@ class LabelAttempts:
             labels = labels.clone()
             labels[list(self.withheld)] = -1
         per_class = self.labels_per_class if attack.auxiliary else 0
-        return draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
-
-
-def _guesses(attack: LabelAttack, view: View, auxiliary: Auxiliary) -> tuple[LabelGuess, LabelGuess | None]:
-    """The guesses of the attack, and those of the same adversary without the protocol."""
-    return attack.run(view, auxiliary), attack.blind(view.silent(), auxiliary)
+        drawn = draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
+        return replace(drawn, asked=torch.tensor(self.withheld, dtype=torch.int64, device=labels.device))
 
 
 # All attacks on one system
@@ -261,42 +273,6 @@ class Outcome:
 
     attempts: tuple[Attempt, ...]
     accuracy: float
-
-
-@dataclass
-class Watched:
-    """Records what attacks read of a training: all messages of the kinds they need, one of each other kind and device.
-
-    One message is enough for an attack to say why it does not apply.
-    """
-
-    kinds: frozenset[str]
-    devices: frozenset[int] | None = None
-    transcript: Transcript = field(init=False)
-    _samples: dict[tuple[str, int], Message] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.transcript = Transcript(kinds=self.kinds, devices=self.devices)
-
-    def record(self, message: Message) -> None:
-        self.transcript.record(message)
-        if message.kind not in self.kinds:
-            self._samples.setdefault((message.kind, message.device.index), message)
-
-    @property
-    def whole(self) -> Transcript:
-        """All recorded messages."""
-        return Transcript(messages=[*self.transcript.messages, *self._samples.values()])
-
-
-def views_of(
-    transcript: Transcript, engine: Any, data: VerticalData, adversaries: Sequence[Adversary]
-) -> dict[Adversary, View]:
-    """What each adversary saw of a finished training: its messages, and its own features and models."""
-    members = {m for adversary in adversaries for m in adversary.members(data.devices)}
-    own = {m: engine.belongings(m) for m in sorted(members)}
-    shape = {"devices": data.devices, "classes": data.classes}
-    return {adversary: View.of(transcript, adversary, own=own, **shape) for adversary in adversaries}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,13 +292,15 @@ class AttackTrials:
         attacks: Sequence[LabelAttack],
         adversaries: Sequence[Adversary],
         *,
+        training: Training | None = None,
         advance: Callable[[int], None] | None = None,
     ) -> Outcome:
-        """Try every attack through every view."""
-        sent = frozenset(release.kind for release in self.system.ledger.releases)
-        needed = frozenset().union(*(a.needs for a in attacks)) & sent
-        honest, engine = self.train(adversaries, {}, needed, advance)
-        attempts = []
+        """Try every attack through every view. `training` is one of honest devices with all that the attacks read."""
+        needed = needed_kinds(self.system, attacks)
+        if training is None:
+            devices = self._links(adversaries)
+            training = train(self.system, self.seeds, needed, devices=devices, advance=advance)
+        honest, attempts = training.views(adversaries), []
         for attack in attacks:
             for adversary in adversaries:
                 view = honest[adversary]
@@ -330,7 +308,7 @@ class AttackTrials:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed)[0][adversary]
                 attempts.append(self.attempt(attack, view))
-        return Outcome(attempts=tuple(attempts), accuracy=float(engine.evaluate().accuracy.mean()))
+        return Outcome(attempts=tuple(attempts), accuracy=float(training.engine.evaluate().accuracy.mean()))
 
     def train(
         self,
@@ -340,10 +318,9 @@ class AttackTrials:
         advance: Callable[[int], None] | None = None,
     ) -> tuple[dict[Adversary, View], Any]:
         """Train all seeds at once; what each adversary saw, and the engine."""
-        watched = Watched(kinds, self._links(adversaries))
-        engine: Any = self.system.train(range(self.seeds), conducts=conducts)
-        engine.run(Wire(watched), advance=advance)
-        return views_of(watched.whole, engine, self.system.data, adversaries), engine
+        devices = self._links(adversaries)
+        training = train(self.system, self.seeds, kinds, devices=devices, conducts=conducts, advance=advance)
+        return training.views(adversaries), training.engine
 
     def attempt(self, attack: LabelAttack, view: View) -> Attempt:
         """Try one attack on what it saw of each seed."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import norm
 from torch import Tensor
@@ -18,6 +22,8 @@ __all__ = ["auc_interval", "mean_over_records", "ratio_over_records", "ratios_ov
 _DRAWS = 1000
 _PIECE = 100
 """Bootstrap samples that are drawn at a time."""
+_FEW = 5000
+"""Bootstrap samples of up to so many records are kept for later."""
 
 
 def ratio_over_records(above: Floats, below: Floats, *, confidence: float, seed: int = 0) -> tuple[float, float, float]:
@@ -44,10 +50,9 @@ def ratios_over_records(
         return ratio, ratio, ratio
     # A draw's counts of the records times these columns are the sums that its ratio and standard error need.
     columns = np.concatenate((above, below, above * above, above * below, below * below), axis=1)
-    generator, deviations = host_generator(seed, "search", count), []
-    for _ in range(draws // _PIECE):
-        rows = generator.integers(0, count, (_PIECE, count)) + count * np.arange(_PIECE)[:, None]
-        counts = np.bincount(rows.ravel(), minlength=_PIECE * count).reshape(_PIECE, count)
+    pieces, deviations = draws // _PIECE, []
+    drawn_counts = _kept(seed, count) if draws <= _DRAWS and count <= _FEW else _drawn(seed, count, pieces)
+    for counts in islice(drawn_counts, pieces):
         a, b, aa, ab, bb = np.split(counts.astype(np.float64) @ columns, 5, axis=1)
         b = np.maximum(b, 1e-9 * total)
         drawn = a / b
@@ -55,6 +60,20 @@ def ratios_over_records(
         deviations.append((drawn - ratio) / np.maximum(spread, np.maximum(1e-3 * error, 1e-300)))
     low, high = np.quantile(np.concatenate(deviations), [0.5 + confidence / 2, 0.5 - confidence / 2], axis=0)
     return ratio, ratio - low * error, ratio - high * error
+
+
+def _drawn(seed: int, count: int, pieces: int) -> Iterator[NDArray[np.uint32]]:
+    """How often each of so many records is in each bootstrap sample, (samples, count) at a time."""
+    generator = host_generator(seed, "search", count)
+    for _ in range(pieces):
+        rows = generator.integers(0, count, (_PIECE, count)) + count * np.arange(_PIECE)[:, None]
+        yield np.bincount(rows.ravel(), minlength=_PIECE * count).reshape(_PIECE, count).astype(np.uint32)
+
+
+@lru_cache(maxsize=8)
+def _kept(seed: int, count: int) -> tuple[NDArray[np.uint32], ...]:
+    """All pieces, kept in memory: they depend on the seed and the number of records alone, whatever is scored."""
+    return tuple(_drawn(seed, count, _DRAWS // _PIECE))
 
 
 def _error(squares: Floats, total: Floats, count: int) -> Floats:

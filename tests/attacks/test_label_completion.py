@@ -9,19 +9,19 @@ from tests.attacks.support import split_rows
 from tests.support import make_system
 from vflpriv.attacks.label_completion import (
     Bottom,
-    CompletedModel,
+    CompletedModels,
     Completion,
     LabelCompletionActive,
     LabelCompletionPassive,
     complete,
-    mixup_share,
 )
 from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
 
-PREDICT = "vflpriv.attacks.label_completion._predict"
 SHORT = Completion(epochs=1, iterations=5)
 TRAINING = {
     "batch_size": 64,
@@ -62,10 +62,10 @@ def test_the_bottom_is_among_what_the_optimiser_moves(watch):
     """A published implementation builds its optimiser before the bottom is attached: the bottom then never trains."""
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
-    model = CompletedModel([bottom], 3, torch.Generator().manual_seed(0))
-    model([own.features[:8]]).square().sum().backward()
-    assert len(model.own) == len(own.trained)
-    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.own)
+    models = CompletedModels([bottom], 3, Stream.of(0, "attack", [0], torch.device("cpu")))
+    models([own.features[:8]]).square().sum().backward()
+    assert len(models.own) == len(own.trained)
+    assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in models.own)
 
 
 def test_it_leaves_the_view_as_it_was(watch):
@@ -73,25 +73,43 @@ def test_it_leaves_the_view_as_it_was(watch):
     before = {name: value.clone() for name, value in own.trained.items()}
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
     known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
-    probabilities = complete([bottom], known, 3, SHORT)
-    assert torch.allclose(probabilities.sum(-1), torch.ones(len(probabilities)))
+    probabilities = complete([bottom], [known], 3, SHORT)
+    assert probabilities.shape == (1, len(own.features), 3)
+    assert torch.allclose(probabilities.sum(-1), torch.ones(1, len(own.features)))
     assert all(torch.equal(value, before[name]) for name, value in own.trained.items())
 
 
-def test_mixing_shares_are_those_of_beta():
-    """max(λ, 1 - λ) with λ ~ Beta(0.75, 0.75) has the mean 0.7757 (by numerical integration)."""
-    random = torch.Generator().manual_seed(0)
-    shares = torch.tensor([mixup_share(0.75, random) for _ in range(4000)])
-    assert 0.5 <= float(shares.min()) <= float(shares.max()) <= 1
-    expected = _mean_of_larger(0.75)
-    assert abs(float(shares.mean()) - expected) < 0.01
+@pytest.mark.parametrize("augment", [0.0, 0.1])
+def test_a_seed_is_completed_alike_however_many_are_beside_it(augment):
+    system = make_system("split-concat", rounds=4)
+    engine = system.train(range(5))
+    engine.run(Wire())
+    own = [engine.belongings(m) for m in (0, 2)]
+    known = [draw_auxiliary(system.data.labels, 3, per_class=2, seed=0, replica=r) for r in range(5)]
+    settings = Completion(epochs=1, iterations=30, augment=augment)
+
+    def completed(seeds: list[int]) -> torch.Tensor:
+        parameters = [{name: value[seeds] for name, value in b.trained.items()} for b in own]
+        pairs = zip(own, parameters, strict=True)
+        bottoms = [Bottom(features=b.features, apply=b.apply, parameters=p) for b, p in pairs]
+        return complete(bottoms, [known[seed] for seed in seeds], 3, settings)
+
+    together = completed([0, 1, 2, 3, 4])
+    assert not torch.allclose(together[0], together[1], atol=1e-2)
+    for seeds in ([0], [3], [4, 1], [2, 0, 3]):
+        assert torch.allclose(completed(seeds), together[seeds], rtol=0, atol=1e-5)
 
 
-def _mean_of_larger(a: float) -> float:
-    from scipy.integrate import quad
-    from scipy.stats import beta
-
-    return float(2 * quad(lambda x: x * beta.pdf(x, a, a), 0.5, 1)[0])
+def test_one_run_of_all_seeds_gives_what_each_gives_alone(short):
+    system = make_system("split-concat", rounds=4)
+    engine = system.train(range(3))
+    engine.run(Wire())
+    view = View(Adversary.parse("device(1)"), (), 3, {1: engine.belongings(1)})
+    known = [draw_auxiliary(system.data.labels, 3, per_class=2, seed=0, replica=r) for r in range(3)]
+    attack = LabelCompletionPassive()
+    for together, alone in ((attack.run_together, attack.run), (attack.blind_together, attack.blind)):
+        for r, guess in enumerate(together(view, known)):
+            assert torch.equal(guess.labels, alone(view.replica(r), known[r]).labels)
 
 
 def buried(records: int = 900, width: int = 100) -> VerticalData:
@@ -142,14 +160,13 @@ def test_a_bottom_that_is_not_tuned_stays_what_it_was(watch, monkeypatch):
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
     known = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3)
-    models = []
-    monkeypatch.setattr(
-        "vflpriv.attacks.label_completion._predict", lambda model, average, features: models.append(model)
-    )
+    trained = []
+    monkeypatch.setattr("vflpriv.attacks.label_completion._predict", lambda models, features: trained.append(models))
     for tuning in (0.0, 0.01, 1.0):
-        complete([bottom], known, 3, Completion(epochs=1, iterations=5, tuning=tuning, decay=0.0))
+        # Without a moving average, the models are those of the last step.
+        complete([bottom], [known], 3, Completion(epochs=1, iterations=5, tuning=tuning, decay=0.0, average=0.0))
     moved = [
         sum(float((a.detach() - b).square().sum()) for a, b in zip(m.own, own.trained.values(), strict=True))
-        for m in models
+        for m in trained
     ]
     assert moved[0] == 0 < moved[1] < moved[2] / 100

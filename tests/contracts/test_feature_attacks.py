@@ -8,7 +8,8 @@ import torch
 from tests.attacks.support import view_of
 from tests.contracts.test_attacks import reachable
 from tests.support import make_system, toy_data
-from vflpriv.audits.scoring.features import FeatureTrials, known_model
+from vflpriv.audits.scoring.features import FeatureTrials
+from vflpriv.audits.scoring.trainings import known_model
 from vflpriv.common.registry import available
 from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
 from vflpriv.core.data import VerticalData

@@ -24,6 +24,7 @@ __all__ = [
     "percent",
     "power",
     "ratio",
+    "sampled",
     "scientific",
     "share",
     "shorten",
@@ -223,6 +224,14 @@ def count(number: int | None) -> str:
     ('1,437', '–')
     """
     return NOTHING if number is None else f"{number:,}"
+
+
+def sampled(number: int, population: int | None) -> str:
+    """
+    >>> sampled(1437, None), sampled(3960, 59960)
+    ('1,437', '3,960 of 59,960')
+    """
+    return count(number) if population is None else f"{count(number)} of {count(population)}"
 
 
 def exact(number: float | None) -> str:

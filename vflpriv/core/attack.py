@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 
@@ -35,6 +35,9 @@ __all__ = [
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
+    "TogetherAttack",
+    "blind_together",
+    "run_together",
 ]
 
 
@@ -75,24 +78,30 @@ class Conduct:
 class Auxiliary:
     """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
-    These records are counted, and are not among those its success is scored on.
+    These records are counted, and are not among those its success is scored on. `asked` are records that an attack
+    which guesses about a sample of the records must guess about in any case.
     """
 
     records: Tensor
     labels: Tensor
     seed: int = 0
+    asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class LabelGuess:
     """For each replica, the guessed labels (R, n) of the records (n,) that the attack has an answer for.
 
-    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1.
+    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
+    attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
+    is then scored on these.
     """
 
     records: Tensor
     labels: Tensor
     scores: Tensor | None = None
+    drawn: Tensor | None = None
+    population: int | None = None
 
 
 class LabelAttack(Attack, Protocol):
@@ -117,6 +126,36 @@ class LabelAttack(Attack, Protocol):
         The protocol's leakage is the success of `run` beyond that of this guess.
         """
         ...
+
+
+@runtime_checkable
+class TogetherAttack(LabelAttack, Protocol):
+    """An attack on labels that is faster on all replicas of a view at once.
+
+    What it guesses of a replica must not depend on how many there are.
+    """
+
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
+        """`run` of each replica, with the auxiliary knowledge of each."""
+        ...
+
+    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+        """`blind` of each replica, with the auxiliary knowledge of each."""
+        ...
+
+
+def run_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
+    """The guess of each replica of a view: all at once if the attack can, else one after another."""
+    if isinstance(attack, TogetherAttack):
+        return attack.run_together(view, auxiliaries)
+    return [attack.run(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
+
+
+def blind_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+    """The baseline of each replica of a silent view: all at once if the attack can, else one after another."""
+    if isinstance(attack, TogetherAttack):
+        return attack.blind_together(view, auxiliaries)
+    return [attack.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
 # Features

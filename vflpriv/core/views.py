@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vflpriv.core.wire import Message, Transcript
@@ -156,9 +157,16 @@ class View:
         return tuple(m for m in self.messages if m.kind in kinds)
 
     def replica(self, r: int) -> View:
-        """The view of one replica."""
-        messages = tuple(m.replica(r) for m in self.messages)
-        return replace(self, messages=messages, own={m: b.replica(r) for m, b in self.own.items()})
+        """The view of one replica; made once, as many attacks read it."""
+        if r not in self._replicas:
+            messages = tuple(m.replica(r) for m in self.messages)
+            own = {m: b.replica(r) for m, b in self.own.items()}
+            self._replicas[r] = replace(self, messages=messages, own=own)
+        return self._replicas[r]
+
+    @cached_property
+    def _replicas(self) -> dict[int, View]:
+        return {}
 
     def silent(self) -> View:
         """The view without the protocol: no messages, and models as they were before the first round."""

@@ -30,6 +30,8 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )
+    if report.sample_note is not None:
+        writer.line(report.sample_note)
     if report.limit_note is not None:
         writer.line(report.limit_note)
     writer.line(Text(report.headline, style="bold"))

@@ -189,7 +189,7 @@ def _attacks(writer: Writer, system: SystemRow, title: str) -> None:
             reasons.setdefault((names[0], f.shorten(row.not_applicable, 200)), []).append(names[1])
             continue
         numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
-        rows.append((*names, f.clean(row.target), *numbers, f.count(row.guesses)))
+        rows.append((*names, f.clean(row.target), *numbers, f.sampled(row.guesses, row.population)))
     if rows:
         writer.table(title, "attack;seen by;target;>success;>interval/over records;>chance;>no/signal;?>guesses", rows)
     writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons.items()])

@@ -109,6 +109,8 @@ class Cell(Row):
     high: float | None = None
     leakage_error: float | None = None
     guesses: int = 0
+    population: int | None = None
+    """How many records those guessed about were drawn from at random; None where all are guessed about."""
     not_applicable: str | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -232,6 +234,13 @@ class AttackReport(Displayed, Row):
     def limit_note(self) -> str | None:
         """How the limits were tested; None without limits."""
         return limit_note(self.tests, self.nearly, self.correction, self.confidence) if self.limits else None
+
+    @property
+    def sample_note(self) -> str | None:
+        """Which attacks guessed about a random sample of the records; None if none did."""
+        samples = {c.attack: f"{f.sampled(c.guesses, c.population)} records" for c in self.cells if c.population}
+        lines = [f"{attack} ({sample})" for attack, sample in samples.items()]
+        return f"random samples of the records were attacked by {', '.join(lines)}" if lines else None
 
     @property
     def exit_code(self) -> int:

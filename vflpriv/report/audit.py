@@ -92,6 +92,8 @@ class AttackRow(Row):
     blind: float | None = None
     """Success of the same adversary without the protocol; None if it can only guess the commonest label."""
     guesses: int
+    population: int | None = None
+    """How many records those guessed about were drawn from at random; None where all are guessed about."""
     not_applicable: str | None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
+from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
 from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
@@ -18,6 +19,7 @@ from vflpriv.common.sources import code_hash
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config
 from vflpriv.core.attack import LabelAttack
+from vflpriv.core.audit import NoProgress, Progress
 from vflpriv.core.budgets import Budget, most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -33,7 +35,9 @@ from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
 from vflpriv.training.engine import check_device
 
-__all__ = ["AttackStore", "SystemResults", "attack_config"]
+__all__ = ["AttackPlan", "AttackStore", "SystemResults", "attack_config", "attack_variant", "variants_of"]
+
+_SILENT = NoProgress()
 
 
 @single_threaded()
@@ -47,8 +51,8 @@ def attack_config(
     """Train every selected system under every defence and try every attack; results in the store are used again."""
     check_device(config.device)
     selected, data = places(config, only), load_data(config)
-    plan, results_store = _AttackPlan.of(config, data), AttackStore(store, config)
-    variants = [variant for place in selected for variant in _variants(config, place, data)]
+    plan, results_store = AttackPlan.of(config, data), AttackStore(store, config)
+    variants = [variant for place in selected for variant in variants_of(config, place, data)]
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
     features: list[FeatureCell] = []
@@ -58,7 +62,12 @@ def attack_config(
             if system is None:
                 trained.append(row)
                 continue
-            results = plan.results(row, system, results_store, task)
+            results = results_store.load(row, system)
+            if results is None:
+                results = attack_variant(row, system, plan, task)
+                results_store.save(row, system, results)
+            else:
+                task.advance(plan.work(row, system))
             trained.append(row.model_copy(update={"accuracy": results.accuracy}))
             cells += results.cells
             features += results.features
@@ -135,7 +144,7 @@ class _StoredResults(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _AttackPlan:
+class AttackPlan:
     """The attacks and adversaries of a configuration, to be tried on every system under every defence."""
 
     config: Config
@@ -144,7 +153,7 @@ class _AttackPlan:
     features: FeaturePlan
 
     @classmethod
-    def of(cls, config: Config, data: VerticalData) -> _AttackPlan:
+    def of(cls, config: Config, data: VerticalData) -> AttackPlan:
         """Read the plan from the configuration; names and views that do not exist are refused."""
         return cls(
             config=config,
@@ -155,36 +164,43 @@ class _AttackPlan:
 
     def work(self, row: TrainedRow, system: System) -> int:
         """Rounds of all trainings of one system under one defence."""
-        return (1 + self.features.trainings(row.defence)) * system.schedule.rounds
+        return (1 + self.features.trainings(row.defence, shared=True)) * system.schedule.rounds
 
-    def results(self, row: TrainedRow, system: System, store: AttackStore, task: Task) -> SystemResults:
-        """The results from the store, or computed and stored."""
-        results = store.load(row, system)
-        if results is not None:
-            task.advance(self.work(row, system))
-            return results
-        results = self.attack(row, system, task)
-        store.save(row, system, results)
-        return results
+    def training(
+        self, row: TrainedRow, system: System, advance: Callable[[int], None] | None = None
+    ) -> Training | None:
+        """The training that attacks on labels and on features share; None where only those on labels are tried."""
+        features = self.features.attacks
+        if not features or not self.features.applies(row.defence):
+            return None
+        kinds, white = needed_kinds(system, [*self.attacks, *features]), any("model" in a.knows for a in features)
+        return train(system, self.config.attack.seeds, kinds, white=white, advance=advance)
 
-    def attack(self, row: TrainedRow, system: System, task: Task) -> SystemResults:
-        """Train the system and try every attack, on labels and on features, through every view."""
-        config, stage = self.config, f"{row.system}, defence {row.defence}"
-        task.stage(stage)
-        trials = AttackTrials(
-            system=system,
-            seeds=config.attack.seeds,
-            labels_per_class=config.attack.labels_per_class,
-            confidence=config.confidence,
+
+def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: Progress = _SILENT) -> SystemResults:
+    """Train one system under one defence and try every attack, on labels and on features, through every view.
+
+    It depends on its arguments alone, and these and its results can be sent to another process.
+    """
+    config, stage = plan.config, f"{row.system}, defence {row.defence}"
+    progress.stage(stage)
+    trials = AttackTrials(
+        system=system,
+        seeds=config.attack.seeds,
+        labels_per_class=config.attack.labels_per_class,
+        confidence=config.confidence,
+    )
+    training = plan.training(row, system, progress.advance)
+    outcome = trials.run(plan.attacks, plan.adversaries, training=training, advance=progress.advance)
+    budgets = {a: accounted(config.accountant, system, a, Unit.LABEL) for a in plan.adversaries}
+    cells = tuple(_cell(row, attempt, budgets[attempt.adversary]) for attempt in outcome.attempts)
+    features: list[FeatureCell] = []
+    if plan.features.applies(row.defence):
+        progress.stage(f"{stage}: features")
+        features = plan.features.cells(
+            row.system, system, defence=row.defence, training=training, advance=progress.advance
         )
-        outcome = trials.run(self.attacks, self.adversaries, advance=task.advance)
-        budgets = {a: accounted(config.accountant, system, a, Unit.LABEL) for a in self.adversaries}
-        features: list[FeatureCell] = []
-        if self.features.trainings(row.defence):
-            task.stage(f"{stage}: features")
-            features = self.features.cells(row.system, system, defence=row.defence, advance=task.advance)
-        cells = tuple(_cell(row, attempt, budgets[attempt.adversary]) for attempt in outcome.attempts)
-        return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
+    return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
 
 
 def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
@@ -199,7 +215,7 @@ def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
     return chosen
 
 
-def _variants(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, System | None]]:
+def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, System | None]]:
     """One system without a defence and under each of the configuration's; None where the engine lacks a setting."""
     section, variants = config.system[place], []
     for name, changes in {NO_DEFENCE: {}, **config.attack.defences}.items():
@@ -240,5 +256,5 @@ def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
     if leakage is None:
         return cell
     success = ("success", "success_low", "success_high", "success_error", "chance", "blind")
-    names = (*success, "leakage", "low", "high", "leakage_error", "guesses")
+    names = (*success, "leakage", "low", "high", "leakage_error", "guesses", "population")
     return cell.model_copy(update={name: getattr(leakage, name) for name in names})

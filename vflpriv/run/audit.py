@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vflpriv.audits.scoring.labels import Attempt, LabelAttempts, Watched
+from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
+from vflpriv.audits.scoring.trainings import Watched
 from vflpriv.common.registry import available, find
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig

@@ -10,6 +10,7 @@ import numpy as np
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import MembershipAttempt, MembershipTrials
+from vflpriv.audits.scoring.trainings import Training
 from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
@@ -65,22 +66,36 @@ class FeaturePlan:
             victim=victim,
         )
 
-    def trainings(self, defence: str = NO_DEFENCE) -> int:
-        """How many trainings the attacks on features and membership need under this defence."""
+    def applies(self, defence: str = NO_DEFENCE) -> bool:
+        """Whether any attack on features or membership is tried under this defence."""
         section = self.config.attack.features
-        if section is None or (section.defences is not None and defence not in section.defences):
+        tried = section is not None and (section.defences is None or defence in section.defences)
+        return tried and bool(self.attacks or self.memberships)
+
+    def trainings(self, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
+        """How many trainings these attacks need under this defence; `shared` if those on features are given theirs."""
+        if not self.applies(defence):
             return 0
-        return bool(self.attacks) + bool(self.memberships)
+        return bool(self.attacks and not shared) + bool(self.memberships)
 
     def cells(
-        self, key: str, system: System, *, defence: str = NO_DEFENCE, advance: Callable[[int], None]
+        self,
+        key: str,
+        system: System,
+        *,
+        defence: str = NO_DEFENCE,
+        training: Training | None = None,
+        advance: Callable[[int], None],
     ) -> list[FeatureCell]:
-        """Try every attack through every view of the system with this key, under one defence."""
+        """Try every attack through every view of the system with this key, under one defence.
+
+        `training` is one of all seeds with honest devices, and with all that the attacks on features read.
+        """
         fields = {"system": key, "defence": defence}
-        return [*self._features(fields, system, advance), *self._memberships(fields, system, advance)]
+        return [*self._features(fields, system, training, advance), *self._memberships(fields, system, advance)]
 
     def _features(
-        self, fields: Mapping[str, Any], system: System, advance: Callable[[int], None]
+        self, fields: Mapping[str, Any], system: System, training: Training | None, advance: Callable[[int], None]
     ) -> Iterator[FeatureCell]:
         section = self.config.attack.features
         if section is None or not self.attacks:
@@ -93,7 +108,7 @@ class FeaturePlan:
             victim=self.victim,
             attribute=section.sensitive_column,
         )
-        attempts = trials.run(self.attacks, self.adversaries, advance=advance)
+        attempts = trials.run(self.attacks, self.adversaries, training=training, advance=advance)
         budgets = {adversary: self._budget(system, adversary, Unit.FEATURES) for adversary in self.adversaries}
         for attempt in attempts:
             yield _cell({**fields, **budgets[attempt.adversary]}, attempt)

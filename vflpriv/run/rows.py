@@ -205,6 +205,7 @@ def attack_row(attempt: Attempt) -> AttackRow:
         chance=success.chance if success else None,
         blind=success.blind if success else None,
         guesses=success.guesses if success else 0,
+        population=success.population if success else None,
         not_applicable=attempt.refusal,
     )
 

@@ -237,6 +237,8 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
     yield f"**{escape(report.headline)}**"
     for line in report.broken:
         yield f"- **{escape(line)}**"
+    if report.sample_note is not None:
+        yield f"{escape(report.sample_note[:1].upper() + report.sample_note[1:])}."
     if report.limit_note is not None:
         yield f"{escape(report.limit_note[:1].upper() + report.limit_note[1:])}."
     yield (

@@ -33,7 +33,7 @@ from vflpriv.report.audit import ClaimRow, SystemRow
 
 __all__ = ["environment"]
 
-_NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "mu", "p_value", "percent", "ratio", "size")
+_NUMBERS = ("confidence", "count", "delta", "epsilon", "exact", "mu", "p_value", "percent", "ratio", "sampled", "size")
 _SHOWN_SETTINGS = 8
 
 

@@ -1,0 +1,67 @@
+"""Adam (Kingma and Ba 2015) on one vector that holds many tensors or replicas: a step is a few operations on it.
+
+With the models of several seeds on one axis a step costs little more than its operations' overhead, of which the
+optimisers of torch have dozens per tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+__all__ = ["Adam", "FlatAdam", "padding"]
+
+_FIRST, _SECOND, _FLOOR = 0.9, 0.999, 1e-8
+_MULTIPLE = 64
+
+
+def padding(count: int) -> int:
+    """How many elements to append to so many, for a length that vector instructions divide.
+
+    They may round otherwise than the scalar ones that compute what remains at the end, and an element must not depend
+    on how many lie beside it.
+    """
+    return -count % _MULTIPLE
+
+
+class Adam:
+    """Moves `values` in place, against gradients of the same shape; a learning rate for all, or one for each."""
+
+    def __init__(self, values: Tensor, rate: float | Tensor) -> None:
+        self.values, self._rate, self._steps = values, rate, 0
+        self._mean, self._square = torch.zeros_like(values), torch.zeros_like(values)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor) -> None:
+        """One step."""
+        self._steps += 1
+        self._mean.lerp_(gradient, 1 - _FIRST)
+        self._square.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
+        spread = self._square.sqrt().div_((1 - _SECOND**self._steps) ** 0.5).add_(_FLOOR)
+        self.values.addcdiv_(self._mean * self._rate, spread, value=-1 / (1 - _FIRST**self._steps))
+
+    def keep(self, replicas: Tensor) -> None:
+        """Go on with some of the replicas on the first axis."""
+        self.values, self._mean, self._square = (t[replicas] for t in (self.values, self._mean, self._square))
+
+
+class FlatAdam:
+    """Adam on tensors that it moves into one vector `values`, of which they are views from now on; a rate for each."""
+
+    def __init__(self, tensors: Sequence[Tensor], rates: Sequence[float]) -> None:
+        self._tensors = list(tensors)
+        with torch.no_grad():
+            flat = parameters_to_vector(self._tensors)
+            self._end = flat.new_zeros(padding(len(flat)))
+            self.values = torch.cat((flat, self._end))
+            vector_to_parameters(self.values, self._tensors)
+            each = [flat.new_full((t.numel(),), rate) for t, rate in zip(self._tensors, rates, strict=True)]
+        self._adam = Adam(self.values, torch.cat((*each, self._end)))
+
+    def step(self, loss: Tensor) -> None:
+        """Differentiate the loss by all tensors, and move them."""
+        gradients = torch.autograd.grad(loss, self._tensors)
+        self._adam.step(torch.cat((*(g.flatten() for g in gradients), self._end)))
