@@ -10,15 +10,21 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.run.systems import build_system
 
-__all__ = ["BATCH", "build", "leakage_line"]
+__all__ = ["BATCH", "build", "leakage_line", "use_device"]
 
 BATCH = 64
+_CHOSEN = {"device": "cpu"}
+
+
+def use_device(name: str) -> None:
+    """Build all further systems on this device."""
+    _CHOSEN["device"] = name
 
 
 def build(data: VerticalData, engine: str, *, seed: int = 0, **settings: Any) -> System:
-    """One system on the CPU, with its noise resolved to a number."""
+    """One system on the chosen device, with its noise resolved to a number."""
     section = SystemConfig(key=engine, engine={"name": engine, **settings})
-    return build_system(Config(seed=seed, device="cpu", system=(section,)), 0, data)
+    return build_system(Config(seed=seed, **_CHOSEN, system=(section,)), 0, data)
 
 
 def leakage_line(result: Leakage) -> str:
