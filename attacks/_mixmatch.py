@@ -111,7 +111,8 @@ class MixMatch:
         features = self.features[block]
         width = features.shape[1]
         normals = self.stream.normal(self.rows * width, _NOISE + block, steps).unflatten(-1, (self.rows, width))
-        return normals * (self.augment * features.std(0))
+        noise: Tensor = normals * (self.augment * features.std(0))
+        return noise
 
     def loss(self, models: Models, batch: Batch, weight: float) -> Tensor:
         """Cross entropy of the labelled part plus `weight` times the squared error of the unlabelled part.

@@ -125,7 +125,8 @@ def _best_ridge(gram: Tensor, right: Tensor, records: Tensor, mean: Tensor, auxi
 
 def _largest(gram: Tensor) -> Tensor:
     """The largest eigenvalue of a positive matrix, by power iteration: the scale of the ridges."""
-    vector = gram.sum(1)
+    vector: Tensor = gram.sum(1)
     for _ in range(_POWERS):
         vector = gram @ (vector / vector.norm().clamp(min=1e-300))
-    return vector.norm()
+    largest: Tensor = vector.norm()
+    return largest

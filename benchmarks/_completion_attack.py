@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ __all__ = ["completed", "probe"]
 
 def completed(system: System, *, seeds: int, settings: Completion) -> list[list[Score]]:
     """Scores of the passive and of the active attack by device 0, one per seed; both have the same baseline guesses."""
-    data, results = system.data, []
-    baseline: list[LabelGuess | None] = []
+    data, results = system.data.to(system.torch_device), []
+    baseline: Sequence[LabelGuess | None] = []
     known: list[Auxiliary] = [
         draw_auxiliary(data.labels, data.classes, per_class=4, seed=system.seed, replica=r) for r in range(seeds)
     ]
@@ -32,10 +33,10 @@ def completed(system: System, *, seeds: int, settings: Completion) -> list[list[
         engine: Any = system.train(range(seeds), conducts={0: attack.conduct} if attack.conduct else {})
         engine.run(Wire())
         own = [[engine.belongings(m).replica(r) for r in range(seeds)] for m in range(data.devices)]
-        views = [View(Adversary.parse("device(0)"), (), data.classes, {0: o}) for o in own[0]]
-        baseline = baseline or [attack.blind(v.silent(), k) for v, k in zip(views, known, strict=True)]
-        tried = zip(views, known, baseline, strict=True)
-        scores = [score(attack.run(v, k), data.labels, auxiliary=k, blind=a) for v, k, a in tried]
+        view = View(Adversary.parse("device(0)"), (), data.classes, {0: engine.belongings(0)})
+        baseline = baseline or attack.blind_together(view.silent(), known)
+        tried = zip(attack.run_together(view, known), known, baseline, strict=True)
+        scores = [score(guess, data.labels, auxiliary=k, blind=b) for guess, k, b in tried]
         probes = [100 * float(np.mean([probe(o, data) for o in device])) for device in own]
         accuracy = 100 * float(engine.evaluate().accuracy.mean())
         print(f"  {data.name}, {data.records} records, {attack.name}: main accuracy {accuracy:.1f}")
@@ -48,8 +49,8 @@ def completed(system: System, *, seeds: int, settings: Completion) -> list[list[
 def probe(own: Belongings, data: VerticalData) -> float:
     """Share of labels that least squares, fitted to all of them, reads off a bottom's outputs."""
     rows = own.apply(own.trained, own.features)[0].detach()
-    rows = torch.cat([standardised(rows), torch.ones(len(rows), 1)], dim=1)
+    rows = torch.cat([standardised(rows), rows.new_ones(len(rows), 1)], dim=1)
     targets = torch.nn.functional.one_hot(data.labels, data.classes).to(rows.dtype)
-    gram = rows.T @ rows + 1e-4 * len(rows) * torch.eye(rows.shape[1])
+    gram = rows.T @ rows + 1e-4 * len(rows) * torch.eye(rows.shape[1], device=rows.device)
     fit = rows @ torch.linalg.solve(gram, rows.T @ targets)
     return float((fit.argmax(-1) == data.labels).to(torch.float64).mean())

@@ -1,9 +1,11 @@
 """Label inference on real data beside the published figures: VFL-Cascaded Table I, queries, dual variables, and more.
 
-    python benchmarks/attacks.py [table-1 queries duals dpzv dpzv-whole batches completion] [--quick] [--out DIR]
+    python benchmarks/attacks.py [table-1 queries duals dpzv dpzv-whole batches completion matrix]
+                                 [--quick] [--out DIR] [--device cpu]
 
 MNIST and Fashion-MNIST are read from the data folder (`vflpriv data fetch mnist`). `--quick` keeps fewer records, seeds
-and rounds: it shows the shape of the figures, not their last digits.
+and rounds: it shows the shape of the figures, not their last digits. `matrix` prints the CPU seconds of
+`vflpriv attack` for each attack and system.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from typing import Any
 
 import numpy as np
 from _completion_attack import completed
+from _matrix import matrix
 from _scalar_attack import batches, dpzv
-from _support import BATCH, build
+from _support import BATCH, arguments, build
 
 from vflpriv.attacks.label_completion import Completion
 from vflpriv.attacks.label_direct import LabelDirect
@@ -49,8 +52,9 @@ def seen(system: System, adversary: str, *, conducts: Any = None, kinds: Sequenc
 
 
 def success(attack: Any, view: View, data: VerticalData) -> float:
-    nothing = draw_auxiliary(data.labels, data.classes, per_class=0, seed=0)
-    return score(attack.run(view, nothing), data.labels).success
+    labels = data.labels.to(view.messages[0].records.device)
+    nothing = draw_auxiliary(labels, data.classes, per_class=0, seed=0)
+    return score(attack.run(view, nothing), labels).success
 
 
 def line(what: str, published: str, rates: Sequence[float]) -> None:
@@ -197,19 +201,20 @@ _PARTS: dict[str, Callable[[VerticalData, bool], Curves | None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(_PARTS)}; all if none is given")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(_PARTS)}, matrix; all if none is given")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, help="folder for the curve of success against queries, as a PNG")
-    arguments = parser.parse_args()
-    for name in set(arguments.parts) - set(_PARTS):
-        parser.error(f"no part {name!r}: expected some of {', '.join(_PARTS)}")
-    mnist = datasets.load("mnist", devices=2, partition="slices", train=6000 if arguments.quick else 60000)
-    for name in arguments.parts or _PARTS:
+    options = arguments(parser)
+    parts = {**_PARTS, "matrix": lambda _, quick: matrix(quick, options.device)}
+    for name in set(options.parts) - set(parts):
+        parser.error(f"no part {name!r}: expected some of {', '.join(parts)}")
+    mnist = datasets.load("mnist", devices=2, partition="slices", train=6000 if options.quick else 60000)
+    for name in options.parts or parts:
         begun = time.perf_counter()
-        curves = _PARTS[name](mnist, arguments.quick)
-        if curves is not None and arguments.out is not None:
-            arguments.out.mkdir(parents=True, exist_ok=True)
-            draw(curves, arguments.out / f"{name}.png")
+        curves = parts[name](mnist, options.quick)
+        if curves is not None and options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            draw(curves, options.out / f"{name}.png")
         print(f"  ({time.perf_counter() - begun:.0f} s)\n", flush=True)
 
 
