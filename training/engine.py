@@ -8,11 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
@@ -31,6 +29,9 @@ from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Engine", "check_device", "pick_device"]
 
@@ -335,7 +336,7 @@ class Engine(ABC):
         models = [*self.bank.models, *([] if self.top is None else [self.top])]
         return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
-    @torch.no_grad()
+    @no_grad
     def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
         """Test accuracy, and mean loss over the first training records, of the first replicas."""
         count = min(replicas, len(self.replicas))

@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count, pairwise
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Mlp", "Model", "Parameters", "descend", "first_replicas", "initialise", "size_of"]
 
-Parameters = Mapping[str, Tensor]
+Parameters = Mapping[str, "Tensor"]
 """Parameters by name, (R, *shape) each."""
 
 
@@ -72,7 +74,7 @@ def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:
     return {name: value[:count] for name, value in parameters.items()}
 
 
-@torch.no_grad()
+@no_grad
 def descend(
     parameters: Parameters,
     gradient: Parameters,

@@ -9,25 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-
+from vflpriv.common.lazy import lazy_module, torch
 from vflpriv.core.data import VerticalData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
-from vflpriv.training.models.architectures import ConvNet, Lstm, ResNet18, ResNet18Rest, Stem
 from vflpriv.training.models.base import Mlp, Model
-from vflpriv.training.models.modules import ModuleModel
-from vflpriv.training.models.transformer import (
-    Encoder,
-    EncoderRest,
-    EncoderShape,
-    TokenEmbeddings,
-    pretrained,
-    read_shape,
-)
 from vflpriv.training.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vflpriv.training.models import architectures, modules, transformer
+else:
+    # These define torch modules, whose base class would load torch; settings that ask for MLPs do without them.
+    architectures = lazy_module("vflpriv.training.models.architectures")
+    modules = lazy_module("vflpriv.training.models.modules")
+    transformer = lazy_module("vflpriv.training.models.transformer")
 
 __all__ = [
     "bottom_model",
@@ -151,7 +150,7 @@ def _check_vocabulary(settings: EngineSettings, data: VerticalData) -> None:
     """Raise an InputError if the data's token ids are not those of the encoder's vocabulary."""
     if settings.bottom not in ("transformer", "transformer-embedding") or settings.encoder is None:
         return
-    known = read_shape(Path(settings.encoder)).vocabulary
+    known = transformer.read_shape(Path(settings.encoder)).vocabulary
     if data.vocabulary is not None and data.vocabulary != known:
         expected = f"the encoder of data.vocabulary: it knows {known} token ids, and the data has {data.vocabulary}"
         raise InputError("encoder", settings.encoder, expected)
@@ -168,33 +167,33 @@ def bottom_model(
     key = (kind, block_shape, width, hidden, activate, *encoder, vocabulary)
     if kind in _CONVOLUTIONAL:
         image = _image(kind, block_shape)
-        return ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
+        return modules.ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
     if len(block_shape) != 1:
         raise _wrong_shape(kind, block_shape, "(tokens,)")
     if kind == "lstm":
         words, state = hidden
         with torch.device("meta"):
-            lstm = Lstm(vocabulary, words, state, width, activate=activate)
-        return ModuleModel(lstm, inputs=inputs, key=key)
+            lstm = architectures.Lstm(vocabulary, words, state, width, activate=activate)
+        return modules.ModuleModel(lstm, inputs=inputs, key=key)
     return _encoder_bottom(settings, key, inputs, width, activate)
 
 
 def _convolutional(
     settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool
-) -> ConvNet | ResNet18 | Stem:
+) -> architectures.ConvNet | architectures.ResNet18 | architectures.Stem:
     kind, hidden = settings.bottom, _hidden_widths(settings)
     with torch.device("meta"):
         if kind in ("cnn2", "cnn4"):
-            return ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
+            return architectures.ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
         if kind == "resnet18":
-            return ResNet18(image, width, width=hidden[0], activate=activate)
+            return architectures.ResNet18(image, width, width=hidden[0], activate=activate)
         _check_natural_width(settings, image, width, f"{hidden[0]} maps of {image[1]}x{image[2]}")
-        return Stem(image, hidden[0])
+        return architectures.Stem(image, hidden[0])
 
 
 def _encoder_bottom(
     settings: EngineSettings, key: tuple[object, ...], tokens: int, width: int, activate: bool
-) -> ModuleModel:
+) -> modules.ModuleModel:
     (shape, folder), frozen, layers = _encoder(settings), settings.encoder_frozen, settings.encoder_layers
     if tokens > shape.positions:
         raise _wrong_shape(settings.bottom, (tokens,), f"at most {shape.positions} tokens")
@@ -204,13 +203,15 @@ def _encoder_bottom(
         if frozen:
             raise InputError("encoder_frozen", frozen, "false, since nothing would be left to train")
         with torch.device("meta"):
-            module = TokenEmbeddings(shape)
+            module = transformer.TokenEmbeddings(shape)
     else:
         if layers > shape.layers:
             raise InputError("encoder_layers", layers, f"0 to {shape.layers}")
         with torch.device("meta"):
-            module = Encoder(shape, layers, width, activate=activate)
-    return ModuleModel(module, inputs=tokens, key=key, weights=pretrained(folder, module), frozen=frozen)
+            module = transformer.Encoder(shape, layers, width, activate=activate)
+    return modules.ModuleModel(
+        module, inputs=tokens, key=key, weights=transformer.pretrained(folder, module), frozen=frozen
+    )
 
 
 # The top model -----------------------------------------------------------------------------------------------------
@@ -229,12 +230,14 @@ def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[
     if settings.top_kind == "transformer":
         shape, folder = _encoder(settings)
         with torch.device("meta"):
-            rest = EncoderRest(shape, data.classes)
-        return ModuleModel(rest, inputs=inputs, key=(*key, folder), weights=pretrained(folder, rest))
+            rest = transformer.EncoderRest(shape, data.classes)
+        return modules.ModuleModel(
+            rest, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, rest)
+        )
     tiles, maps = _tiles(data), _hidden_widths(settings)[0]
     with torch.device("meta"):
-        trunk = ResNet18Rest(tiles, data.classes, width=maps)
-    return ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
+        trunk = architectures.ResNet18Rest(tiles, data.classes, width=maps)
+    return modules.ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
 
 
 def _tiles(data: VerticalData) -> list[list[tuple[int, int]]]:
@@ -263,11 +266,11 @@ def _hidden_widths(settings: EngineSettings) -> tuple[int, ...]:
     return hidden or default
 
 
-def _encoder(settings: EngineSettings) -> tuple[EncoderShape, Path]:
+def _encoder(settings: EngineSettings) -> tuple[transformer.EncoderShape, Path]:
     if settings.encoder is None:
         raise InputError("encoder", None, "a folder with config.json and model.safetensors")
     folder = Path(settings.encoder)
-    return read_shape(folder), folder
+    return transformer.read_shape(folder), folder
 
 
 def _image(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.core.data import VerticalData
 from vflpriv.data.catalogue import dataset_named
 from vflpriv.data.files import Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["load"]
 
