@@ -14,7 +14,7 @@ from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.data import VerticalData
+from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Capabilities, Evaluation, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
@@ -33,9 +33,16 @@ from vflpriv.training.settings import EngineSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Engine", "check_device", "pick_device"]
+__all__ = ["Engine", "check_device", "check_device_name", "pick_device"]
 
+_DEVICES = ("auto", "cpu", "cuda", "mps")
 _RECORDS_TOGETHER = 1024
+
+
+def check_device_name(name: str) -> None:
+    """Raise an InputError if a setting means no torch device; only names that are not the usual ones load torch."""
+    if name not in _DEVICES:
+        pick_device(name)
 
 
 def pick_device(name: str) -> torch.device:
@@ -114,7 +121,7 @@ class Engine(ABC):
         raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
 
     @classmethod
-    def check(cls, settings: Any, data: VerticalData) -> None:
+    def check(cls, settings: Any, data: BaseData) -> None:
         """Raise an error that names the setting if these settings' models do not fit this data."""
         check_models(settings, data, cls.bottoms)
 

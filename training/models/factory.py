@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import lazy_module, torch
-from vflpriv.core.data import VerticalData
+from vflpriv.core.data import BaseData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
 from vflpriv.training.models.base import Mlp, Model
@@ -61,7 +61,7 @@ _WIDTHS = {
 # Checks before any training ----------------------------------------------------------------------------------------
 
 
-def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+def check_choice(settings: EngineSettings, data: BaseData, allowed: Sequence[str] | None = None) -> None:
     """Raise an InputError unless bottom, top and aggregation fit each other and this data; builds no model.
 
     `allowed` are the bottom models that the engine can train, all if None.
@@ -69,9 +69,8 @@ def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence
     bottom, top, aggregation = settings.bottom, settings.top_kind, settings.aggregation_rule
     if allowed is not None and bottom not in allowed:
         raise InputError("bottom", bottom, f"{' or '.join(allowed)} for this engine")
-    tokens = not all(block.is_floating_point() for block in data.blocks)
-    if tokens != (bottom in _READ_TOKENS):
-        expected = f"one of {', '.join(_READ_TOKENS)}, since" if tokens else "another one, since no"
+    if data.tokens != (bottom in _READ_TOKENS):
+        expected = f"one of {', '.join(_READ_TOKENS)}, since" if data.tokens else "another one, since no"
         raise InputError("bottom", bottom, f"{expected} features of {data.name} are token ids")
     if aggregation == "sum" and bottom in _BOTTOM_OF_TOP.values():
         raise InputError("bottom", bottom, "another one, since devices send logits where they are summed")
@@ -85,7 +84,7 @@ def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence
         raise InputError("top_hidden", settings.top_hidden, f"none for top = {top}")
 
 
-def check_models(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+def check_models(settings: EngineSettings, data: BaseData, allowed: Sequence[str] | None = None) -> None:
     """Raise an InputError unless `check_choice` passes and all models can be built."""
     check_choice(settings, data, allowed)
     device_models(settings, data, output_width(settings, data), activate=True)
@@ -96,19 +95,19 @@ def check_models(settings: EngineSettings, data: VerticalData, allowed: Sequence
 # Widths of what devices send ---------------------------------------------------------------------------------------
 
 
-def output_width(settings: EngineSettings, data: VerticalData) -> int:
+def output_width(settings: EngineSettings, data: BaseData) -> int:
     """The width of a device's outputs: the number of classes where logits are summed, else that of an embedding."""
     return data.classes if settings.aggregation_rule == "sum" else embedding_width(settings, data)
 
 
-def embedding_width(settings: EngineSettings, data: VerticalData) -> int:
+def embedding_width(settings: EngineSettings, data: BaseData) -> int:
     """The width of a device's embedding: the setting, unless the bottom model determines it."""
-    widths = [_natural_width(settings, tuple(block.shape[1:])) for block in data.blocks]
+    widths = [_natural_width(settings, shape) for shape in data.shapes]
     natural = widths[0]
     if natural is None:
         return settings.embedding
     if len(set(widths)) > 1:
-        shapes = ", ".join(str(tuple(block.shape[1:])) for block in data.blocks)
+        shapes = ", ".join(map(str, data.shapes))
         raise InputError("bottom", settings.bottom, f"another one, or blocks of one size; they are {shapes}")
     if "embedding" in settings.model_fields_set and settings.embedding != natural:
         raise InputError("embedding", settings.embedding, f"{natural}, or nothing, for bottom = {settings.bottom}")
@@ -129,7 +128,7 @@ def _natural_width(settings: EngineSettings, block_shape: tuple[int, ...]) -> in
 
 
 def device_models(
-    settings: EngineSettings, data: VerticalData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
+    settings: EngineSettings, data: BaseData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
 ) -> list[Model]:
     """One bottom model per device, with outputs of this width; devices with blocks of one shape share the object.
 
@@ -137,16 +136,16 @@ def device_models(
     that MLPs are made of.
     """
     if settings.bottom == "mlp":
-        return [mlp([block[0].numel(), *settings.hidden, width], activate=activate) for block in data.blocks]
+        return [mlp([math.prod(shape), *settings.hidden, width], activate=activate) for shape in data.shapes]
     _check_vocabulary(settings, data)
     vocabulary = data.vocabulary or VOCABULARY
     models: dict[tuple[int, ...], Model] = {}
-    for shape in {tuple(block.shape[1:]): None for block in data.blocks}:
+    for shape in dict.fromkeys(data.shapes):
         models[shape] = bottom_model(settings, shape, width, activate=activate, vocabulary=vocabulary)
-    return [models[tuple(block.shape[1:])] for block in data.blocks]
+    return [models[shape] for shape in data.shapes]
 
 
-def _check_vocabulary(settings: EngineSettings, data: VerticalData) -> None:
+def _check_vocabulary(settings: EngineSettings, data: BaseData) -> None:
     """Raise an InputError if the data's token ids are not those of the encoder's vocabulary."""
     if settings.bottom not in ("transformer", "transformer-embedding") or settings.encoder is None:
         return
@@ -217,7 +216,7 @@ def _encoder_bottom(
 # The top model -----------------------------------------------------------------------------------------------------
 
 
-def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[..., Model] = Mlp) -> Model:
+def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[..., Model] = Mlp) -> Model:
     """The model from the devices' concatenated embeddings, or from their weighted combination, to logits.
 
     `mlp` is the class that an MLP is made of.
@@ -240,13 +239,13 @@ def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[
     return modules.ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
 
 
-def _tiles(data: VerticalData) -> list[list[tuple[int, int]]]:
+def _tiles(data: BaseData) -> list[list[tuple[int, int]]]:
     """The (height, width) of the devices' tiles of one image, row by row."""
-    if data.grid is None or data.blocks[0].dim() not in (3, 4):
+    if data.grid is None or len(data.shapes[0]) not in (2, 3):
         expected = "mlp, or blocks that are tiles of one image (data.keep_shape, data.partition rows or patches)"
         raise InputError("top", "resnet18", expected)
     _, columns = data.grid
-    sizes = [(block.shape[-2], block.shape[-1]) for block in data.blocks]
+    sizes = [(shape[-2], shape[-1]) for shape in data.shapes]
     return [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
 
 
