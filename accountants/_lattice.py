@@ -17,6 +17,8 @@ from vflpriv.accountants._pairs import Array, Pair
 __all__ = ["Lattice", "grid", "optimistic", "pessimistic"]
 
 _MOST_GIVEN = 0.45
+_JOINED = 4
+"""How many of the lowest intervals may become one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +73,13 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     to the next grid point. Mass beyond the reach is dropped.
     """
     low, high = pair.reach(tail)
-    offset = _anchor(pair, step)
-    first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
+    centre = _anchor(pair, step)
+    first, last = math.floor((low - centre) / step) - 1, math.ceil((high - centre) / step) + 1
+    edges = _edges(pair, grid(centre, step, first, last + 1), step) - centre
+    # The grid is placed once more, so that what the edges make of the most likely outcomes needs no rounding either.
+    offset = _anchor(pair, step, centre, edges[-first : 2 - first])
     losses = grid(offset, step, first, last + 1)
-    upper, lower = pair.masses(_edges(pair, losses, step, anchor=-first))
+    upper, lower = _settled(pair, edges + offset, losses)
     kept, given_up, given_down = _exchange(upper, lower, losses)
     masses = np.zeros(losses.size + 1)
     masses[1:] += np.where(kept, upper * (1 - given_up - given_down), 0.0)
@@ -84,18 +89,56 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     return Lattice(offset, step, first - 1, masses, 0.0)
 
 
-def _edges(pair: Pair, losses: Array, step: float, anchor: int) -> Array:
+def _edges(pair: Pair, losses: Array, step: float) -> Array:
     """Interval ends about half-way between grid points, moved towards where the density falls.
 
-    So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour. The
-    interval around the anchor stays centered, since the grid was placed to fit it.
+    So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour.
     """
     edges = np.append(losses, losses[-1] + step) - step / 2
     mass = np.maximum(pair.masses(edges)[0], 1e-300)
     fall = np.zeros(edges.size)
     fall[1:-1] = np.clip(0.15 * np.log(mass[:-1] / mass[1:]), -0.4, 0.4)
-    fall[anchor : anchor + 2] = 0.0
     return np.asarray(edges + step * fall)
+
+
+def _settled(pair: Pair, edges: Array, losses: Array) -> tuple[Array, Array]:
+    """The masses of P and Q on the intervals, of which the lowest are joined and end where no rounding is needed.
+
+    The lowest interval has no neighbour below to share with. Where its loss is above its grid point, it would be
+    lowered, at the cost of that difference in every release; a bounded loss has much mass at that end.
+    """
+    upper, lower = pair.masses(edges)
+    lowest = int(np.argmax(upper > 0))
+    for here in range(lowest, min(lowest + _JOINED, upper.size - 2)):
+        few = np.append(edges[lowest], edges[here + 1 : here + 4])
+        if here == lowest and _loss(upper[lowest], lower[lowest]) <= losses[lowest]:
+            break
+        few[1] = _edge_at(pair, few[0], few[1], losses[here])
+        masses, others = pair.masses(few)
+        # The interval above must find what it needs: of the next one, or of this.
+        below, needed, above = masses - others * math.exp(losses[here + 1])
+        if 0 <= -needed <= _MOST_GIVEN * above or 0 <= needed <= _MOST_GIVEN * -below:
+            upper[lowest:here], lower[lowest:here] = 0.0, 0.0
+            upper[here : here + 2], lower[here : here + 2] = masses[:2], others[:2]
+            break
+    return upper, lower
+
+
+def _edge_at(pair: Pair, start: float, end: float, loss: float) -> float:
+    """The largest end, up to the one given, of an interval from `start` on whose outcomes together have at most a loss.
+
+    It is the start, and the interval empty, if all its outcomes have more.
+    """
+    low, high = start, end
+    for _ in range(50):
+        middle = (low + high) / 2
+        (upper,), (lower,) = pair.masses(np.array([start, middle]))
+        low, high = (middle, high) if _loss(upper, lower) <= loss else (low, middle)
+    return low
+
+
+def _loss(upper: float, lower: float) -> float:
+    return math.log(upper) - math.log(lower) if upper > 0 and lower > 0 else -math.inf
 
 
 def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, Array]:
@@ -127,11 +170,15 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
     return kept, given_up, given_down
 
 
-def _anchor(pair: Pair, step: float) -> float:
-    """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding."""
-    offset = pair.usual()
+def _anchor(pair: Pair, step: float, start: float | None = None, around: Array | None = None) -> float:
+    """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding.
+
+    These are the outcomes in the interval `around` the offset, by default of half a step to each side.
+    """
+    offset = pair.usual() if start is None else start
+    ends = np.array([-step / 2, step / 2]) if around is None else around
     for _ in range(12):
-        upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))
+        upper, lower = pair.masses(offset + ends)
         if upper[0] < 0.2 or lower[0] <= 0:
             break
         before, offset = offset, float(np.log(upper[0]) - np.log(lower[0]))
