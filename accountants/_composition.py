@@ -83,11 +83,12 @@ class Composition:
         start = int(np.searchsorted(self.losses, 0.0, side="right"))
         losses = self.losses[start:]
         upper = self.tilted[start:] * np.exp(self.log_moment - self.tilt * losses)
-        tails = [np.append(np.cumsum(masses[::-1])[::-1], 0.0) for masses in (upper, upper * np.exp(-losses))]
+        tails = [np.cumsum(masses[::-1])[::-1] for masses in (upper, upper * np.exp(-losses))]
 
         def value(epsilon: float) -> float:
             at = int(np.searchsorted(losses, epsilon, side="right"))
-            return float(tails[0][at] - math.exp(epsilon) * tails[1][at]) + self.infinite / 2
+            tail = float(tails[0][at] - math.exp(epsilon) * tails[1][at]) if at < losses.size else 0.0
+            return tail + self.infinite / 2
 
         return value
 

@@ -113,11 +113,11 @@ def _settled(pair: Pair, edges: Array, losses: Array) -> tuple[Array, Array]:
         few = np.append(edges[lowest], edges[here + 1 : here + 4])
         if here == lowest and _loss(upper[lowest], lower[lowest]) <= losses[lowest]:
             break
-        few[1] = _edge_at(pair, few[0], few[1], losses[here])
+        few[1] = _edge_at(pair, few[0], few[2], losses[here])
         masses, others = pair.masses(few)
         # The interval above must find what it needs: of the next one, or of this.
         below, needed, above = masses - others * math.exp(losses[here + 1])
-        if 0 <= -needed <= _MOST_GIVEN * above or 0 <= needed <= _MOST_GIVEN * -below:
+        if few[1] < few[2] and -_MOST_GIVEN * above <= needed <= _MOST_GIVEN * -below:
             upper[lowest:here], lower[lowest:here] = 0.0, 0.0
             upper[here : here + 2], lower[here : here + 2] = masses[:2], others[:2]
             break
@@ -134,7 +134,7 @@ def _edge_at(pair: Pair, start: float, end: float, loss: float) -> float:
         middle = (low + high) / 2
         (upper,), (lower,) = pair.masses(np.array([start, middle]))
         low, high = (middle, high) if _loss(upper, lower) <= loss else (low, middle)
-    return low
+    return end if high == end else low
 
 
 def _loss(upper: float, lower: float) -> float:

@@ -161,6 +161,8 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound, *, lower: bo
         try:
             current = _bracket_at(pairs, delta, known, step, best, lower=lower)
         except GridTooLargeError as error:
+            if many and (grouped := _of_groups(pairs, delta, known, step * error.factor, lower=lower)) is not None:
+                return grouped
             step *= 1.1 * error.factor
             if step > (coarsest if best is None else 0.7 * best.step):
                 break
@@ -171,7 +173,30 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound, *, lower: bo
         if stuck or best.gap <= _ENOUGH or many or not lower or not all(attained(pair) is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
+    if many and lower and best is not None and best.gap > _LOOSE:
+        grouped = _of_groups(pairs, delta, known, 0.7 * best.step, lower=True)
+        best = best if grouped is None else _better(best, grouped)
     return best or _Bracket(0.0, math.inf, step)
+
+
+def _of_groups(
+    pairs: Mapping[Pair, int], delta: float, known: Bound, coarsest: float, *, lower: bool
+) -> _Bracket | None:
+    """Bounds for very many different pairs that are met often: for fewer pairs a finer grid fits.
+
+    Groups of similar pairs count as their strongest from above, and as their weakest from below.
+    """
+    strongest, step = thinned(pairs, max), _step(pairs, known, _AIM)
+    for _ in range(_ATTEMPTS):
+        if step > coarsest:
+            break
+        try:
+            above = _bracket_at(strongest, delta, known, step, None, lower=False)
+            below = _lower(pairs, delta, known, step, backward=above.backward) if lower else 0.0
+            return replace(above, lower=below)
+        except GridTooLargeError as error:
+            step *= 1.1 * error.factor
+    return None
 
 
 def _better(before: _Bracket, current: _Bracket) -> _Bracket:
