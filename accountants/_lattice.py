@@ -17,8 +17,8 @@ from vflpriv.accountants._pairs import Array, Pair
 __all__ = ["Lattice", "grid", "optimistic", "pessimistic"]
 
 _MOST_GIVEN = 0.45
-_JOINED = 4
-"""How many of the lowest intervals may become one."""
+_MOVED = 6
+"""How many of the lowest intervals may end elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,24 +102,25 @@ def _edges(pair: Pair, losses: Array, step: float) -> Array:
 
 
 def _settled(pair: Pair, edges: Array, losses: Array) -> tuple[Array, Array]:
-    """The masses of P and Q on the intervals, of which the lowest are joined and end where no rounding is needed.
+    """The masses of P and Q on the intervals, the lowest of which end where they need no rounding.
 
     The lowest interval has no neighbour below to share with. Where its loss is above its grid point, it would be
-    lowered, at the cost of that difference in every release; a bounded loss has much mass at that end.
+    lowered, at the cost of that difference in every release; a bounded loss has much mass at that end. So it ends
+    earlier, and so on upwards until an interval finds what it needs with its neighbours.
     """
     upper, lower = pair.masses(edges)
-    lowest = int(np.argmax(upper > 0))
-    for here in range(lowest, min(lowest + _JOINED, upper.size - 2)):
-        few = np.append(edges[lowest], edges[here + 1 : here + 4])
-        if here == lowest and _loss(upper[lowest], lower[lowest]) <= losses[lowest]:
+    lowest, ends = int(np.argmax(upper > 0)), edges.copy()
+    if _loss(upper[lowest], lower[lowest]) <= losses[lowest]:
+        return upper, lower
+    for here in range(lowest, min(lowest + _MOVED, upper.size - 2)):
+        ends[here + 1] = _edge_at(pair, ends[here], ends[here + 2], losses[here])
+        if ends[here + 1] == ends[here + 2]:
             break
-        few[1] = _edge_at(pair, few[0], few[2], losses[here])
-        masses, others = pair.masses(few)
-        # The interval above must find what it needs: of the next one, or of this.
+        masses, others = pair.masses(ends[here : here + 4])
         below, needed, above = masses - others * math.exp(losses[here + 1])
-        if few[1] < few[2] and -_MOST_GIVEN * above <= needed <= _MOST_GIVEN * -below:
-            upper[lowest:here], lower[lowest:here] = 0.0, 0.0
-            upper[here : here + 2], lower[here : here + 2] = masses[:2], others[:2]
+        if -_MOST_GIVEN * above <= needed <= _MOST_GIVEN * -below:
+            part = slice(lowest, here + 2)
+            upper[part], lower[part] = pair.masses(ends[lowest : here + 3])
             break
     return upper, lower
 
