@@ -17,6 +17,8 @@ from vflpriv.accountants._pairs import Array, Pair
 __all__ = ["Lattice", "grid", "optimistic", "pessimistic"]
 
 _MOST_GIVEN = 0.45
+_MOVED = 6
+"""How many of the lowest intervals may end elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +73,13 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     to the next grid point. Mass beyond the reach is dropped.
     """
     low, high = pair.reach(tail)
-    offset = _anchor(pair, step)
-    first, last = math.floor((low - offset) / step) - 1, math.ceil((high - offset) / step) + 1
+    centre = _anchor(pair, step)
+    first, last = math.floor((low - centre) / step) - 1, math.ceil((high - centre) / step) + 1
+    edges = _edges(pair, grid(centre, step, first, last + 1), step) - centre
+    # The grid is placed once more, so that what the edges make of the most likely outcomes needs no rounding either.
+    offset = _anchor(pair, step, centre, edges[-first : 2 - first])
     losses = grid(offset, step, first, last + 1)
-    upper, lower = pair.masses(_edges(pair, losses, step, anchor=-first))
+    upper, lower = _settled(pair, edges + offset, losses)
     kept, given_up, given_down = _exchange(upper, lower, losses)
     masses = np.zeros(losses.size + 1)
     masses[1:] += np.where(kept, upper * (1 - given_up - given_down), 0.0)
@@ -84,18 +89,57 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     return Lattice(offset, step, first - 1, masses, 0.0)
 
 
-def _edges(pair: Pair, losses: Array, step: float, anchor: int) -> Array:
+def _edges(pair: Pair, losses: Array, step: float) -> Array:
     """Interval ends about half-way between grid points, moved towards where the density falls.
 
-    So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour. The
-    interval around the anchor stays centered, since the grid was placed to fit it.
+    So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour.
     """
     edges = np.append(losses, losses[-1] + step) - step / 2
     mass = np.maximum(pair.masses(edges)[0], 1e-300)
     fall = np.zeros(edges.size)
     fall[1:-1] = np.clip(0.15 * np.log(mass[:-1] / mass[1:]), -0.4, 0.4)
-    fall[anchor : anchor + 2] = 0.0
     return np.asarray(edges + step * fall)
+
+
+def _settled(pair: Pair, edges: Array, losses: Array) -> tuple[Array, Array]:
+    """The masses of P and Q on the intervals, the lowest of which end where they need no rounding.
+
+    The lowest interval has no neighbour below to share with. Where its loss is above its grid point, it would be
+    lowered, at the cost of that difference in every release; a bounded loss has much mass at that end. So it ends
+    earlier, and so on upwards until an interval finds what it needs with its neighbours.
+    """
+    upper, lower = pair.masses(edges)
+    lowest, ends = int(np.argmax(upper > 0)), edges.copy()
+    if _loss(upper[lowest], lower[lowest]) <= losses[lowest]:
+        return upper, lower
+    for here in range(lowest, min(lowest + _MOVED, upper.size - 2)):
+        ends[here + 1] = _edge_at(pair, ends[here], ends[here + 2], losses[here])
+        if ends[here + 1] == ends[here + 2]:
+            break
+        masses, others = pair.masses(ends[here : here + 4])
+        below, needed, above = masses - others * math.exp(losses[here + 1])
+        if -_MOST_GIVEN * above <= needed <= _MOST_GIVEN * -below:
+            part = slice(lowest, here + 2)
+            upper[part], lower[part] = pair.masses(ends[lowest : here + 3])
+            break
+    return upper, lower
+
+
+def _edge_at(pair: Pair, start: float, end: float, loss: float) -> float:
+    """The largest end, up to the one given, of an interval from `start` on whose outcomes together have at most a loss.
+
+    It is the start, and the interval empty, if all its outcomes have more.
+    """
+    low, high = start, end
+    for _ in range(50):
+        middle = (low + high) / 2
+        (upper,), (lower,) = pair.masses(np.array([start, middle]))
+        low, high = (middle, high) if _loss(upper, lower) <= loss else (low, middle)
+    return end if high == end else low
+
+
+def _loss(upper: float, lower: float) -> float:
+    return math.log(upper) - math.log(lower) if upper > 0 and lower > 0 else -math.inf
 
 
 def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, Array]:
@@ -127,11 +171,15 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
     return kept, given_up, given_down
 
 
-def _anchor(pair: Pair, step: float) -> float:
-    """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding."""
-    offset = pair.usual()
+def _anchor(pair: Pair, step: float, start: float | None = None, around: Array | None = None) -> float:
+    """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding.
+
+    These are the outcomes in the interval `around` the offset, by default of half a step to each side.
+    """
+    offset = pair.usual() if start is None else start
+    ends = np.array([-step / 2, step / 2]) if around is None else around
     for _ in range(12):
-        upper, lower = pair.masses(np.array([offset - step / 2, offset + step / 2]))
+        upper, lower = pair.masses(offset + ends)
         if upper[0] < 0.2 or lower[0] <= 0:
             break
         before, offset = offset, float(np.log(upper[0]) - np.log(lower[0]))

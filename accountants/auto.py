@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vflpriv.accountants._merging import check, refusal
 from vflpriv.common.registry import available, register
-from vflpriv.core.budgets import Accountant, Budget, Tightness
+from vflpriv.core.budgets import Accountant, Budget, Tightness, quick_upper
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["AutoAccountant"]
@@ -37,6 +37,12 @@ class AutoAccountant:
         least = min(budgets, key=lambda budget: budget.upper)
         method = f"{least.accountant}: {least.method}" + (f" ({reason})" if reason else "")
         return replace(least, accountant=self.name, method=method)
+
+    def upper(self, exposure: Exposure, delta: float) -> float:
+        """The upper bound, from each accountant that has a quick way to it by that way."""
+        chosen, reason = self._choice(exposure)
+        check(None if chosen else reason, delta)
+        return min(quick_upper(accountant, exposure, delta) for accountant in chosen)
 
     def _choice(self, exposure: Exposure) -> tuple[Sequence[Accountant], str | None]:
         """The accountants to ask, and why tighter ones do not apply; none, and the reason, if no accountant does."""

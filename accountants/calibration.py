@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from vflpriv.accountants._merging import Merged, merge
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.budgets import Accountant
+from vflpriv.core.budgets import Accountant, quick_upper
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.tradeoff import mu_of
 from vflpriv.errors import InputError
@@ -31,18 +32,29 @@ def calibrate_noise(
     if (exact := _scaled(exposure_of, epsilon, delta)) is not None:
         return exact
 
+    @cache
     def upper(std: float) -> float:
         return accountant.budget(exposure_of(std), delta).upper
 
+    @cache
+    def quick(std: float) -> float:
+        return quick_upper(accountant, exposure_of(std), delta)
+
     rough = RdpAccountant()
 
+    @cache
     def cheap(std: float) -> float:
         return rough.budget(exposure_of(std), delta).upper
 
     # RDP is valid and cheap: a tighter accountant needs at most the noise that keeps the budget by RDP.
     low, high = _enclose(cheap, epsilon, 1.0)
     _, start = _search(cheap, epsilon, low, high, 0.01)
-    low, high = _enclose(upper, epsilon, start)
+    low, high = _enclose(quick, epsilon, start)
+    low, high = _search(quick, epsilon, low, high, _TOLERANCE)
+    # The budget itself may be a little below its quick bound: then there is a little less noise to find.
+    if upper(high) >= epsilon * (1 - _TOLERANCE):
+        return high
+    low, high = _enclose(upper, epsilon, high)
     return _search(upper, epsilon, low, high, _TOLERANCE)[1]
 
 
@@ -90,16 +102,28 @@ def _search(
 ) -> tuple[float, float]:
     """Narrows the two stds by secants of log upper over log std, with halving where a secant gains little."""
     spent_low, spent_high = upper(low), upper(high)
+    points = [(low, spent_low), (high, spent_high)]
     for step in range(_MOST_STEPS):
         if spent_high >= epsilon * (1 - tolerance) or high / low <= 1 + 1e-12:
             break
         middle = math.sqrt(low * high)
-        if step % 3 < 2 and spent_high > 0 and spent_low < math.inf:
-            share = math.log(spent_low / (epsilon * (1 - tolerance / 2))) / math.log(spent_low / spent_high)
-            middle = min(max(low * (high / low) ** share, low * (high / low) ** 0.01), high * (low / high) ** 0.01)
+        if step % 4 < 3:
+            # The two latest points are the closest ones; their secant may lead outside.
+            guess = _secant(points[-2], points[-1], epsilon * (1 - tolerance / 2))
+            middle = guess if low < guess < high else middle
         spent = upper(middle)
+        points.append((middle, spent))
         if spent > epsilon:
             low, spent_low = middle, spent
         else:
             high, spent_high = middle, spent
     return low, high
+
+
+def _secant(first: tuple[float, float], second: tuple[float, float], target: float) -> float:
+    """Where the line through two points (std, spent), both on a logarithmic scale, meets the target; NaN if nowhere."""
+    (x, spent_x), (y, spent_y) = first, second
+    if not (0 < spent_x < math.inf and 0 < spent_y < math.inf) or spent_x == spent_y:
+        return math.nan
+    share = math.log(spent_x / target) / math.log(spent_x / spent_y)
+    return x * math.exp(min(max(share * math.log(y / x), -50.0), 50.0))

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,33 @@ def drawn_layers(page: str) -> dict[str, set[str]]:
 
 
 MAY_IMPORT = drawn_layers(DRAWING)
-WITHOUT_TORCH = ("errors", "accountants", "config", "report", "render", "cli", "api")
+WITHOUT_TORCH = (
+    "errors",
+    "common",
+    "core",
+    "data",
+    "config",
+    "recording",
+    "training",
+    "accountants",
+    "report",
+    "render",
+    "cli",
+    "api",
+)
 """Layers that start without torch, so that help, accounting and rendering do not wait for it."""
+OF_TORCH = tuple(f"vflpriv.training.models.{name}" for name in ("architectures", "modules", "transformer"))
+"""Modules of these layers that define subclasses of torch's."""
+COMMANDS = (
+    "validate",
+    "account",
+    "account papers",
+    "account --only dpzv-clip --curves curves",
+    "calibrate --epsilon 1 --delta 1e-5 --engine dpzv --records 1000 --devices 2 --rounds 100 --batch-size 50",
+    "schema config",
+    "engines",
+)
+"""Commands that train nothing and attack nothing."""
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")
 
 
@@ -168,14 +194,31 @@ def test_a_right_arrow_passes(module: str, source: str) -> None:
     assert wrong_arrows(module, source) == []
 
 
+def without_torch(code: str, folder: Path | None = None) -> None:
+    """Run a program whose last line sees whether torch, or scikit-learn, was loaded."""
+    check = "sys.exit(' '.join({'torch', 'sklearn', 'scipy.stats'} & set(sys.modules)) or None)"
+    program = [sys.executable, "-c", f"import sys\n{code}\n{check}"]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-500:]} {done.stderr.strip()} is loaded"
+
+
 def test_help_accounting_and_rendering_start_without_torch() -> None:
     """What the files cannot show: another library, or another layer, that brings torch along."""
-    names = [name for name in modules() if layer_of(name) in WITHOUT_TORCH]
-    code = (
-        "import importlib, sys\n"
+    names = [name for name in modules() if layer_of(name) in WITHOUT_TORCH and name not in OF_TORCH]
+    without_torch(
+        "import importlib\n"
         f"for name in {names!r}:\n"
         "    importlib.import_module(name)\n"
         "    if 'torch' in sys.modules: sys.exit(name)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stderr.strip()} imports torch"
+
+
+def test_commands_that_do_not_train_run_without_torch(tmp_path: Path) -> None:
+    without_torch(
+        "from vflpriv.cli.main import app\n"
+        f"for command in {COMMANDS!r}:\n"
+        "    code = app(command.split(), standalone_mode=False)\n"
+        "    if code or 'torch' in sys.modules: sys.exit(f'{command}: {code}')",
+        tmp_path,
+    )
+    assert list((tmp_path / "curves").iterdir())

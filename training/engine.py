@@ -8,15 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.data import VerticalData
+from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Capabilities, Evaluation, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
@@ -32,9 +30,19 @@ from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.settings import EngineSettings
 
-__all__ = ["Engine", "check_device", "pick_device"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
+__all__ = ["Engine", "check_device", "check_device_name", "pick_device"]
+
+_DEVICES = ("auto", "cpu", "cuda", "mps")
 _RECORDS_TOGETHER = 1024
+
+
+def check_device_name(name: str) -> None:
+    """Raise an InputError if a setting means no torch device; only names that are not the usual ones load torch."""
+    if name not in _DEVICES:
+        pick_device(name)
 
 
 def pick_device(name: str) -> torch.device:
@@ -113,7 +121,7 @@ class Engine(ABC):
         raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
 
     @classmethod
-    def check(cls, settings: Any, data: VerticalData) -> None:
+    def check(cls, settings: Any, data: BaseData) -> None:
         """Raise an error that names the setting if these settings' models do not fit this data."""
         check_models(settings, data, cls.bottoms)
 
@@ -334,7 +342,7 @@ class Engine(ABC):
         models = [*self.bank.models, *([] if self.top is None else [self.top])]
         return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
-    @torch.no_grad()
+    @no_grad
     def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
         """Test accuracy, and mean loss over the first training records, of the first replicas."""
         count = min(replicas, len(self.replicas))

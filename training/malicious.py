@@ -7,9 +7,12 @@ the labels.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from vflpriv.common.lazy import no_grad
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Amplifier"]
 
@@ -34,7 +37,7 @@ class Amplifier:
         """Store the parameters as they are before an honest step."""
         self._before = {name: value.detach().clone() for name, value in parameters.items()}
 
-    @torch.no_grad()
+    @no_grad
     def after(self, parameters: Mapping[str, Tensor]) -> None:
         """Enlarge, in place, the honest step that was made since `before`."""
         for name, value in parameters.items():

@@ -105,6 +105,18 @@ def test_roundings_bound_the_truth_from_both_sides(pair, epsilon):
     assert above[1] - below[0] <= 1e-3 * truth + 1e-12
 
 
+@pytest.mark.parametrize(
+    ("mu", "rate", "step"),
+    [(1.25, 1e-4, 1.08e-5), (1.25, 1e-4, 1e-3), (1.0, 1e-4, 2e-5), (2.0, 1e-6, 2e-5), (1 / 1.02, 0.0192, 0.0063)],
+)
+def test_rounding_of_rare_sampling_from_below_stays_below(mu, rate, step):
+    """With few grid points in the range of most losses, and with many."""
+    pair = SampledGaussianPair(mu, rate)
+    composed = compose([(optimistic(pair, step, 1e-18), 1)], 0.0)
+    for epsilon in (0.0, 0.1 * rate, rate, 10 * rate, 100 * rate):
+        assert composed.delta(epsilon)[0] <= exact_delta(pair, epsilon) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_roundings_keep_both_masses(pair):
     for rounding in (pessimistic, optimistic):

@@ -6,10 +6,13 @@ import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants import _composition, prv
+from vflpriv.accountants._lattice import optimistic, pessimistic
+from vflpriv.accountants._pairs import SampledGaussianPair
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
@@ -114,3 +117,48 @@ def test_rare_sampling_with_little_noise_is_tight(rate, noise, rounds, delta, un
     assert budget.lower <= truth * 1.001
     assert truth * 0.999 <= budget.upper <= truth * 1.02 + 1e-5
     assert budget.lower >= truth * 0.98
+
+
+@pytest.mark.parametrize(
+    ("rate", "std", "count"),
+    [(1e-6, 0.3, 10**7), (1e-5, 0.3, 10**7), (1e-4, 0.3, 10**6), (1e-4, 0.8, 10**6)],
+)
+def test_rare_sampling_over_many_rounds_is_bracketed_on_the_first_grid(rate, std, count, monkeypatch):
+    """Rounding that costs a release a millionth costs ten million of them everything."""
+    steps = []
+    bracket_at = prv._bracket_at
+    monkeypatch.setattr(prv, "_bracket_at", lambda *a, **k: steps.append(a[3]) or bracket_at(*a, **k))
+    budget = PrvAccountant().budget(expose(event(Gaussian(std), 1.0, count, rate), unit=Unit.ADD_REMOVE), 1e-5)
+    assert budget.upper * (1 - 1e-3) <= budget.lower <= budget.upper
+    assert len(steps) == 1
+
+
+@pytest.mark.parametrize("pair", [SampledGaussianPair(1.25, 1e-4), SampledGaussianPair(2.0, 1e-6)])
+@pytest.mark.parametrize("step", [5e-6, 1.08e-5, 2e-5])
+def test_rounding_from_below_lowers_the_mean_loss_by_little_and_never_raises_it(pair, step):
+    """What rounding takes from the mean counts once for every release; most of the loss lies near its lower end."""
+    below, above = (rounding(pair, step, 1e-18) for rounding in (optimistic, pessimistic))
+    means = [float(np.sum(lattice.masses * lattice.losses)) for lattice in (below, above)]
+    assert 0.5 * means[1] <= means[0] <= means[1]
+
+
+def test_very_many_different_releases_that_are_met_often_are_bracketed():
+    rates, stds = np.linspace(1e-5, 1e-4, 300), np.linspace(1.0, 3.0, 300)
+    parts = [event(Gaussian(float(s)), 1.0, 1000, float(q)) for q, s in zip(rates, stds, strict=True)]
+    budget = PrvAccountant().budget(expose(*parts, unit=Unit.ADD_REMOVE), 1e-5)
+    assert 0.95 * budget.upper <= budget.lower <= budget.upper
+
+
+@pytest.mark.parametrize("accountant", [PrvAccountant(), AutoAccountant()], ids=["prv", "auto"])
+@pytest.mark.parametrize(
+    "exposure",
+    [
+        expose(event(Gaussian(0.8), 1.0, 10_000, 0.001)),
+        expose(event(Gaussian(2.0), 1.0, 100)),
+        expose(event(Gaussian(2.0), 1.0, 100, 0.1), event(Laplace(3.0), 1.0, 50)),
+    ],
+    ids=["sampled", "exact", "mix"],
+)
+def test_the_upper_bound_alone_is_never_below_that_of_the_budget(accountant, exposure):
+    upper = accountant.budget(exposure, 1e-5).upper
+    assert upper <= accountant.upper(exposure, 1e-5) <= upper * (1 + 1e-3)

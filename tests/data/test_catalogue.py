@@ -85,6 +85,17 @@ def test_digits_are_the_ones_of_scikit_learn_each_once_scaled_to_one() -> None:
     assert ours == sorted(map(tuple, np.column_stack([source.data, source.target]).astype(int).tolist()))
 
 
+@pytest.mark.parametrize("name", ["digits", "breast-cancer"])
+def test_a_bundled_table_reads_as_the_loader_of_scikit_learn_does(name: str, tmp_path: Path) -> None:
+    dataset = DATASETS[name]
+    assert isinstance(dataset.read, partial)
+    by_loader = partial(dataset.read.func, **{**dataset.read.keywords, "table": "no-such.csv"})(dataset, tmp_path)
+    own = dataset.read(dataset, tmp_path)
+    for field in ("features", "labels", "test_features", "test_labels"):
+        ours, theirs = getattr(own, field), getattr(by_loader, field)
+        assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+
+
 def test_the_split_of_digits_never_changes() -> None:
     """A published number rests on it; measured once with `load("digits", devices=1)`."""
     data = load("digits", devices=1)

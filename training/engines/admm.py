@@ -10,12 +10,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
@@ -27,6 +26,9 @@ from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_c
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Parameters
 from vflpriv.training.models.local_steps import Slope, local_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "AdmmEngine",
@@ -104,14 +106,14 @@ class AdmmEngine(Engine):
         self.uplink_point = self.release_point(self.uplink_kind, mechanism)
         self._inputs: list[Tensor] = []
 
-    @torch.no_grad()
+    @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         self._inputs = self.bank.inputs(self.data, records)
         outputs, point = self.bank.forward(self._inputs), self.uplink_point
         clipped = {m: point.mechanism.noiseless(outputs[m]) for m in members}
         return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": clipped[m]})) for m in members}
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         received = [uplinks[m]["embedding"] for m in sorted(uplinks)]
         outputs = self.shares(received)

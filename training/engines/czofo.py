@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release
@@ -23,6 +23,9 @@ from vflpriv.training.mechanisms.uplink import ONLOOKERS, uplink_mechanisms, upl
 from vflpriv.training.models.base import descend
 from vflpriv.training.models.nearby import Change
 from vflpriv.training.settings import AsyncSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Czofo", "CzofoSettings"]
 
@@ -105,7 +108,7 @@ class Czofo(ZoEngine):
         normals = self._stream.normal(s.perturbations * batch * width, round_, m).unflatten(1, shape)
         return normals if s.direction == "gaussian" else torch.nn.functional.normalize(normals, dim=-1)
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, sent),) = uplinks.items()
         step = self.server_step(round_, records, self.refresh(m, records, sent["embedding"]))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from pydantic import Field, field_validator, model_validator
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Capabilities, Contributions, NoiseParameters
@@ -30,6 +29,9 @@ from vflpriv.training.mechanisms.uplink import ONLOOKERS
 from vflpriv.training.models.directions import Direction, Directions
 from vflpriv.training.models.nearby import Change, Shift, nearby
 from vflpriv.training.settings import AsyncSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Dpzv", "DpzvSettings"]
 
@@ -117,7 +119,7 @@ class Dpzv(ZoEngine):
         self.server_update = SERVER_UPDATES[s.server_update]
         self._direction: Direction | None = None
 
-    @torch.no_grad()
+    @no_grad
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         assert self.directions is not None
         self._direction = self.directions.at(round_, m)
@@ -126,7 +128,7 @@ class Dpzv(ZoEngine):
         pair = {"plus": plus.transpose(1, 2), "minus": minus.transpose(1, 2)}
         return Payload("embedding-pair", pair, encrypted=self.settings.encrypted_uplink)  # eq. (6)
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
         rows = self.refresh(m, records, torch.lerp(pair["plus"], pair["minus"], 0.5))
@@ -145,7 +147,7 @@ class Dpzv(ZoEngine):
         self.server_update.apply(step, delta)
         return {m: Payload("zo-scalar", {"delta": delta})}
 
-    @torch.no_grad()
+    @no_grad
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         assert self._direction is not None
         self.move(round_, m, self._direction, reply["delta"])  # eq. (9)

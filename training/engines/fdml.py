@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
@@ -27,6 +26,9 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_mechanisms,
     uplink_releases,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Fdml", "FdmlSettings"]
 
@@ -75,7 +77,7 @@ class Fdml(Split):
         up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
         return (*up, _labels(settings, schedule), down, model)
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         total = torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)]).sum(0)
         return {m: Payload("summed-logits", {"logits": total}) for m in uplinks}
@@ -85,7 +87,7 @@ class Fdml(Split):
         gradient = self._gradient(records, next(iter(replies.values()))["logits"])
         self._step([gradient.repeat(len(group), 1, 1) for group in self.bank.groups])
 
-    @torch.no_grad()
+    @no_grad
     def _gradient(self, records: Tensor, logits: Tensor) -> Tensor:
         """Of the batch's mean loss by a device's own logits."""
         target = as_target(self.labels_of(records, lambda: logits), logits)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.split import GradientSettings, Split
 from vflpriv.training.models.local_steps import local_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["FedBcd", "FedBcdSettings"]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings
 from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.heads import Linear
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["LinearAdmm", "LinearAdmmSettings"]
 
@@ -47,7 +50,7 @@ class LinearAdmm(AdmmEngine):
         models = [Linear(block[0].numel(), self.data.classes) for block in self.data.blocks]
         return Bank(models, self.stream("init"))
 
-    @torch.no_grad()
+    @no_grad
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, weight = self.settings, self.bank.stacked[group]["weight0"]
         inputs = inputs if inputs.dim() == 3 else inputs.expand(len(weight), *inputs.shape)

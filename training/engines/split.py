@@ -7,14 +7,13 @@ VIMADMM), Algorithm 2; equation numbers are that paper's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
@@ -36,6 +35,9 @@ from vflpriv.training.models.base import Model, Parameters, descend, first_repli
 from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.mlp import FusedMlp
 from vflpriv.training.settings import AggregationSettings, TopSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases"]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses
 from vflpriv.training.engines.zoo_vfl import OneSidedEngine, OneSidedSettings, zoo_releases
 from vflpriv.training.models.nearby import Change
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["SynZooVfl"]
 
@@ -35,7 +37,7 @@ class SynZooVfl(OneSidedEngine):
 
     releases = staticmethod(partial(zoo_releases, down="loss-difference"))
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         rows = torch.cat([uplinks[m]["embedding"] for m in sorted(uplinks)], dim=-1)
         step = self.server_step(round_, records, rows)
@@ -48,6 +50,6 @@ class SynZooVfl(OneSidedEngine):
         self.learn("zo-one-sided", step)  # lines 9 and 10
         return replies
 
-    @torch.no_grad()
+    @no_grad
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         self.step_device(round_, m, reply["delta"])  # lines 6 and 7

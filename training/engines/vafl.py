@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import VerticalData
@@ -35,6 +34,9 @@ from vflpriv.training.models.base import Model, Parameters, descend, first_repli
 from vflpriv.training.models.factory import output_width, server_model
 from vflpriv.training.models.mlp import FusedMlp, NoisyMlp
 from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Refreshes", "Vafl", "VaflEngine", "VaflSettings", "VaflSharedSettings", "senders", "stale_positions"]
 
@@ -191,7 +193,7 @@ class VaflEngine(Engine):
     def questions(self, round_: int) -> Mapping[int, Tensor]:
         return self._refreshes.at(round_)
 
-    @torch.no_grad()
+    @no_grad
     def answer(self, round_: int, m: int, records: Tensor) -> Payload:
         part = self.bank.part([m])
         (output,) = self._embed(part, round_, records, part.stacked)

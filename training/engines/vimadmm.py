@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, leaves_of, pull, pull_through, residuals
 from vflpriv.training.mechanisms.uplink import Emptied
@@ -16,6 +15,9 @@ from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Parameters, descend, initialise
 from vflpriv.training.models.heads import DropoutMlp, Linear, mask_name
 from vflpriv.training.models.mlp import FusedMlp
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Vimadmm", "VimadmmSettings"]
 

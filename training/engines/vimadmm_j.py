@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, pull_through
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import descend
 from vflpriv.training.models.heads import Headed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["VimadmmJ"]
 

@@ -9,13 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release
@@ -32,6 +31,9 @@ from vflpriv.training.models.factory import embedding_width, server_model
 from vflpriv.training.models.heads import Sum
 from vflpriv.training.models.nearby import Nearby, Shift, nearby
 from vflpriv.training.settings import TopSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "SERVER_UPDATES",

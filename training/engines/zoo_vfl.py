@@ -12,12 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
+from vflpriv.common.lazy import no_grad
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.releases import Release
@@ -30,6 +29,9 @@ from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms
 from vflpriv.training.models.directions import Direction, Directions
 from vflpriv.training.models.nearby import Change, Shift, nearby
 from vflpriv.training.settings import AggregationSettings, AsyncSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["LABEL_UNITS", "OneSidedEngine", "OneSidedSettings", "ZooSettings", "ZooVfl", "zoo_releases"]
 
@@ -75,7 +77,7 @@ class OneSidedEngine(ZoEngine):
         self.uplink_point = self.release_point(s.pair_kind, self.mechanisms(s, self.schedule)["embeddings"])
         self._direction: dict[int, Direction] = {}
 
-    @torch.no_grad()
+    @no_grad
     def uplink(self, round_: int, m: int, records: Tensor) -> Payload:
         assert self.directions is not None
         self._direction[m] = self.directions.at(round_, m)
@@ -163,7 +165,7 @@ class ZooVfl(OneSidedEngine):
 
     releases = staticmethod(partial(zoo_releases, down="losses"))
 
-    @torch.no_grad()
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
         step = self.server_step(round_, records, self.refresh(m, records, pair["embedding"]))
@@ -173,6 +175,6 @@ class ZooVfl(OneSidedEngine):
         self.learn(self.server_update, step)
         return {m: Payload("losses", losses)}
 
-    @torch.no_grad()
+    @no_grad
     def update(self, round_: int, m: int, records: Tensor, reply: Mapping[str, Tensor]) -> None:
         self.step_device(round_, m, reply["perturbed"] - reply["loss"])

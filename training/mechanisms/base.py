@@ -11,17 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream, secure_normal
 from vflpriv.core.engine import Contributions, Probe
 from vflpriv.core.releases import Exact, Gaussian, Noise, Release, StateLeak
 from vflpriv.core.units import Unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Mechanism", "NoNoise", "NoiseSource", "ReleasePoint", "ScalarMean", "VectorMean"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from vflpriv.training.mechanisms.base import NoiseSource
 from vflpriv.training.mechanisms.uplink import EmbeddingClip
 from vflpriv.training.settings import EngineSettings
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from vflpriv.common.random import Stream
 
 __all__ = ["DownlinkSettings", "GradientGuard"]

@@ -10,16 +10,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Laplace, Noise, RandomizedResponse, Release
 from vflpriv.core.units import Unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "Alibi",

@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from scipy.optimize import minimize_scalar
-from torch import Tensor
 
+from vflpriv.common.lazy import torch
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.releases import Release, StateLeak
@@ -22,6 +21,9 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
 from vflpriv.training.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "DEVICES",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
 from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Bank"]
 

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count, pairwise
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "Mlp",
@@ -29,7 +31,7 @@ __all__ = [
     "size_of",
 ]
 
-Parameters = Mapping[str, Tensor]
+Parameters = Mapping[str, "Tensor"]
 """Parameters by name, (R, *shape) each."""
 
 _NARROW = 32
@@ -86,7 +88,7 @@ def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:
     return {name: value[:count] for name, value in parameters.items()}
 
 
-@torch.no_grad()
+@no_grad
 def descend(
     parameters: Parameters,
     gradient: Parameters,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Model, size_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
 
@@ -49,7 +50,7 @@ class _Layout:
         return [*self._gaps, slice(self.length, length)] if length > self.length else self._gaps
 
 
-class Direction(Mapping[str, Tensor]):
+class Direction(Mapping[str, "Tensor"]):
     """One direction u per replica: √d · g/‖g‖, g/‖g‖ or g, with g standard normal over all d parameters of a party.
 
     Indexing by a parameter's name gives its part of u, (R, *shape). `factor` is φ(d) of VFL-Cascaded eq. (2), for which
@@ -115,7 +116,7 @@ class Direction(Mapping[str, Tensor]):
         return len(self._layout.shapes)
 
 
-class Shifted(Mapping[str, Tensor]):
+class Shifted(Mapping[str, "Tensor"]):
     """parameters + step · direction as a mapping; a parameter is computed, in new memory, when it is indexed."""
 
     def __init__(self, parameters: Mapping[str, Tensor], direction: Direction, step: float) -> None:

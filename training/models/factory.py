@@ -9,25 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
-
-from vflpriv.core.data import VerticalData
+from vflpriv.common.lazy import lazy_module, torch
+from vflpriv.core.data import BaseData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
-from vflpriv.training.models.architectures import ConvNet, Lstm, ResNet18, ResNet18Rest, Stem
 from vflpriv.training.models.base import Mlp, Model
-from vflpriv.training.models.modules import ModuleModel
-from vflpriv.training.models.transformer import (
-    Encoder,
-    EncoderRest,
-    EncoderShape,
-    TokenEmbeddings,
-    pretrained,
-    read_shape,
-)
 from vflpriv.training.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vflpriv.training.models import architectures, modules, transformer
+else:
+    # These define torch modules, whose base class would load torch; settings that ask for MLPs do without them.
+    architectures = lazy_module("vflpriv.training.models.architectures")
+    modules = lazy_module("vflpriv.training.models.modules")
+    transformer = lazy_module("vflpriv.training.models.transformer")
 
 __all__ = [
     "bottom_model",
@@ -62,7 +61,7 @@ _WIDTHS = {
 # Checks before any training ----------------------------------------------------------------------------------------
 
 
-def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+def check_choice(settings: EngineSettings, data: BaseData, allowed: Sequence[str] | None = None) -> None:
     """Raise an InputError unless bottom, top and aggregation fit each other and this data; builds no model.
 
     `allowed` are the bottom models that the engine can train, all if None.
@@ -70,9 +69,8 @@ def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence
     bottom, top, aggregation = settings.bottom, settings.top_kind, settings.aggregation_rule
     if allowed is not None and bottom not in allowed:
         raise InputError("bottom", bottom, f"{' or '.join(allowed)} for this engine")
-    tokens = not all(block.is_floating_point() for block in data.blocks)
-    if tokens != (bottom in _READ_TOKENS):
-        expected = f"one of {', '.join(_READ_TOKENS)}, since" if tokens else "another one, since no"
+    if data.tokens != (bottom in _READ_TOKENS):
+        expected = f"one of {', '.join(_READ_TOKENS)}, since" if data.tokens else "another one, since no"
         raise InputError("bottom", bottom, f"{expected} features of {data.name} are token ids")
     if aggregation == "sum" and bottom in _BOTTOM_OF_TOP.values():
         raise InputError("bottom", bottom, "another one, since devices send logits where they are summed")
@@ -86,7 +84,7 @@ def check_choice(settings: EngineSettings, data: VerticalData, allowed: Sequence
         raise InputError("top_hidden", settings.top_hidden, f"none for top = {top}")
 
 
-def check_models(settings: EngineSettings, data: VerticalData, allowed: Sequence[str] | None = None) -> None:
+def check_models(settings: EngineSettings, data: BaseData, allowed: Sequence[str] | None = None) -> None:
     """Raise an InputError unless `check_choice` passes and all models can be built."""
     check_choice(settings, data, allowed)
     device_models(settings, data, output_width(settings, data), activate=True)
@@ -97,19 +95,19 @@ def check_models(settings: EngineSettings, data: VerticalData, allowed: Sequence
 # Widths of what devices send ---------------------------------------------------------------------------------------
 
 
-def output_width(settings: EngineSettings, data: VerticalData) -> int:
+def output_width(settings: EngineSettings, data: BaseData) -> int:
     """The width of a device's outputs: the number of classes where logits are summed, else that of an embedding."""
     return data.classes if settings.aggregation_rule == "sum" else embedding_width(settings, data)
 
 
-def embedding_width(settings: EngineSettings, data: VerticalData) -> int:
+def embedding_width(settings: EngineSettings, data: BaseData) -> int:
     """The width of a device's embedding: the setting, unless the bottom model determines it."""
-    widths = [_natural_width(settings, tuple(block.shape[1:])) for block in data.blocks]
+    widths = [_natural_width(settings, shape) for shape in data.shapes]
     natural = widths[0]
     if natural is None:
         return settings.embedding
     if len(set(widths)) > 1:
-        shapes = ", ".join(str(tuple(block.shape[1:])) for block in data.blocks)
+        shapes = ", ".join(map(str, data.shapes))
         raise InputError("bottom", settings.bottom, f"another one, or blocks of one size; they are {shapes}")
     if "embedding" in settings.model_fields_set and settings.embedding != natural:
         raise InputError("embedding", settings.embedding, f"{natural}, or nothing, for bottom = {settings.bottom}")
@@ -130,7 +128,7 @@ def _natural_width(settings: EngineSettings, block_shape: tuple[int, ...]) -> in
 
 
 def device_models(
-    settings: EngineSettings, data: VerticalData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
+    settings: EngineSettings, data: BaseData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
 ) -> list[Model]:
     """One bottom model per device, with outputs of this width; devices with blocks of one shape share the object.
 
@@ -138,20 +136,20 @@ def device_models(
     that MLPs are made of.
     """
     if settings.bottom == "mlp":
-        return [mlp([block[0].numel(), *settings.hidden, width], activate=activate) for block in data.blocks]
+        return [mlp([math.prod(shape), *settings.hidden, width], activate=activate) for shape in data.shapes]
     _check_vocabulary(settings, data)
     vocabulary = data.vocabulary or VOCABULARY
     models: dict[tuple[int, ...], Model] = {}
-    for shape in {tuple(block.shape[1:]): None for block in data.blocks}:
+    for shape in dict.fromkeys(data.shapes):
         models[shape] = bottom_model(settings, shape, width, activate=activate, vocabulary=vocabulary)
-    return [models[tuple(block.shape[1:])] for block in data.blocks]
+    return [models[shape] for shape in data.shapes]
 
 
-def _check_vocabulary(settings: EngineSettings, data: VerticalData) -> None:
+def _check_vocabulary(settings: EngineSettings, data: BaseData) -> None:
     """Raise an InputError if the data's token ids are not those of the encoder's vocabulary."""
     if settings.bottom not in ("transformer", "transformer-embedding") or settings.encoder is None:
         return
-    known = read_shape(Path(settings.encoder)).vocabulary
+    known = transformer.read_shape(Path(settings.encoder)).vocabulary
     if data.vocabulary is not None and data.vocabulary != known:
         expected = f"the encoder of data.vocabulary: it knows {known} token ids, and the data has {data.vocabulary}"
         raise InputError("encoder", settings.encoder, expected)
@@ -168,33 +166,33 @@ def bottom_model(
     key = (kind, block_shape, width, hidden, activate, *encoder, vocabulary)
     if kind in _CONVOLUTIONAL:
         image = _image(kind, block_shape)
-        return ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
+        return modules.ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
     if len(block_shape) != 1:
         raise _wrong_shape(kind, block_shape, "(tokens,)")
     if kind == "lstm":
         words, state = hidden
         with torch.device("meta"):
-            lstm = Lstm(vocabulary, words, state, width, activate=activate)
-        return ModuleModel(lstm, inputs=inputs, key=key)
+            lstm = architectures.Lstm(vocabulary, words, state, width, activate=activate)
+        return modules.ModuleModel(lstm, inputs=inputs, key=key)
     return _encoder_bottom(settings, key, inputs, width, activate)
 
 
 def _convolutional(
     settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool
-) -> ConvNet | ResNet18 | Stem:
+) -> architectures.ConvNet | architectures.ResNet18 | architectures.Stem:
     kind, hidden = settings.bottom, _hidden_widths(settings)
     with torch.device("meta"):
         if kind in ("cnn2", "cnn4"):
-            return ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
+            return architectures.ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
         if kind == "resnet18":
-            return ResNet18(image, width, width=hidden[0], activate=activate)
+            return architectures.ResNet18(image, width, width=hidden[0], activate=activate)
         _check_natural_width(settings, image, width, f"{hidden[0]} maps of {image[1]}x{image[2]}")
-        return Stem(image, hidden[0])
+        return architectures.Stem(image, hidden[0])
 
 
 def _encoder_bottom(
     settings: EngineSettings, key: tuple[object, ...], tokens: int, width: int, activate: bool
-) -> ModuleModel:
+) -> modules.ModuleModel:
     (shape, folder), frozen, layers = _encoder(settings), settings.encoder_frozen, settings.encoder_layers
     if tokens > shape.positions:
         raise _wrong_shape(settings.bottom, (tokens,), f"at most {shape.positions} tokens")
@@ -204,19 +202,21 @@ def _encoder_bottom(
         if frozen:
             raise InputError("encoder_frozen", frozen, "false, since nothing would be left to train")
         with torch.device("meta"):
-            module = TokenEmbeddings(shape)
+            module = transformer.TokenEmbeddings(shape)
     else:
         if layers > shape.layers:
             raise InputError("encoder_layers", layers, f"0 to {shape.layers}")
         with torch.device("meta"):
-            module = Encoder(shape, layers, width, activate=activate)
-    return ModuleModel(module, inputs=tokens, key=key, weights=pretrained(folder, module), frozen=frozen)
+            module = transformer.Encoder(shape, layers, width, activate=activate)
+    return modules.ModuleModel(
+        module, inputs=tokens, key=key, weights=transformer.pretrained(folder, module), frozen=frozen
+    )
 
 
 # The top model -----------------------------------------------------------------------------------------------------
 
 
-def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[..., Model] = Mlp) -> Model:
+def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[..., Model] = Mlp) -> Model:
     """The model from the devices' concatenated embeddings, or from their weighted combination, to logits.
 
     `mlp` is the class that an MLP is made of.
@@ -229,21 +229,23 @@ def server_model(settings: EngineSettings, data: VerticalData, *, mlp: Callable[
     if settings.top_kind == "transformer":
         shape, folder = _encoder(settings)
         with torch.device("meta"):
-            rest = EncoderRest(shape, data.classes)
-        return ModuleModel(rest, inputs=inputs, key=(*key, folder), weights=pretrained(folder, rest))
+            rest = transformer.EncoderRest(shape, data.classes)
+        return modules.ModuleModel(
+            rest, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, rest)
+        )
     tiles, maps = _tiles(data), _hidden_widths(settings)[0]
     with torch.device("meta"):
-        trunk = ResNet18Rest(tiles, data.classes, width=maps)
-    return ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
+        trunk = architectures.ResNet18Rest(tiles, data.classes, width=maps)
+    return modules.ModuleModel(trunk, inputs=inputs, key=(*key, maps, *map(tuple, tiles)))
 
 
-def _tiles(data: VerticalData) -> list[list[tuple[int, int]]]:
+def _tiles(data: BaseData) -> list[list[tuple[int, int]]]:
     """The (height, width) of the devices' tiles of one image, row by row."""
-    if data.grid is None or data.blocks[0].dim() not in (3, 4):
+    if data.grid is None or len(data.shapes[0]) not in (2, 3):
         expected = "mlp, or blocks that are tiles of one image (data.keep_shape, data.partition rows or patches)"
         raise InputError("top", "resnet18", expected)
     _, columns = data.grid
-    sizes = [(block.shape[-2], block.shape[-1]) for block in data.blocks]
+    sizes = [(shape[-2], shape[-1]) for shape in data.shapes]
     return [sizes[first : first + columns] for first in range(0, len(sizes), columns)]
 
 
@@ -263,11 +265,11 @@ def _hidden_widths(settings: EngineSettings) -> tuple[int, ...]:
     return hidden or default
 
 
-def _encoder(settings: EngineSettings) -> tuple[EncoderShape, Path]:
+def _encoder(settings: EngineSettings) -> tuple[transformer.EncoderShape, Path]:
     if settings.encoder is None:
         raise InputError("encoder", None, "a folder with config.json and model.safetensors")
     folder = Path(settings.encoder)
-    return read_shape(folder), folder
+    return transformer.read_shape(folder), folder
 
 
 def _image(kind: str, shape: tuple[int, ...]) -> tuple[int, int, int]:

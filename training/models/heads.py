@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.training.models.base import Mlp, Model, Parameters
 from vflpriv.training.models.mlp import FusedMlp
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["DropoutMlp", "Headed", "Linear", "Sum", "mask_name"]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.training.models.base import Model, Parameters, descend
 from vflpriv.training.models.mlp import FusedMlp, Layers, empty_rows
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = ["Slope", "local_steps"]
 
-Slope = Callable[[slice, int, Tensor], Tensor]
+Slope = Callable[[slice, int, "Tensor"], "Tensor"]
 """(models, step, outputs) → gradient of the objective by `outputs` (k, B, …), which are those of the slice `models`."""
 
 _NARROW = 64

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from types import new_class
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.training.models.base import Mlp, Parameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["FusedMlp", "Layers", "NoisyMlp", "empty_rows"]
 
@@ -19,7 +22,6 @@ _NARROW = 32
 """Up to this width a layer is computed transposed."""
 _CACHE = 1 << 20
 """Bytes of hidden values that stay in the cache of one core."""
-_relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
 
 
 def empty_rows(like: Tensor, models: int, rows: int, width: int, *, narrow: int = _NARROW) -> Tensor:
@@ -73,7 +75,8 @@ class Layers:
         upstream = output_gradient
         for i in reversed(range(len(self.weights))):
             if self._has_relu(i):
-                upstream = _relu_backward(upstream, self.values[i + 1], 0, grad_input=value_gradients[i + 1])
+                relu_backward = torch.ops.aten.threshold_backward.grad_input
+                upstream = relu_backward(upstream, self.values[i + 1], 0, grad_input=value_gradients[i + 1])
             if gradients:
                 _multiply(self.values[i].transpose(1, 2), upstream, gradients[2 * i])
                 torch.sum(upstream, 1, out=gradients[2 * i + 1])
@@ -113,7 +116,7 @@ class FusedMlp(Mlp):
         flat = self.flat(parameters)
         if inputs.dim() != 3 or not torch.is_grad_enabled() or not any(t.requires_grad for t in (inputs, *flat)):
             return super().apply(parameters, inputs)
-        output: Tensor = _FusedPass.apply(self, inputs, *flat)  # type: ignore[no-untyped-call]
+        output: Tensor = _fused_node().apply(self, inputs, *flat)
         return output
 
     def flat(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:
@@ -141,8 +144,8 @@ class FusedMlp(Mlp):
         return [slice(i, min(i + step, models)) for i in range(0, models, step)]
 
 
-class _FusedPass(torch.autograd.Function):
-    """All layers of R models, (R, B, n) to (R, B, k)."""
+class _FusedPass:
+    """All layers of R models, (R, B, n) to (R, B, k): the two passes of an autograd node."""
 
     @staticmethod
     def forward(ctx: Any, model: FusedMlp, inputs: Tensor, *flat: Tensor) -> Tensor:
@@ -174,6 +177,12 @@ class _FusedPass(torch.autograd.Function):
         ctx.hidden = []
         of_parameters: list[Tensor | None] = [*by_parameter] or [None] * len(flat)
         return None, by_input, *of_parameters
+
+
+@cache
+def _fused_node() -> Any:
+    """The passes as an autograd function, which is a class that needs torch: it is made at the first use."""
+    return new_class("FusedNode", (_FusedPass, torch.autograd.Function))
 
 
 # Random neurons ----------------------------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
+from vflpriv.common.lazy import torch
 from vflpriv.training.models.base import Mlp, Model, Parameters, affine, is_narrow, product
 from vflpriv.training.models.directions import Direction, Shifted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["Change", "Nearby", "Shift", "nearby"]
 

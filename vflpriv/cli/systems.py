@@ -50,11 +50,11 @@ def validate(
 
 
 def _checked_keys(path: Path | None) -> Iterator[str]:
-    """The key of each system of a configuration once it was built; that of a ledger file once it was checked."""
+    """The key of each system of a configuration once it was declared; that of a ledger file once it was checked."""
     from vflpriv.common.registry import find
     from vflpriv.config.loading import load_config
     from vflpriv.recording.ledger_file import is_ledger, load_ledger
-    from vflpriv.run.systems import build_system, load_data
+    from vflpriv.run.systems import declare_system, read_data
 
     if path is not None and is_ledger(path):
         ledger = load_ledger(path)
@@ -64,9 +64,9 @@ def _checked_keys(path: Path | None) -> Iterator[str]:
         yield ledger.key
         return
     config = load_config(path)
-    data = load_data(config)
+    data = read_data(config)
     for place, section in enumerate(config.system):
-        build_system(config, place, data)
+        declare_system(config, place, data)
         yield section.key
 
 

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
+from vflpriv.common.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

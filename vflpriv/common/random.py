@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from vflpriv.common import philox
+from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import derive
 
 if TYPE_CHECKING:

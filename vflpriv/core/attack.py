@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import torch
-
+from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import View

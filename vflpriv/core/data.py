@@ -5,13 +5,87 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from vflpriv.common.lazy import torch
 from vflpriv.errors import InputError
 
-__all__ = ["Overrides", "VerticalData"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["BaseData", "Overrides", "VerticalData"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BaseData:
+    """Features of the same records, split over devices, with the labels at the server: in arrays of either library.
+
+    Names and shapes are all that an engine needs to check its models and to declare what it releases.
+    """
+
+    name: str
+    classes: int
+    blocks: tuple[Any, ...]
+    labels: Any
+    test_blocks: tuple[Any, ...]
+    test_labels: Any
+    vocabulary: int | None = None
+    """The number of token ids, where blocks hold token ids."""
+    grid: tuple[int, int] | None = None
+    """(rows, columns) of the blocks, row by row, where they are tiles of one image."""
+
+    def __post_init__(self) -> None:
+        if not self.blocks or len(self.labels) == 0:
+            raise InputError("data", self.name, "at least one record and one device")
+        for m, block in enumerate(self.blocks):
+            if len(block) != len(self.labels):
+                raise InputError(f"data.blocks[{m}]", len(block), f"{len(self.labels)} records, as many as labels")
+        for m, block in enumerate(self.test_blocks):
+            if len(block) != len(self.test_labels):
+                raise InputError(f"data.test_blocks[{m}]", len(block), f"{len(self.test_labels)} records")
+
+    def checked(self) -> Self:
+        """This data, after a check that features are finite and labels are class numbers."""
+        for m, block in enumerate((*self.blocks, *self.test_blocks)):
+            if not bool(np.isfinite(np.asarray(block)).all()):
+                raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
+            if self.vocabulary is not None and not 0 <= int(block.min()) <= int(block.max()) < self.vocabulary:
+                expected = f"token ids 0 to {self.vocabulary - 1}"
+                raise InputError(f"data.blocks[{m % self.devices}]", int(block.max()), expected)
+        for labels in (self.labels, self.test_labels):
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+                raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
+        return self
+
+    def check_numeric(self) -> None:
+        """Raise an InputError where features are token ids, which cannot be standardised."""
+        if self.tokens:
+            raise InputError("data.standardise", True, f"false, since the features of {self.name} are token ids")
+
+    @property
+    def tokens(self) -> bool:
+        """Whether some features are token ids."""
+        return not all(np.issubdtype(np.asarray(block[:0]).dtype, np.floating) for block in self.blocks)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of one record in each device's block."""
+        return tuple(tuple(block.shape[1:]) for block in self.blocks)
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """What reports say about the data."""
+        return {"name": self.name, "records": self.records, "devices": self.devices, "classes": self.classes}
+
+    @property
+    def records(self) -> int:
+        return len(self.labels)
+
+    @property
+    def devices(self) -> int:
+        return len(self.blocks)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,11 +104,9 @@ class Overrides:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class VerticalData:
-    """Features of the same records, split over devices, with the labels at the server."""
+class VerticalData(BaseData):
+    """Vertical data as tensors, some of which may differ between replicas."""
 
-    name: str
-    classes: int
     blocks: tuple[Tensor, ...]
     labels: Tensor
     test_blocks: tuple[Tensor, ...]
@@ -44,41 +116,17 @@ class VerticalData:
     """(R, N) labels that replace all others, where each replica adds its own noise to them."""
     replica_evidence: Tensor | None = None
     """(R, N, C) log-likelihoods of the noised labels that each replica observed, where losses use them."""
-    vocabulary: int | None = None
-    """The number of token ids, where blocks hold token ids."""
-    grid: tuple[int, int] | None = None
-    """(rows, columns) of the blocks, row by row, where they are tiles of one image."""
 
-    def __post_init__(self) -> None:
-        if not self.blocks or len(self.labels) == 0:
-            raise InputError("data", self.name, "at least one record and one device")
-        for m, block in enumerate(self.blocks):
-            if len(block) != len(self.labels):
-                raise InputError(f"data.blocks[{m}]", len(block), f"{len(self.labels)} records, as many as labels")
-        for m, block in enumerate(self.test_blocks):
-            if len(block) != len(self.test_labels):
-                raise InputError(f"data.test_blocks[{m}]", len(block), f"{len(self.test_labels)} records")
-
-    def checked(self) -> VerticalData:
-        """This data, after a check that features are finite and labels are class numbers."""
-        for m, block in enumerate((*self.blocks, *self.test_blocks)):
-            if not bool(torch.isfinite(block).all()):
-                raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
-            if self.vocabulary is not None and not 0 <= int(block.min()) <= int(block.max()) < self.vocabulary:
-                expected = f"token ids 0 to {self.vocabulary - 1}"
-                raise InputError(f"data.blocks[{m % self.devices}]", int(block.max()), expected)
-        for labels in (self.labels, self.test_labels):
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-                raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
-        return self
+    @property
+    def tokens(self) -> bool:
+        return not all(block.is_floating_point() for block in self.blocks)
 
     def standardised(self) -> VerticalData:
         """The same data, shifted and scaled as a whole: mean 0, deviation 1 over all features of the training records.
 
         One shift and one scale for all features keep the relations between them, as images need it.
         """
-        if not all(block.is_floating_point() for block in self.blocks):
-            raise InputError("data.standardise", True, f"false, since the features of {self.name} are token ids")
+        self.check_numeric()
         count = sum(block.numel() for block in self.blocks)
         mean = sum(float(block.sum(dtype=torch.float64)) for block in self.blocks) / count
         squares = sum(float((block - mean).square().sum(dtype=torch.float64)) for block in self.blocks)
@@ -88,19 +136,6 @@ class VerticalData:
             return tuple((block - mean) / deviation for block in blocks)
 
         return replace(self, blocks=scale(self.blocks), test_blocks=scale(self.test_blocks))
-
-    @property
-    def facts(self) -> dict[str, str | int]:
-        """What reports say about the data."""
-        return {"name": self.name, "records": self.records, "devices": self.devices, "classes": self.classes}
-
-    @property
-    def records(self) -> int:
-        return len(self.labels)
-
-    @property
-    def devices(self) -> int:
-        return len(self.blocks)
 
     def to(self, device: torch.device) -> VerticalData:
         """The same data on another torch device."""

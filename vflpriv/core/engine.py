@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vflpriv.core.attack import Conduct
     from vflpriv.core.claims import Claim, SuccessClaim
-    from vflpriv.core.data import VerticalData
+    from vflpriv.core.data import BaseData, VerticalData
     from vflpriv.core.ledger import Ledger
     from vflpriv.core.schedules import Schedule
     from vflpriv.core.views import Belongings
@@ -166,7 +166,7 @@ class Engine(Protocol):
         ...
 
     @classmethod
-    def check(cls, settings: Any, data: VerticalData) -> None:
+    def check(cls, settings: Any, data: BaseData) -> None:
         """Raise an error that names the setting if the models do not fit the data."""
         ...
 

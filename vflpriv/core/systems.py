@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -13,12 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vflpriv.common.sources import code_hash
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.data import VerticalData
+from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine, NoiseParameters, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
@@ -26,7 +25,7 @@ from vflpriv.core.schedules import Schedule
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEFAULT_DELTA", "BaseSystem", "System"]
+__all__ = ["DEFAULT_DELTA", "BaseSystem", "DeclaredSystem", "System"]
 
 DEFAULT_DELTA = NoiseParameters().delta
 """The δ at which ε is reported for systems that state none."""
@@ -101,16 +100,18 @@ class BaseSystem(ABC):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class System(BaseSystem):
-    """A system that can be trained: a registered engine class and complete settings, in which the noise is a number."""
+class DeclaredSystem(BaseSystem):
+    """A registered engine class and complete settings, in which the noise is a number: what is known without training.
+
+    Of the data it needs names and shapes only.
+    """
 
     key: str
     engine: type[Engine]
     settings: Any
-    data: VerticalData
+    data: BaseData
     schedule: Schedule
     seed: int
-    torch_device: torch.device
     title: str = ""
 
     @property
@@ -135,7 +136,7 @@ class System(BaseSystem):
 
     @property
     def data_facts(self) -> dict[str, Any]:
-        return {**self.data.facts, "features": [int(np.prod(block.shape[1:])) for block in self.data.blocks]}
+        return {**self.data.facts, "features": [math.prod(shape) for shape in self.data.shapes]}
 
     @property
     def settings_facts(self) -> dict[str, Any]:
@@ -159,6 +160,14 @@ class System(BaseSystem):
         """What the settings say of the noise."""
         parameters: NoiseParameters = self.settings.noise_parameters
         return parameters
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class System(DeclaredSystem):
+    """A system that can be trained."""
+
+    data: VerticalData
+    torch_device: torch.device
 
     def train(
         self,

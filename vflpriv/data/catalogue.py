@@ -68,7 +68,7 @@ _ALL = (
         classes=10,
         partition="rows",
         scale=16.0,
-        read=partial(readers.bundled, loader="load_digits", train=1437),
+        read=partial(readers.bundled, loader="load_digits", table="digits.csv.gz", header=0, shape=(8, 8), train=1437),
     ),
     Dataset(
         name="breast-cancer",
@@ -76,7 +76,9 @@ _ALL = (
         classes=2,
         partition="slices",
         scale=None,
-        read=partial(readers.bundled, loader="load_breast_cancer", train=455),
+        read=partial(
+            readers.bundled, loader="load_breast_cancer", table="breast_cancer.csv", header=1, shape=(30,), train=455
+        ),
     ),
     _like_mnist(
         "mnist",

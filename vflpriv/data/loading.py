@@ -1,25 +1,48 @@
-"""Loads a data set of the catalogue as tensors, one feature block for each device."""
+"""Loads a data set of the catalogue, one feature block for each device, as arrays or as tensors."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vflpriv.core.data import VerticalData
+from vflpriv.common.lazy import torch
+from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.data.catalogue import dataset_named
 from vflpriv.data.files import Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
 
-__all__ = ["load"]
+__all__ = ["VerticalArrays", "load", "read"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VerticalArrays(BaseData):
+    """Vertical data as NumPy arrays, which need no torch."""
+
+    blocks: tuple[NDArray[Any], ...]
+    labels: NDArray[np.int64]
+    test_blocks: tuple[NDArray[Any], ...]
+    test_labels: NDArray[np.int64]
+
+    def tensors(self) -> VerticalData:
+        """The same data as tensors, which share the memory of these arrays."""
+        return VerticalData(
+            name=self.name,
+            classes=self.classes,
+            blocks=tuple(torch.from_numpy(block) for block in self.blocks),
+            labels=torch.from_numpy(self.labels),
+            test_blocks=tuple(torch.from_numpy(block) for block in self.test_blocks),
+            test_labels=torch.from_numpy(self.test_labels),
+            vocabulary=self.vocabulary,
+            grid=self.grid,
+        )
 
 
 def load(
@@ -32,10 +55,33 @@ def load(
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
 ) -> VerticalData:
+    """A data set as tensors; `read` explains the arguments."""
+    arrays = read(
+        name,
+        devices=devices,
+        partition=partition,
+        folder=folder,
+        train=train,
+        keep_shape=keep_shape,
+        vocabulary=vocabulary,
+    )
+    return arrays.tensors()
+
+
+def read(
+    name: str,
+    *,
+    devices: int,
+    partition: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    train: int | None = None,
+    keep_shape: bool = False,
+    vocabulary: str | os.PathLike[str] | None = None,
+) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
     Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same tensors. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
+    call always gives the same numbers. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
     token ids, hashed or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
     """
     dataset = dataset_named(name)
@@ -53,13 +99,13 @@ def load(
     how = partition or dataset.partition
     cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
     several_images = raw.views is not None
-    return VerticalData(
+    return VerticalArrays(
         name=name,
         classes=dataset.classes,
-        blocks=_tensors(cut(features), dataset.scale, keep_shape and not several_images),
-        labels=torch.from_numpy(raw.labels[:train].astype(np.int64)),
-        test_blocks=_tensors(cut(test), dataset.scale, keep_shape and not several_images),
-        test_labels=torch.from_numpy(raw.test_labels.astype(np.int64)),
+        blocks=_scaled(cut(features), dataset.scale, keep_shape and not several_images),
+        labels=raw.labels[:train].astype(np.int64),
+        test_blocks=_scaled(cut(test), dataset.scale, keep_shape and not several_images),
+        test_labels=raw.test_labels.astype(np.int64),
         vocabulary=token_ids,
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
     )
@@ -75,12 +121,14 @@ def _encoded(
     return encode(texts, length, tokenizer), encode(test_texts, length, tokenizer), len(tokenizer.ids)
 
 
-def _tensors(blocks: tuple[NDArray[Any], ...], scale: float | None, channels_first: bool) -> tuple[Tensor, ...]:
-    """Blocks as scaled tensors; with `channels_first`, colour images (N, h, w, C) as (N, C, h, w)."""
+def _scaled(blocks: tuple[NDArray[Any], ...], scale: float | None, channels_first: bool) -> tuple[NDArray[Any], ...]:
+    """The blocks, scaled in place; with `channels_first`, colour images (N, h, w, C) as (N, C, h, w)."""
     if channels_first and blocks[0].ndim == 4:
         blocks = tuple(np.ascontiguousarray(np.moveaxis(block, 3, 1)) for block in blocks)
-    tensors = tuple(torch.from_numpy(block) for block in blocks)
-    return tensors if scale is None else tuple(tensor.div_(scale) for tensor in tensors)
+    if scale is not None:
+        for block in blocks:
+            block /= scale
+    return blocks
 
 
 def _check(dataset: Dataset, raw: Raw) -> None:

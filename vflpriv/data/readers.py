@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,31 @@ def divided(features: NDArray[Any], labels: NDArray[Any], train: int, **more: An
     )
 
 
-def bundled(dataset: Dataset, folder: Path, *, loader: str, train: int) -> Raw:
-    """A data set that comes with scikit-learn."""
-    del folder
-    from sklearn import datasets
+def bundled(
+    dataset: Dataset, folder: Path, *, loader: str, table: str, header: int, shape: tuple[int, ...], train: int
+) -> Raw:
+    """A data set that comes with scikit-learn, in a table of records of this shape with the label in the last column.
 
-    bunch = getattr(datasets, loader)()
-    features = np.asarray(bunch.images if "images" in bunch else bunch.data)
-    return divided(features, np.asarray(bunch.target), train)
+    The table is read without importing scikit-learn, which takes longer than all else that accounting does; where a
+    release of scikit-learn keeps it in another place, its own `loader` is asked.
+    """
+    del folder
+    path = _installed_table(table)
+    if path.is_file():
+        rows = np.loadtxt(path, delimiter=",", skiprows=header)
+        features, labels = rows[:, :-1], rows[:, -1].astype(np.int64)
+    else:
+        from sklearn import datasets
+
+        features, labels = getattr(datasets, loader)(return_X_y=True)
+    return divided(features.reshape(-1, *shape), labels, train)
+
+
+def _installed_table(name: str) -> Path:
+    """Where scikit-learn keeps one of its tables; finding it does not import it."""
+    spec = find_spec("sklearn")
+    places = (spec and spec.submodule_search_locations) or [""]
+    return Path(places[0]) / "datasets" / "data" / name
 
 
 def idx_files(dataset: Dataset, folder: Path) -> Raw:

@@ -22,7 +22,7 @@ from vflpriv.recording.system import read_recording
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
 from vflpriv.run.budgets import both_readings, budget_row, budget_rows
 from vflpriv.run.selection import places
-from vflpriv.run.systems import build_system, claims_of, load_data
+from vflpriv.run.systems import claims_of, declare_system, read_data
 
 __all__ = [
     "Claimed",
@@ -42,8 +42,8 @@ def accounted_systems(config: Config, only: Sequence[str]) -> tuple[list[Claimed
     """The selected systems with their claims, and the accountant of the configuration."""
     chosen = places(config, only)
     accountant: Accountant = find("accountant", config.accountant)()
-    data = load_data(config)
-    systems = [(build_system(config, place, data), config.system[place]) for place in chosen]
+    data = read_data(config)
+    systems = [(declare_system(config, place, data), config.system[place]) for place in chosen]
     return [(system, claims_of(system, section)) for system, section in systems], accountant
 
 

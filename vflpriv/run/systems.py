@@ -1,4 +1,4 @@
-"""From a configuration to systems that are ready to train: data, settings, schedule, noise std, and claims."""
+"""From a configuration to systems, declared or ready to train: data, settings, schedule, noise std, and claims."""
 
 from __future__ import annotations
 
@@ -11,23 +11,36 @@ from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
-from vflpriv.core.data import VerticalData
+from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.systems import System
+from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
-from vflpriv.training.engine import Engine, pick_device
+from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
-__all__ = ["build_system", "claims_of", "load_data"]
+__all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data"]
 
 
 def load_data(config: Config) -> VerticalData:
     """The data set of a configuration."""
+    data = _read(config).tensors()
+    return data.standardised() if config.data.standardise else data
+
+
+def read_data(config: Config) -> BaseData:
+    """The data set of a configuration as it is read, checked: enough to declare systems, and without torch."""
+    data = _read(config)
+    if config.data.standardise:
+        data.check_numeric()
+    return data
+
+
+def _read(config: Config) -> datasets.VerticalArrays:
     d = config.data
-    data = datasets.load(
+    return datasets.read(
         d.name,
         devices=d.devices,
         partition=d.partition,
@@ -36,10 +49,16 @@ def load_data(config: Config) -> VerticalData:
         keep_shape=d.keep_shape,
         vocabulary=d.vocabulary,
     ).checked()
-    return data.standardised() if d.standardise else data
 
 
 def build_system(config: Config, place: int, data: VerticalData) -> System:
+    """One system that is ready to train, on the torch device of the configuration."""
+    declared = declare_system(config, place, data)
+    fields = {name: getattr(declared, name) for name in ("key", "engine", "settings", "schedule", "seed", "title")}
+    return System(**fields, data=data, torch_device=pick_device(config.device))
+
+
+def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem:
     """One system with complete settings: its schedule drawn, its noise a number."""
     section = config.system[place]
     where = f"system.{section.key}.engine"
@@ -66,20 +85,20 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
-    system = System(
+    check_device_name(config.device)
+    system = DeclaredSystem(
         key=section.key,
         engine=engine,
         settings=settings,
         data=data,
         schedule=schedule,
         seed=config.seed,
-        torch_device=pick_device(config.device),
         title=section.title,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
 
 
-def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
+def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:
     """The settings with the noise std that their field `noise` asks for."""
     settings = system.settings
     if system.noise_parameters.mode == "given":
@@ -101,7 +120,7 @@ def _with_noise(system: System, accountant: Accountant, where: str) -> Any:
     return settings.model_copy(update={"noise_std": std})
 
 
-def claims_of(system: System, section: SystemConfig) -> tuple[Claim, ...]:
+def claims_of(system: DeclaredSystem, section: SystemConfig) -> tuple[Claim, ...]:
     """The claims of the engine and of its label protection that are to be tested, and the configuration's own."""
     wanted = section.audit.claims
     published = (*system.claims, *label_claims(system.engine, system.settings))
