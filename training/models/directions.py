@@ -95,7 +95,7 @@ class Direction(Mapping[str, "Tensor"]):
         if self._scale is not None:
             return self._scale * scalar
         keys = self._stream.keys
-        return scalar if isinstance(scalar, Tensor) else torch.full((len(keys),), scalar, device=keys.device)
+        return scalar if isinstance(scalar, torch.Tensor) else torch.full((len(keys),), scalar, device=keys.device)
 
     def __getitem__(self, name: str) -> Tensor:
         part = self.normals(name)
