@@ -30,6 +30,7 @@ __all__ = [
     "loss_gradient",
     "posterior",
     "protected",
+    "loss_gradient",
     "summed_loss",
 ]
 
