@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Backward", "Layers", "LayersPass", "Room", "Sgd", "Slope", "empty_rows", "join_rows", "outputs_first"]
+__all__ = ["LayersPass", "Room", "Sgd", "Slope", "empty_rows", "join_rows", "outputs_first"]
 
 _CACHE = 1 << 20
 """Bytes of hidden values that stay in the cache of one core."""
@@ -61,49 +61,41 @@ def join_rows(rows: Sequence[Tensor], dim: int) -> Tensor:
     return torch.cat([own.transpose(1, 2) for own in rows], (0, 2, 1)[dim]).transpose(1, 2)
 
 
-class _Product:
-    """out = left · right for several models; the views of its operands are made once for many products."""
+class Room:
+    """Memory of hidden values that is reused: a pass borrows it, and gives it back when it has gone backward."""
 
-    def __init__(self, left: Tensor, right: Tensor, out: Tensor, bias: Tensor | None = None) -> None:
-        if out.stride(2) != 1:
-            left, right, out = right.transpose(1, 2), left.transpose(1, 2), out.transpose(1, 2)
-            bias = None if bias is None else bias.transpose(1, 2)
-        self._left, self._right, self._out, self._bias = left, right, out, bias
+    def __init__(self) -> None:
+        self._unused: dict[tuple[Any, ...], list[Tensor]] = {}
 
-    def compute(self) -> None:
-        """out = left · right + bias."""
-        if self._bias is None:
-            torch.bmm(self._left, self._right, out=self._out)
-        else:
-            torch.baddbmm(self._bias, self._left, self._right, out=self._out)
+    def borrow(self, like: Tensor, *shape: int) -> Tensor:
+        """Memory of this shape that no other pass uses until it is given back."""
+        unused = self._unused.get((shape, like.dtype, like.device))
+        return unused.pop() if unused else like.new_empty(shape)
 
-    def accumulate(self, momentum: float) -> None:
-        """out = momentum · out + left · right."""
-        if momentum:
-            torch.baddbmm(self._out, self._left, self._right, beta=momentum, out=self._out)
-        else:
-            self.compute()
+    def give_back(self, tensors: Sequence[Tensor]) -> None:
+        """Make borrowed memory available to later passes."""
+        for tensor in tensors:
+            self._unused.setdefault((tuple(tensor.shape), tensor.dtype, tensor.device), []).append(tensor)
 
 
-class Layers:
-    """The forward pass of several MLPs of one shape, in memory that the caller provides.
+@dataclass(kw_only=True)
+class _Layers:
+    """The layers of a few models, transposed: values (k, width, B), weights (k, outputs, inputs).
 
-    `values[0]` (models, B, n) are the inputs; the forward pass writes the outputs of layer i into `values[i + 1]`.
-    `flat` are weight and bias of each layer, alternating. ReLU follows every layer but the last, and that one too if
-    `activate`.
+    ReLU follows every layer but the last, and that one too if `activate`. All tensors are views, which are made once
+    for many passes.
     """
 
-    def __init__(self, values: Sequence[Tensor], flat: Sequence[Tensor], *, activate: bool) -> None:
-        self.values, self.flat, self.weights, self.activate = values, flat, flat[::2], activate
-        self._products: list[_Product] = []
+    values: list[Tensor]
+    """The inputs, then the outputs of each layer."""
+    weights: list[Tensor]
+    biases: list[Tensor]
+    activate: bool
 
     def forward(self) -> None:
         """Fill `values[1:]`."""
-        if not self._products:
-            parts = zip(self.values[:-1], self.weights, self.values[1:], self.flat[1::2], strict=True)
-            self._products = [_Product(x, weight, y, bias.unsqueeze(1)) for x, weight, y, bias in parts]
-        for i, product in enumerate(self._products):
-            product.compute()
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            torch.baddbmm(bias, weight, self.values[i], out=self.values[i + 1])
             if self.has_relu(i):
                 self.values[i + 1].relu_()
 
@@ -111,117 +103,112 @@ class Layers:
         return self.activate or layer + 1 < len(self.weights)
 
 
-class Backward:
-    """The backward pass through layers, in memory that the caller provides.
+@dataclass(kw_only=True)
+class _Gradients:
+    """Where a backward pass through `_Layers` reads and writes, as views of a few models."""
 
-    The gradient of `values[1 + i]` is written into `value_gradients[i]`, and that of the inputs into `by_inputs` unless
-    it is None. The gradients of weight and bias of each layer are written into `gradients`, unless it is empty.
-    """
+    rows: list[Tensor]
+    """(k, B, width): the inputs of each layer, not transposed."""
+    weights: list[Tensor]
+    """(k, inputs, outputs), not transposed."""
+    ones: list[Tensor]
+    """(k, 1, B)."""
+    by_weight: list[Tensor]
+    """(k, outputs, inputs): memory for the gradients of the weights; none of them, or of all layers."""
+    by_bias: list[Tensor]
+    """(k, 1, outputs)."""
+    by_inputs: list[Tensor]
+    """(k, inputs, B): memory for the gradient of the inputs; none, or one."""
 
-    def __init__(
-        self,
-        layers: Layers,
-        value_gradients: Sequence[Tensor],
-        gradients: Sequence[Tensor] = (),
-        by_inputs: Tensor | None = None,
-    ) -> None:
-        self._layers, self._value_gradients = layers, value_gradients
-        inputs = layers.values[:-1]
-        below = zip(value_gradients, layers.weights, [by_inputs, *value_gradients[:-1]], strict=True)
-        self._by_input = [None if g is None else _Product(up, w.transpose(1, 2), g) for up, w, g in below]
-        self._by_parameter: list[list[_Product]] = [[] for _ in inputs]
-        if gradients:
-            models, records, _ = inputs[0].shape
-            ones = inputs[0].new_ones(records).expand(models, 1, records)
-            parts = zip(inputs, value_gradients, gradients[::2], gradients[1::2], strict=True)
-            self._by_parameter = [
-                [_Product(x.transpose(1, 2), up, by_weight), _Product(ones, up, by_bias.unsqueeze(1))]
-                for x, up, by_weight, by_bias in parts
-            ]
+    def backward(self, layers: _Layers, by_outputs: Tensor, by_values: Sequence[Tensor], momentum: float) -> None:
+        """Propagate the gradient of the outputs (k, B, width) to all that there is memory for.
 
-    def run(self, output_gradient: Tensor, momentum: float = 0.0) -> None:
-        """Propagate the gradient of the outputs; `momentum` times what `gradients` hold is added to the new ones."""
-        upstream = output_gradient
-        for i in reversed(range(len(self._value_gradients))):
-            gradient = self._value_gradients[i]
-            if self._layers.has_relu(i):
-                _relu_backward(upstream, self._layers.values[i + 1], 0, grad_input=gradient)
-            elif upstream is not gradient:
+        That of `layers.values[i + 1]` is written into `by_values[i]`. `momentum` times what the memory of the
+        parameters' gradients holds is added to these.
+        """
+        upstream = by_outputs.transpose(1, 2)
+        below = [*(self.by_inputs or [None]), *by_values[:-1]]
+        for i in reversed(range(len(by_values))):
+            gradient = by_values[i]
+            if layers.has_relu(i):
+                _relu_backward(upstream, layers.values[i + 1], 0, grad_input=gradient)
+            else:
                 gradient.copy_(upstream)
-            for product in self._by_parameter[i]:
-                product.accumulate(momentum)
-            by_input = self._by_input[i]
-            if by_input is not None:
-                by_input.compute()
-                upstream = self._value_gradients[i - 1]
-
-
-class Room:
-    """Memory of hidden values that is reused: a pass borrows it, and gives it back when it has gone backward."""
-
-    def __init__(self) -> None:
-        self._unused: dict[tuple[Any, ...], list[Tensor]] = {}
-
-    def borrow(self, like: Tensor, models: int, records: int, width: int) -> Tensor:
-        """Memory (models, records, width) that no other pass uses until it is given back."""
-        unused = self._unused.get((models, records, width, like.dtype, like.device))
-        return unused.pop() if unused else empty_rows(like, models, records, width)
-
-    def give_back(self, tensors: Sequence[Tensor]) -> None:
-        """Make borrowed memory available to later passes."""
-        for tensor in tensors:
-            self._unused.setdefault((*tensor.shape, tensor.dtype, tensor.device), []).append(tensor)
+            if self.by_weight:
+                torch.baddbmm(self.by_weight[i], gradient, self.rows[i], beta=momentum, out=self.by_weight[i])
+                rows = gradient.transpose(1, 2)
+                torch.baddbmm(self.by_bias[i], self.ones[0], rows, beta=momentum, out=self.by_bias[i])
+            if below[i] is not None:
+                upstream = torch.bmm(self.weights[i], gradient, out=below[i])
 
 
 class LayersPass:
-    """One forward pass of stacked MLPs, which can go backward once. Its outputs are new memory.
+    """One forward pass of stacked MLPs, which can go backward once. Its outputs (models, B, width) are new memory.
 
     It works through a few models at a time, so that what a layer reads is still in the cache.
     """
 
     def __init__(
-        self, room: Room, values: Sequence[Tensor], flat: Sequence[Tensor], *, activate: bool
+        self, room: Room, inputs: Tensor, values: Sequence[Tensor], flat: Sequence[Tensor], *, activate: bool
     ) -> None:
-        self._room, self._values, self._flat, self._activate = room, list(values), flat, activate
-        self.outputs = values[-1]
+        """`values` (models, width, B) are the outputs of each layer; `flat` weight and bias of each, alternating."""
+        self._room, self._inputs, self.values, self._flat, self._activate = room, inputs, values, flat, activate
+        self.outputs = values[-1].transpose(1, 2)
 
     @classmethod
     def start(cls, room: Room, inputs: Tensor, flat: Sequence[Tensor], *, activate: bool) -> LayersPass:
-        """The forward pass of inputs (models, B, n) through weights and biases, alternating."""
+        """The forward pass of inputs (models, B, n)."""
         models, records, _ = inputs.shape
         *widths, last = [bias.shape[1] for bias in flat[1::2]]
-        hidden = [room.borrow(inputs, models, records, width) for width in widths]
-        started = cls(room, [inputs, *hidden, empty_rows(inputs, models, records, last)], flat, activate=activate)
-        for chunk in started.chunks():
-            started._layers(chunk).forward()
+        hidden = [room.borrow(inputs, models, width, records) for width in widths]
+        outputs = inputs.new_empty(models, last, records)
+        started = cls(room, inputs, [*hidden, outputs], flat, activate=activate)
+        for layers in started._layers(started._models_at_once()):
+            layers.forward()
         return started
 
-    @property
-    def hidden(self) -> list[Tensor]:
-        return self._values[1:-1]
+    def _models_at_once(self) -> int:
+        """How many models' values fit into the cache of a core; all of them on other hardware."""
+        models, records, width = self._inputs.shape
+        used = 4 * max(1, records) * (width + sum(value.shape[1] for value in self.values))
+        return max(1, _CACHE // used if self._inputs.is_cpu else models)
 
-    def chunks(self) -> list[slice]:
-        """Ranges of the first axis whose values fit into the cache of a core; all at once on other hardware."""
-        inputs = self._values[0]
-        models, records, _ = inputs.shape
-        bytes_ = 4 * max(1, records) * sum(value.shape[2] for value in self._values)
-        step = max(1, _CACHE // bytes_) if inputs.is_cpu else max(1, models)
-        return [slice(i, min(i + step, models)) for i in range(0, models, step)]
+    def _layers(self, size: int) -> list[_Layers]:
+        values = _cut([self._inputs.transpose(1, 2), *self.values], size)
+        weights = _cut([weight.transpose(1, 2) for weight in self._flat[::2]], size)
+        biases = _cut([bias.unsqueeze(2) for bias in self._flat[1::2]], size)
+        parts = zip(values, weights, biases, strict=True)
+        return [_Layers(values=v, weights=w, biases=b, activate=self._activate) for v, w, b in parts]
+
+    def _gradients(self, size: int, gradients: Sequence[Tensor], by_inputs: Tensor | None) -> list[_Gradients]:
+        """Views of the operands of backward passes, and of the memory of the parameters' gradients and the inputs'."""
+        models, records, _ = self._inputs.shape
+        parts = (
+            [self._inputs, *(value.transpose(1, 2) for value in self.values[:-1])],
+            self._flat[::2],
+            [self._inputs.new_ones(records).expand(models, 1, records)],
+            [gradient.transpose(1, 2) for gradient in gradients[::2]],
+            [gradient.unsqueeze(1) for gradient in gradients[1::2]],
+            [] if by_inputs is None else [by_inputs.transpose(1, 2)],
+        )
+        names = ("rows", "weights", "ones", "by_weight", "by_bias", "by_inputs")
+        cut = [_cut(part, size) if part else [[]] * -(-models // size) for part in parts]
+        return [_Gradients(**dict(zip(names, chunk, strict=True))) for chunk in zip(*cut, strict=True)]
 
     def backward(self, by_outputs: Tensor, gradients: Sequence[Tensor], by_inputs: Tensor | None = None) -> None:
         """Write the gradients of weights and biases, unless there is no memory for them, and of the inputs."""
-        for chunk in self.chunks():
-            layers = self._layers(chunk)
+        size = self._models_at_once()
+        chunks = zip(by_outputs.split(size), self._layers(size), self._gradients(size, gradients, by_inputs), strict=True)
+        for upstream, layers, gradient in chunks:
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
-            own, below = [g[chunk] for g in gradients], None if by_inputs is None else by_inputs[chunk]
-            Backward(layers, by_values, own, below).run(by_outputs[chunk])
+            gradient.backward(layers, upstream, by_values, 0.0)
             self._room.give_back(by_values)
         self.close()
 
     def close(self) -> None:
         """Give the memory of hidden values back: the pass cannot go backward any more."""
-        self._room.give_back(self.hidden)
-        self._values = []
+        self._room.give_back(self.values[:-1])
+        self.values = []
 
     @torch.no_grad()
     def descend(
@@ -240,32 +227,28 @@ class LayersPass:
         buffers of weights and biases, empty without momentum. The gradient of the inputs in the first step is written
         into `by_inputs`, if it is not None.
         """
-        for chunk in [slice(0, len(self.outputs))] if together else self.chunks():
-            below = None if by_inputs is None else by_inputs[chunk]
-            self._descend(chunk, slope, [v[chunk] for v in velocity], sgd, steps, below)
+        size = max(1, len(self.outputs)) if together else self._models_at_once()
+        moves = velocity or [torch.empty_like(value) for value in self._flat]
+        parameters, moved = _cut(self._flat, size), _cut(moves, size)
+        chunks = zip(self._layers(size), self._gradients(size, moves, by_inputs), parameters, moved, strict=True)
+        for i, (layers, gradients, own, own_moves) in enumerate(chunks):
+            models = slice(i * size, i * size + len(layers.values[0]))
+            by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
+            borrowed = list(by_values)
+            for step in range(steps):
+                if step == 1:
+                    # The outputs of this pass have been sent, and are not overwritten.
+                    borrowed.append(self._room.borrow(self._inputs, *layers.values[-1].shape))
+                    layers.values[-1], gradients.by_inputs = borrowed[-1], []
+                if step:
+                    layers.forward()
+                by_outputs = slope(models, step, layers.values[-1].transpose(1, 2))
+                gradients.backward(layers, by_outputs, by_values, sgd.momentum)
+                sgd.apply(own, own_moves)
+            self._room.give_back(borrowed)
         self.close()
 
-    def _descend(
-        self, chunk: slice, slope: Slope, velocity: Sequence[Tensor], sgd: Sgd, steps: int, by_inputs: Tensor | None
-    ) -> None:
-        layers = self._layers(chunk)
-        by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
-        borrowed, moves = [*by_values], velocity or [torch.empty_like(value) for value in layers.flat]
-        backward = Backward(layers, by_values, moves, by_inputs)
-        backward.run(slope(chunk, 0, layers.values[-1]), sgd.momentum)
-        sgd.apply(layers.flat, moves)
-        if steps > 1:
-            # The outputs of this pass have been sent, and are not overwritten.
-            outputs = self._room.borrow(self.outputs, *layers.values[-1].shape)
-            layers = Layers([*layers.values[:-1], outputs], layers.flat, activate=self._activate)
-            backward = Backward(layers, by_values, moves)
-            borrowed.append(outputs)
-        for step in range(1, steps):
-            layers.forward()
-            backward.run(slope(chunk, step, layers.values[-1]), sgd.momentum)
-            sgd.apply(layers.flat, moves)
-        self._room.give_back(borrowed)
 
-    def _layers(self, chunk: slice) -> Layers:
-        values, flat = [v[chunk] for v in self._values], [p[chunk] for p in self._flat]
-        return Layers(values, flat, activate=self._activate)
+def _cut(tensors: Sequence[Tensor], size: int) -> list[list[Tensor]]:
+    """For every `size` models, in order, their part of each tensor (models, …), as views."""
+    return [list(part) for part in zip(*(tensor.split(size) for tensor in tensors), strict=True)]

@@ -57,15 +57,15 @@ class _Node(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, model: FusedMlp, inputs: Tensor, *flat: Tensor) -> Tensor:
         started = LayersPass.start(model.room, inputs, flat, activate=model.activate)
-        ctx.model, ctx.hidden = model, started.hidden
+        ctx.model, ctx.hidden = model, started.values[:-1]
         ctx.save_for_backward(inputs, started.outputs, *flat)
         return started.outputs
 
     @staticmethod
     def backward(ctx: Any, *output_gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs, outputs, *flat = ctx.saved_tensors
-        values, ctx.hidden = [inputs, *ctx.hidden, outputs], []
-        started = LayersPass(ctx.model.room, values, flat, activate=ctx.model.activate)
+        values, ctx.hidden = [*ctx.hidden, outputs.transpose(1, 2)], []
+        started = LayersPass(ctx.model.room, inputs, values, flat, activate=ctx.model.activate)
         by_parameter = [torch.empty_like(value) for value in flat] if any(ctx.needs_input_grad[2:]) else []
         by_input = empty_rows(inputs, *inputs.shape) if ctx.needs_input_grad[1] else None
         started.backward(output_gradients[0], by_parameter, by_input)
