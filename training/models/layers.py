@@ -55,10 +55,32 @@ def outputs_first(weight: Tensor) -> Tensor:
 
 
 def join_rows(rows: Sequence[Tensor], dim: int) -> Tensor:
-    """torch.cat, in the memory order of the first: records stay last in memory if they were."""
-    if rows[0].dim() != 3 or rows[0].stride(2) == 1:
-        return torch.cat(list(rows), dim)
-    return torch.cat([own.transpose(1, 2) for own in rows], (0, 2, 1)[dim]).transpose(1, 2)
+    """torch.cat of tensors (R, B, width), in the memory order of the first: records stay last in memory if they were.
+
+    Without a copy where they already lie next to each other in memory, as views of one tensor do.
+    """
+    if rows[0].dim() == 3 and rows[0].stride(2) != 1:
+        return _joined([own.transpose(1, 2) for own in rows], (0, 2, 1)[dim]).transpose(1, 2)
+    return _joined(rows, dim)
+
+
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    first, stride = parts[0], [*parts[0].stride()]
+    offsets = [part.storage_offset() for part in parts]
+    if first.shape[dim] == 1 and len(parts) > 1:
+        stride[dim] = max(0, offsets[1] - offsets[0])
+    step = first.shape[dim] * stride[dim]
+    memory = first.untyped_storage()
+    adjacent = step > 0 and all(
+        part.shape == first.shape
+        and part.stride() == first.stride()
+        and offset == offsets[0] + i * step
+        and part.untyped_storage().data_ptr() == memory.data_ptr()
+        for i, (part, offset) in enumerate(zip(parts, offsets, strict=True))
+    )
+    if first.is_meta or not adjacent:
+        return torch.cat(list(parts), dim)
+    return first.as_strided([n * len(parts) if d == dim else n for d, n in enumerate(first.shape)], stride)
 
 
 class Room:
@@ -231,7 +253,8 @@ class LayersPass:
         moves = velocity or [torch.empty_like(value) for value in self._flat]
         parameters, moved = _cut(self._flat, size), _cut(moves, size)
         chunks = zip(self._layers(size), self._gradients(size, moves, by_inputs), parameters, moved, strict=True)
-        for i, (layers, gradients, own, own_moves) in enumerate(chunks):
+        # From the last to the first: what the forward pass wrote last is likeliest to be in the cache still.
+        for i, (layers, gradients, own, own_moves) in reversed(list(enumerate(chunks))):
             models = slice(i * size, i * size + len(layers.values[0]))
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
             borrowed = list(by_values)
