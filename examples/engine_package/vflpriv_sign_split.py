@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.core import Adversary, Claim, Release, Schedule, SuccessClaim, Unit
-from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload
+from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload, Sgd, constant
 
 __all__ = ["SignSplit"]
 

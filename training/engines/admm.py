@@ -129,7 +129,8 @@ class AdmmEngine(Engine):
 
     def by_device(self, stacked: Tensor) -> Tensor:
         """(M, R, …) of (M · R, …)."""
-        return stacked.unflatten(0, (self.data.devices, len(self.replicas)))
+        by_device: Tensor = stacked.unflatten(0, (self.data.devices, len(self.replicas)))
+        return by_device
 
     def shares(self, received: Tensor) -> Tensor:
         """Each device's share of the logits, (M, R, B, C); what it sent, unless the server has heads."""

@@ -230,7 +230,7 @@ class VaflEngine(Engine):
         joined = start(self.top, own, self._joined(self.top_parameters, held), fixed=False)
         by_joined = joined.descend_and_return(self._slope(joined.outputs, records), self._velocity, sgd)
         if weights is None:
-            return by_joined.split(self.width, dim=-1)
+            return list(by_joined.split(self.width, dim=-1))
         by_device = [weights[:, m, None, None] * by_joined for m in range(len(held))]
         by_weight = torch.stack([(own * by_joined).sum((1, 2)) for own in held], dim=1)
         weights.sub_(by_weight, alpha=s.combination_rate or s.server_rate)
@@ -246,7 +246,7 @@ class VaflEngine(Engine):
             return [uplinks[m]["embedding"] for m in sorted(uplinks)]
         for m, sent in uplinks.items():
             self.receive(m, records, sent)
-        return self.table.index_select(0, records).transpose(0, 1).split(self.width, dim=-1)
+        return list(self.table.index_select(0, records).transpose(0, 1).split(self.width, dim=-1))
 
     def _joined(self, parameters: Parameters, held: Sequence[Tensor]) -> Tensor:
         """What the server's model reads: the devices' embeddings side by side, or their combination."""

@@ -69,7 +69,9 @@ class Vimadmm(AdmmEngine):
     def learn(self, round_: int, received: Tensor, outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
         """One SGD step of every head on eq. (7): eq. (9)'s objective, s taken with the old heads."""
         s = self.settings
-        own = start(self.head, self.heads, received, self._masks(round_, 0, range(self.data.devices), received.shape[1]))
+        own = start(
+            self.head, self.heads, received, self._masks(round_, 0, range(self.data.devices), received.shape[1])
+        )
         pulls = pull(self.by_device(own.outputs), duals, residuals(outputs, z), penalty=s.penalty)
         sgd = Sgd(rate=s.server_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
         own.descend(constant(pulls.flatten(0, 1) / self.schedule.batch_size), self._velocity, sgd)

@@ -30,7 +30,6 @@ __all__ = [
     "loss_gradient",
     "posterior",
     "protected",
-    "loss_gradient",
     "summed_loss",
 ]
 

@@ -96,7 +96,9 @@ class Bank:
 
     def join(self, values: Sequence[Tensor]) -> list[Tensor]:
         """The inverse of `split`; a group of several devices is copied."""
-        return [join_rows([values[m] for m in group], 0) if len(group) > 1 else values[group[0]] for group in self.groups]
+        return [
+            join_rows([values[m] for m in group], 0) if len(group) > 1 else values[group[0]] for group in self.groups
+        ]
 
     def start(self, inputs: Sequence[Tensor], extra: Sequence[Parameters] | None = None) -> list[Pass]:
         """A pass of each group, that `descend` goes back through; `extra` is what models read beside parameters."""

@@ -65,8 +65,8 @@ def join_rows(rows: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    first, stride = parts[0], [*parts[0].stride()]
-    offsets = [part.storage_offset() for part in parts]
+    first, stride = parts[0], list(parts[0].stride())
+    offsets = [int(part.storage_offset()) for part in parts]
     if first.shape[dim] == 1 and len(parts) > 1:
         stride[dim] = max(0, offsets[1] - offsets[0])
     step = first.shape[dim] * stride[dim]
@@ -149,7 +149,7 @@ class _Gradients:
         parameters' gradients holds is added to these.
         """
         upstream = by_outputs.transpose(1, 2)
-        below = [*(self.by_inputs or [None]), *by_values[:-1]]
+        below: list[Tensor | None] = [self.by_inputs[0] if self.by_inputs else None, *by_values[:-1]]
         for i in reversed(range(len(by_values))):
             gradient = by_values[i]
             if layers.has_relu(i):
@@ -160,8 +160,9 @@ class _Gradients:
                 torch.baddbmm(self.by_weight[i], gradient, self.rows[i], beta=momentum, out=self.by_weight[i])
                 rows = gradient.transpose(1, 2)
                 torch.baddbmm(self.by_bias[i], self.ones[0], rows, beta=momentum, out=self.by_bias[i])
-            if below[i] is not None:
-                upstream = torch.bmm(self.weights[i], gradient, out=below[i])
+            lower = below[i]
+            if lower is not None:
+                upstream = torch.bmm(self.weights[i], gradient, out=lower)
 
 
 class LayersPass:
@@ -205,7 +206,7 @@ class LayersPass:
     def _gradients(self, size: int, gradients: Sequence[Tensor], by_inputs: Tensor | None) -> list[_Gradients]:
         """Views of the operands of backward passes, and of the memory of the parameters' gradients and the inputs'."""
         models, records, _ = self._inputs.shape
-        parts = (
+        parts: tuple[Sequence[Tensor], ...] = (
             [self._inputs, *(value.transpose(1, 2) for value in self.values[:-1])],
             self._flat[::2],
             [self._inputs.new_ones(records).expand(models, 1, records)],
@@ -214,13 +215,16 @@ class LayersPass:
             [] if by_inputs is None else [by_inputs.transpose(1, 2)],
         )
         names = ("rows", "weights", "ones", "by_weight", "by_bias", "by_inputs")
-        cut = [_cut(part, size) if part else [[]] * -(-models // size) for part in parts]
+        nothing: list[list[Tensor]] = [[] for _ in range(0, models, size)]
+        cut = [_cut(part, size) if part else nothing for part in parts]
         return [_Gradients(**dict(zip(names, chunk, strict=True))) for chunk in zip(*cut, strict=True)]
 
     def backward(self, by_outputs: Tensor, gradients: Sequence[Tensor], by_inputs: Tensor | None = None) -> None:
         """Write the gradients of weights and biases, unless there is no memory for them, and of the inputs."""
         size = self._models_at_once()
-        chunks = zip(by_outputs.split(size), self._layers(size), self._gradients(size, gradients, by_inputs), strict=True)
+        chunks = zip(
+            by_outputs.split(size), self._layers(size), self._gradients(size, gradients, by_inputs), strict=True
+        )
         for upstream, layers, gradient in chunks:
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
             gradient.backward(layers, upstream, by_values, 0.0)

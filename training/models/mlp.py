@@ -69,7 +69,8 @@ class _Node(torch.autograd.Function):
         by_parameter = [torch.empty_like(value) for value in flat] if any(ctx.needs_input_grad[2:]) else []
         by_input = empty_rows(inputs, *inputs.shape) if ctx.needs_input_grad[1] else None
         started.backward(output_gradients[0], by_parameter, by_input)
-        return None, by_input, *(by_parameter or [None] * len(flat))
+        of_parameters: list[Tensor | None] = [*by_parameter] or [None] * len(flat)
+        return None, by_input, *of_parameters
 
 
 # Random neurons ----------------------------------------------------------------------------------------------------

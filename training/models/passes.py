@@ -103,7 +103,7 @@ class _Fused(Pass):
 
 
 class _Differentiated(Pass):
-    """Autograd, for models of any kind; the graph reaches the parameters if they `learn`, and the inputs if not fixed."""
+    """Autograd, for models of any kind. The graph reaches parameters that `learn`, and inputs that are not `fixed`."""
 
     def __init__(
         self, model: Model, parameters: Parameters, inputs: Tensor, extra: Parameters, *, learn: bool, fixed: bool
