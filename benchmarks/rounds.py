@@ -4,7 +4,7 @@
 standardised. The reference has a module and an optimiser for each client and solves z with scipy, record by record.
 Rounds of both alternate, so that other load on the machine affects both alike. Times are thread CPU seconds, the least
 of all rounds. "products" is the time of the clients' matrix products alone, with the same BLAS and in the memory order
-of the reference, on tensors that stay in the cache. "above" is ours / products; the goal is 1.3 for every engine. A round
+of the reference, on tensors that stay in the cache. "above" is ours / products, the goal 1.3 for every engine. A round
 also gathers its rows and computes the server's products, which "products" leaves out. "gain" is reference / ours.
 Accuracies are those after the given rounds.
 
