@@ -77,10 +77,6 @@ class Bank:
         rows = [x if x.dim() == 3 else x.expand(self.replicas, *x.shape) for x in inputs]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Sequence[Parameters] | None = None) -> list[Tensor]:
-        """(R, B, …) outputs of each device, with the stacked parameters or others that are stacked alike."""
-        return self.split(self.outputs(inputs, parameters))
-
     def outputs(self, inputs: Sequence[Tensor], parameters: Sequence[Parameters] | None = None) -> list[Tensor]:
         """(devices · R, B, …) outputs of each group, with the stacked parameters or others that are stacked alike."""
         groups = zip(self.groups, parameters or self.stacked, inputs, strict=True)
