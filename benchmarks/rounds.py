@@ -3,8 +3,10 @@
 14 clients with two rows each, client MLP 56-120-60, batch 1024, one replica, one thread, tensors preloaded, inputs
 standardised. The reference has a module and an optimiser for each client and solves z with scipy, record by record.
 Rounds of both alternate, so that other load on the machine affects both alike. Times are thread CPU seconds, the least
-of all rounds. "products" is the time of the clients' matrix products alone, with the same BLAS, which no implementation
-can avoid: reference / products is the largest possible gain. Accuracies are those after the given rounds.
+of all rounds. "products" is the time of the clients' matrix products alone, with the same BLAS and in the memory order
+of the reference, on tensors that stay in the cache. "above" is ours / products, the goal 1.3 for every engine. A round
+also gathers its rows and computes the server's products, which "products" leaves out. "gain" is reference / ours.
+Accuracies are those after the given rounds.
 
     python benchmarks/rounds.py [--folder DIR] [--rounds 53] [--only split,vimadmm]
 """
@@ -36,7 +38,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "vimadmm": {"device_rate": 0.03, "server_rate": 0.001},
     "vimadmm-j": {"device_rate": 0.015, "server_rate": 0.001, "penalty": 0.5},
 }
-GOALS = {"split": 2, "vafl-tsync": 2, "fdml": 2, "fedbcd": 3, "vimadmm": 4, "vimadmm-j": 4}
+GOAL = 1.3
+"""The most that a round may take, as a multiple of the clients' matrix products."""
 
 
 def ours(name: str, data: VerticalData, rounds: int) -> Engine:
@@ -99,13 +102,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = datasets.load("mnist", devices=14, partition="rows", folder=options.folder, train=54_000).standardised()
-    heads = ("reference", "ours", "products", "ratio", "most", "goal", "accuracy", "ours")
+    heads = ("reference", "ours", "products", "gain", "above", "goal", "accuracy", "ours")
     print(f"{'engine':<12}{'rounds':>7}" + "".join(f"{head:>10}" for head in heads))
     for name in options.only.split(","):
         rounds = max(2, options.rounds // 5) if name.startswith("vimadmm") else options.rounds
         (slow, fast, least), accuracies = compare(name, data, rounds)
         cells = [f"{1e3 * value:.1f} ms" for value in (slow, fast, least)]
-        cells += [f"{slow / fast:.2f} x", f"{slow / least:.2f} x", f"{GOALS[name]} x"]
+        cells += [f"{slow / fast:.2f} x", f"{fast / least:.2f} x", f"{GOAL} x"]
         cells += [f"{100 * value:.1f} %" for value in accuracies]
         print(f"{name:<12}{rounds:>7}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
 

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from vflpriv.training.engine import Engine as Engine
     from vflpriv.training.mechanisms.base import NoNoise as NoNoise
     from vflpriv.training.models.bank import Bank as Bank
+    from vflpriv.training.models.layers import Sgd as Sgd
+    from vflpriv.training.models.passes import constant as constant
     from vflpriv.training.settings import EngineSettings as EngineSettings
 
-__all__ = ["Bank", "Engine", "EngineSettings", "NoNoise", "Payload"]
+__all__ = ["Bank", "Engine", "EngineSettings", "NoNoise", "Payload", "Sgd", "constant"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -26,5 +28,7 @@ __getattr__, __dir__ = lazy_names(
         "EngineSettings": "vflpriv.training.settings",
         "NoNoise": "vflpriv.training.mechanisms.base",
         "Payload": "vflpriv.core.wire",
+        "Sgd": "vflpriv.training.models.layers",
+        "constant": "vflpriv.training.models.passes",
     },
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.core import Adversary, Claim, Release, Schedule, SuccessClaim, Unit
-from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload
+from vflpriv.training import Bank, Engine, EngineSettings, NoNoise, Payload, Sgd, constant
 
 __all__ = ["SignSplit"]
 
@@ -64,9 +64,8 @@ class SignSplit(Engine):
         self.bank = Bank(self.device_models(self.data.classes, activate=False), self.stream("init"))
 
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        self._leaves = self.bank.leaves()
-        self._outputs = self.bank.outputs(self.bank.inputs(self.data, records), self._leaves)
-        sent = self.bank.split([output.detach() for output in self._outputs])
+        self._passes = self.bank.start(self.bank.inputs(self.data, records))
+        sent = self.bank.split([own.outputs for own in self._passes])
         return {m: Payload("logits", {"embedding": sent[m]}) for m in members}
 
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
@@ -77,8 +76,8 @@ class SignSplit(Engine):
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         gradients = self.bank.join([replies[m]["gradient"] / len(records) for m in sorted(replies)])
-        steps = self.bank.backward(self._outputs, self._leaves, gradients)
-        self.bank.descend(steps, rate=self.settings.device_rate, momentum=0.0, weight_decay=0.0)
+        slopes = [constant(gradient) for gradient in gradients]
+        self.bank.descend(self._passes, slopes, Sgd(rate=self.settings.device_rate))
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         return torch.stack(self.bank.predict(blocks, replicas)).sum(0)

@@ -223,9 +223,7 @@ class SameForAll(Split):
     name = "same-for-all"
 
     def uplinks(self, round_: int, members: Any, records: Tensor) -> Any:
-        self._inputs = self.bank.inputs(self.data, records)
-        self._forward()
-        outputs, point = self.bank.split([output.detach() for output in self._outputs]), self.uplink_point
+        outputs, point = self._embed(records), self.uplink_point
         normals = point.noise.tensor(tuple(outputs[0].shape[1:]), round_, 0)
         made = {
             m: Contributions(round=round_, party=m, records=records, values=outputs[m], clipped=True) for m in members

@@ -96,8 +96,7 @@ class ExactRefresh(Vafl):
 
     @torch.no_grad()
     def answer(self, round_: int, m: int, records: Tensor) -> Payload:
-        part = self.bank.part([m])
-        (output,) = self._embed(part, round_, records, part.stacked)
+        (output,) = self._clipped(self._start(self.bank.part([m]), round_, records))
         return Payload(self.uplink_point.kind, {"embedding": output})
 
 

@@ -24,8 +24,8 @@ from vflpriv.training.engines.split import gradient_releases
 from vflpriv.training.mechanisms.labels import as_target
 from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Parameters
-from vflpriv.training.models.local_steps import Slope, local_steps
+from vflpriv.training.models.layers import join_rows
+from vflpriv.training.models.passes import Pass, Sgd, Slope
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AdmmEngine",
     "AdmmSettings",
+    "Reused",
     "auxiliary_and_duals",
-    "leaves_of",
     "newton_steps",
     "pull",
     "pull_through",
@@ -64,11 +64,6 @@ class AdmmSettings(UplinkSettings):
     @property
     def emptied(self) -> Emptied:
         return Emptied.by(self.bottom, logits=True)
-
-
-def leaves_of(parameters: Parameters) -> dict[str, Tensor]:
-    """The same parameters as leaves that autograd can differentiate by."""
-    return {name: value.detach().requires_grad_() for name, value in parameters.items()}
 
 
 class AdmmEngine(Engine):
@@ -105,17 +100,23 @@ class AdmmEngine(Engine):
         mechanism = self.mechanisms(self.settings, self.schedule)["embeddings"]
         self.uplink_point = self.release_point(self.uplink_kind, mechanism)
         self._inputs: list[Tensor] = []
+        self._passes: list[Pass] = []
 
     @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         self._inputs = self.bank.inputs(self.data, records)
-        outputs, point = self.bank.forward(self._inputs), self.uplink_point
+        outputs, point = self.bank.split(self.outputs(self._inputs)), self.uplink_point
         clipped = {m: point.mechanism.noiseless(outputs[m]) for m in members}
         return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": clipped[m]})) for m in members}
 
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """(devices · R, B, …) of each group: what devices send but for its protection."""
+        self._passes = self.bank.start(inputs)
+        return [own.outputs for own in self._passes]
+
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        received = [uplinks[m]["embedding"] for m in sorted(uplinks)]
+        received = join_rows([uplinks[m]["embedding"] for m in sorted(uplinks)], 0)
         outputs = self.shares(received)
         labels = self.labels_of(records, lambda: outputs.sum(0))
         old = self.duals.index_select(0, records).transpose(0, 1)
@@ -128,11 +129,16 @@ class AdmmEngine(Engine):
             for m, s in zip(sorted(uplinks), by_device, strict=True)
         }
 
-    def shares(self, received: Sequence[Tensor]) -> Tensor:
-        """Each device's share of the logits, (M, R, B, C); what it sent, unless the server has heads."""
-        return torch.stack(list(received))
+    def by_device(self, stacked: Tensor) -> Tensor:
+        """(M, R, …) of (M · R, …)."""
+        by_device: Tensor = stacked.unflatten(0, (self.data.devices, len(self.replicas)))
+        return by_device
 
-    def learn(self, round_: int, received: Sequence[Tensor], outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
+    def shares(self, received: Tensor) -> Tensor:
+        """Each device's share of the logits, (M, R, B, C); what it sent, unless the server has heads."""
+        return self.by_device(received)
+
+    def learn(self, round_: int, received: Tensor, outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
         """The server's own update, and the devices' shares after it."""
         return outputs
 
@@ -154,21 +160,11 @@ class AdmmEngine(Engine):
         fixed = torch.sub(reply["duals"], reply["residuals"], alpha=rho) / batch
         return fixed.transpose(1, 2).contiguous(), rho / batch
 
-    def descend_group(self, group: int, inputs: Tensor, slope: Slope, *, together: bool = False) -> None:
+    def descend_group(self, group: int, slope: Slope, *, together: bool = False) -> None:
         """τ SGD steps of a group's extractors on eq. (9) or (23), given the gradient by their outputs."""
-        s, model, stacked = self.settings, self.bank.models[self.bank.groups[group][0]], self.bank.stacked[group]
-        local_steps(
-            model,
-            {name: value for name, value in stacked.items() if name != "head"},
-            self.bank.velocity(s.momentum)[group],
-            inputs,
-            slope,
-            steps=s.local_steps,
-            rate=s.device_rate,
-            momentum=s.momentum,
-            weight_decay=s.weight_decay,
-            together=together,
-        )
+        s, velocity = self.settings, self.bank.velocity(self.settings.momentum)[group]
+        sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
+        self._passes[group].descend(slope, velocity, sgd, steps=s.local_steps, together=together)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         return torch.stack(self.bank.predict(blocks, replicas)).sum(0)
@@ -194,10 +190,12 @@ def auxiliary_and_duals(outputs: Tensor, labels: Tensor, duals: Tensor, *, penal
     Computed in float64, so that Lemma 1 holds to float32's last digit; in float32 where the device has nothing wider.
     """
     wide = torch.float32 if outputs.device.type == "mps" else torch.float64
-    y_hat, old = outputs.to(wide), duals.to(wide)
-    rho, target = penalty, as_target(labels, y_hat)
+    # Classes before records: sums over a short last axis are several times slower.
+    y_hat, old = (t.transpose(-1, -2).to(wide).contiguous() for t in (outputs, duals))
+    rho, target = penalty, as_target(labels, outputs).transpose(-1, -2)
     z = _proximal_log_sum_exp(y_hat + (old + target) / rho, rho)
-    return z.to(outputs.dtype), (old + rho * (y_hat - z)).to(outputs.dtype)
+    new = old + rho * (y_hat - z)
+    return z.to(outputs.dtype).transpose(-1, -2), new.to(outputs.dtype).transpose(-1, -2)
 
 
 def newton_steps(penalty: float) -> int:
@@ -206,7 +204,7 @@ def newton_steps(penalty: float) -> int:
 
 
 def _proximal_log_sum_exp(centre: Tensor, rho: float) -> Tensor:
-    """argmin over z of logsumexp(z) + ρ/2 ‖z - a‖², for every row a of `centre`: eq. (5), its linear terms in a.
+    """argmin over z of logsumexp(z) + ρ/2 ‖z - a‖², for every column a of `centre` (…, C, B): eq. (5).
 
     Newton, with the Hessian diag(p + ρ) - ppᵀ inverted by Sherman-Morrison; its denominator 1 - Σ p²/(p + ρ) is
     ρ Σ p/(p + ρ), which cannot cancel. The step along the direction n has the length t = log(1 + r)/r with
@@ -215,13 +213,13 @@ def _proximal_log_sum_exp(centre: Tensor, rho: float) -> Tensor:
     The solution is a - p/ρ with p in the simplex: the start a - softmax(a)/ρ is never farther away than √2/ρ.
     """
     a = centre
-    z = a - torch.softmax(a, -1) / rho
+    z = a - torch.softmax(a, -2) / rho
     for _ in range(newton_steps(rho)):
-        p = torch.softmax(z, -1)
+        p = torch.softmax(z, -2)
         share = p / (p + rho)
         n = (p + rho * (z - a)) / (p + rho)
-        n = n + share * (p * n).sum(-1, keepdim=True) / (rho * share.sum(-1, keepdim=True))
-        r = (n.amax(-1, keepdim=True) - n.amin(-1, keepdim=True)).clamp(min=1e-12)
+        n = n + share * (p * n).sum(-2, keepdim=True) / (rho * share.sum(-2, keepdim=True))
+        r = (n.amax(-2, keepdim=True) - n.amin(-2, keepdim=True)).clamp(min=1e-12)
         z = z - torch.log1p(r) / r * n
     return z
 
@@ -242,3 +240,17 @@ def pull_through(embedding: Tensor, head: Tensor, constant: Tensor, scale: float
     It is constant + scale · o with scale = ρ/b and the constant (λ - ρs)/b, which a device's steps do not change.
     """
     return torch.baddbmm(constant, head.transpose(1, 2), embedding.transpose(1, 2), alpha=scale)
+
+
+class Reused:
+    """Matrix products whose memory is used again by the next one of the same shape."""
+
+    def __init__(self) -> None:
+        self._room: dict[tuple[int, ...], Tensor] = {}
+
+    def product(self, left: Tensor, right: Tensor) -> Tensor:
+        """(left · right)ᵀ for every model."""
+        shape = (len(left), left.shape[1], right.shape[2])
+        if shape not in self._room:
+            self._room[shape] = left.new_empty(shape)
+        return torch.bmm(left, right, out=self._room[shape]).transpose(1, 2)

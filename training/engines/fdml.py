@@ -17,7 +17,6 @@ from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.split import Split, SplitSettings
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.labels import as_target
 from vflpriv.training.mechanisms.uplink import (
     DEVICES,
     FEATURE_UNITS,
@@ -84,14 +83,8 @@ class Fdml(Split):
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         # All devices are sent the same sum and know the same labels: the gradient is computed once for all of them.
-        gradient = self._gradient(records, next(iter(replies.values()))["logits"])
+        gradient = self._slope(next(iter(replies.values()))["logits"], records)
         self._step([gradient.repeat(len(group), 1, 1) for group in self.bank.groups])
-
-    @no_grad
-    def _gradient(self, records: Tensor, logits: Tensor) -> Tensor:
-        """Of the batch's mean loss by a device's own logits."""
-        target = as_target(self.labels_of(records, lambda: logits), logits)
-        return torch.softmax(logits, dim=-1).sub_(target).div_(self.schedule.batch_size)
 
 
 def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.training.engines.split import GradientSettings, Split
-from vflpriv.training.models.local_steps import local_steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,26 +40,5 @@ class FedBcd(Split):
     settings: FedBcdSettings
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
-        s, stale = self.settings, self.bank.join([replies[m]["gradient"] for m in sorted(replies)])
-        self._step(stale)
-        for group, inputs, stacked, velocity, gradient in zip(
-            self.bank.groups, self._inputs, self.bank.stacked, self.bank.velocity(s.momentum), stale, strict=True
-        ):
-            local_steps(
-                self.bank.models[group[0]],
-                stacked,
-                velocity,
-                inputs,
-                partial(self._slope, gradient),
-                steps=s.local_steps - 1,
-                rate=s.device_rate,
-                momentum=s.momentum,
-                weight_decay=s.weight_decay,
-            )
-
-    def _slope(self, stale: Tensor, rows: slice, step: int, outputs: Tensor) -> Tensor:
-        """The stale gradient, back through the clip."""
-        with torch.enable_grad():
-            leaf = outputs.detach().requires_grad_()
-            clipped = self.uplink_point.mechanism.noiseless(leaf)
-        return stale[rows] if clipped is leaf else torch.autograd.grad(clipped, leaf, stale[rows])[0]
+        stale = self.bank.join([replies[m]["gradient"] for m in sorted(replies)])
+        self._step(stale, steps=self.settings.local_steps)

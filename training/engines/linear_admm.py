@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -49,6 +49,9 @@ class LinearAdmm(AdmmEngine):
     def build(self) -> Bank:
         models = [Linear(block[0].numel(), self.data.classes) for block in self.data.blocks]
         return Bank(models, self.stream("init"))
+
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return self.bank.outputs(inputs)
 
     @no_grad
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:

@@ -7,22 +7,23 @@ VIMADMM), Algorithm 2; equation numbers are that paper's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from vflpriv.common.lazy import torch
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
-from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.labels import summed_loss
+from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import (
     DEVICES,
     UplinkSettings,
@@ -31,15 +32,17 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_releases,
 )
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.base import Model, first_replicas, initialise
 from vflpriv.training.models.factory import server_model
+from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.models.passes import Pass, Sgd, constant, start
 from vflpriv.training.settings import AggregationSettings, TopSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases"]
+__all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases", "through"]
 
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
@@ -93,72 +96,66 @@ class Split(Engine):
         kind = "logits" if self.sums else "embeddings"
         self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
         self._guard = GradientGuard.of(s, self.stream("server-noise"), secure=s.secure_noise)
-        self._inputs: list[Tensor] = []
-        self._leaves: list[dict[str, Tensor]] = []
-        self._outputs: list[Tensor] = []
+        self._passes: list[Pass] = []
 
+    @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        self._inputs = self.bank.inputs(self.data, records)
-        self._forward()
-        outputs, point = self.bank.split([output.detach() for output in self._outputs]), self.uplink_point
+        outputs, point = self._embed(records), self.uplink_point
         return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": outputs[m]})) for m in members}
 
-    def _forward(self) -> None:
-        """One pass of all devices over this round's rows, clipped as their messages are."""
-        self._leaves = self.bank.leaves()
+    def _embed(self, records: Tensor) -> list[Tensor]:
+        """The outputs of all devices for this round's rows, clipped as their messages are."""
+        self._passes = self.bank.start(self.bank.inputs(self.data, records))
         clip = self.uplink_point.mechanism.noiseless
-        self._outputs = [clip(outputs) for outputs in self.bank.outputs(self._inputs, self._leaves)]
+        return self.bank.split([clip(own.outputs) for own in self._passes])
 
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        received = [uplinks[m]["embedding"].detach() for m in sorted(uplinks)]
-        rows = torch.stack(received).sum(0) if self.sums else torch.cat(received, dim=-1)
-        if self.top_parameters:
-            self._learn(rows, records)
-        rows.requires_grad_()
-        (gradient,) = torch.autograd.grad(self._loss(self.top_parameters, rows, records), [rows])  # eq. (16)
-        # Every device's logits have the gradient of their sum.
-        shares = [gradient] if self.sums else gradient.split(self.embedding, dim=-1)
+        received = [uplinks[m]["embedding"] for m in sorted(uplinks)]
+        if self.sums:
+            # Every device's logits have the gradient of their sum.
+            shares: Sequence[Tensor] = [self._slope(torch.stack(received).sum(0), records)]
+        else:
+            shares = self._learn(join_rows(received, 2), records).split(self.embedding, dim=-1)
         if self._guard is not None:
             shares = [self._guard.protect(share, round_, k) for k, share in enumerate(shares)]
         parts = list(shares) * (len(received) if self.sums else 1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
 
-    def _learn(self, rows: Tensor, records: Tensor) -> None:
-        """The server's own step, eq. (14)."""
+    def _learn(self, rows: Tensor, records: Tensor) -> Tensor:
+        """The server's own step, eq. (14), and the gradient of the embeddings under the stepped model, eq. (16)."""
         s = self.settings
-        leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
-        gradient = torch.autograd.grad(self._loss(leaves, rows, records), list(leaves.values()))
-        descend(
-            self.top_parameters,
-            dict(zip(leaves, gradient, strict=True)),
-            rate=s.server_rate,
-            momentum=s.top_momentum,
-            velocity=self._velocity,
-            weight_decay=s.weight_decay,
-        )
+        sgd = Sgd(rate=s.server_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
+        before = start(self.top, self.top_parameters, rows)
+        before.descend(constant(self._slope(before.outputs, records)), self._velocity, sgd)
+        after = start(self.top, self.top_parameters, rows, learn=False, fixed=False)
+        return after.by_inputs(self._slope(after.outputs, records))
+
+    def _slope(self, logits: Tensor, records: Tensor) -> Tensor:
+        """The gradient of the batch's mean loss by the logits."""
+        return loss_gradient(logits, self.labels_of(records, lambda: logits), self.schedule.batch_size)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         self._step(self.bank.join([replies[m]["gradient"] for m in sorted(replies)]))
 
-    def _step(self, gradients: Sequence[Tensor]) -> None:
-        """One step of every device down these gradients of its outputs."""
-        steps, s = self.bank.backward(self._outputs, self._leaves, gradients), self.settings
-        self.bank.descend(steps, rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)  # eq. (17)
+    def _step(self, gradients: Sequence[Tensor], steps: int = 1) -> None:
+        """Steps of every device down these gradients of its clipped outputs."""
+        s, clip = self.settings, self.uplink_point.mechanism
+        sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
+        slopes = [partial(through, clip, gradient) for gradient in gradients]
+        self.bank.descend(self._passes, slopes, sgd, steps=steps)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         embeddings = self.bank.predict(blocks, replicas)
-        rows = torch.stack(embeddings).sum(0) if self.sums else torch.cat(embeddings, dim=-1)
-        return self._logits(first_replicas(self.top_parameters, replicas), rows)
+        if self.sums:
+            return torch.stack(embeddings).sum(0)
+        return self.top.apply(first_replicas(self.top_parameters, replicas), torch.cat(embeddings, dim=-1))
 
-    def _logits(self, parameters: Parameters, rows: Tensor) -> Tensor:
-        """Of the devices' summed logits, or of their embeddings next to each other."""
-        return rows if self.sums else self.top.apply(parameters, rows)
 
-    def _loss(self, parameters: Parameters, rows: Tensor, records: Tensor) -> Tensor:
-        """The batch's mean loss, summed over replicas: they share nothing, so their gradients separate."""
-        logits = self._logits(parameters, rows)
-        return summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size
+def through(mechanism: Mechanism, gradient: Tensor, models: slice, step: int, outputs: Tensor) -> Tensor:
+    """The gradient of some models' clipped outputs, back through the clip."""
+    return mechanism.pulled_back(outputs, gradient[models])
 
 
 def gradient_releases(

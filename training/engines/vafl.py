@@ -24,15 +24,17 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
-from vflpriv.training.engines.split import gradient_releases
+from vflpriv.training.engines.split import gradient_releases, through
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.labels import summed_loss
+from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
 from vflpriv.training.models.factory import output_width, server_model
+from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp, NoisyMlp
+from vflpriv.training.models.passes import Pass, Sgd, start
 from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
 
 if TYPE_CHECKING:
@@ -155,8 +157,7 @@ class VaflEngine(Engine):
         self.table = torch.zeros(shape, device=self.torch_device)
         self._velocity: dict[str, Tensor] = {}
         self._part = self.bank
-        self._outputs: list[Tensor] = []
-        self._leaves: list[dict[str, Tensor]] = []
+        self._passes: list[Pass] = []
 
     def _make_top(self, devices: int) -> None:
         self.top = server_model(self.settings, self.data, mlp=FusedMlp)
@@ -167,20 +168,21 @@ class VaflEngine(Engine):
 
     # Devices -------------------------------------------------------------------------------------------------------
 
+    @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         self._part = self.bank.part(members)
-        self._leaves = self._part.leaves()
-        self._outputs = self._embed(self._part, round_, records, self._leaves)
-        outputs = self._part.split([output.detach() for output in self._outputs])
+        self._passes = self._start(self._part, round_, records)
+        outputs = self._part.split(self._clipped(self._passes))
         return {m: self._released(round_, m, records, output) for m, output in zip(members, outputs, strict=True)}
 
-    def _embed(self, part: Bank, round_: int, records: Tensor, parameters: Sequence[Parameters]) -> list[Tensor]:
-        """Clipped embeddings of each group, with fresh noise at hidden layers."""
-        if self.settings.hidden_noise:
-            groups = zip(parameters, part.groups, strict=True)
-            parameters = [{**own, **self._drawn(part, group, round_, len(records))} for own, group in groups]
-        clip = self.uplink_point.mechanism.noiseless
-        return [clip(outputs) for outputs in part.outputs(part.inputs(self.data, records), parameters)]
+    def _start(self, part: Bank, round_: int, records: Tensor) -> list[Pass]:
+        """A pass of each group, with fresh noise at hidden layers."""
+        noised = self.settings.hidden_noise
+        neurons = [self._drawn(part, group, round_, len(records)) for group in part.groups] if noised else None
+        return part.start(part.inputs(self.data, records), neurons)
+
+    def _clipped(self, passes: Sequence[Pass]) -> list[Tensor]:
+        return [self.uplink_point.mechanism.noiseless(own.outputs) for own in passes]
 
     def _drawn(self, part: Bank, group: Sequence[int], round_: int, records: int) -> Parameters:
         model = part.models[group[0]]
@@ -195,16 +197,15 @@ class VaflEngine(Engine):
 
     @no_grad
     def answer(self, round_: int, m: int, records: Tensor) -> Payload:
-        part = self.bank.part([m])
-        (output,) = self._embed(part, round_, records, part.stacked)
+        (output,) = self._clipped(self._start(self.bank.part([m]), round_, records))
         return self._released(round_, m, records, output)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         s, part = self.settings, self._part
         gradients = part.join([replies[m]["gradient"] for m in part.members])
-        steps = part.backward(self._outputs, self._leaves, gradients)
-        decay = s.regulariser + s.weight_decay
-        part.descend(steps, rate=s.device_rate, momentum=s.momentum, weight_decay=decay)  # eq. (4a)
+        slopes = [partial(through, self.uplink_point.mechanism, gradient) for gradient in gradients]
+        sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.regulariser + s.weight_decay)
+        part.descend(self._passes, slopes, sgd)  # eq. (4a)
 
     # Server --------------------------------------------------------------------------------------------------------
 
@@ -212,52 +213,56 @@ class VaflEngine(Engine):
         columns = slice(m * self.width, (m + 1) * self.width)
         self.table[:, :, columns].index_copy_(0, records, answer["embedding"].transpose(0, 1))
 
+    @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        held = self._held(records, uplinks).requires_grad_()
-        leaves = {name: value.detach().requires_grad_() for name, value in self.top_parameters.items()}
-        logits = self._logits(leaves, held)
-        # The batch's mean loss, summed over replicas: they share nothing, so their gradients separate.
-        loss = summed_loss(logits, self.labels_of(records, lambda: logits)) / self.schedule.batch_size
-        by_held, *rest = torch.autograd.grad(loss, [held, *leaves.values()])
-        self._step(dict(zip(leaves, rest, strict=True)))
+        by_device = self._learn(self._held(records, uplinks), records)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
         # Of its own memory where most is not sent, so that a recorded message does not keep the rest.
-        own = {m: by_held[:, m].contiguous() if self.stale else by_held[:, m] for m in uplinks}
+        own = {m: by_device[m].clone() if self.stale else by_device[m] for m in uplinks}
         sent = {m: self._guard.protect(gradient, round_, m) for m, gradient in own.items()}
         return {m: Payload(kind, {"gradient": gradient}) for m, gradient in sent.items()}  # eq. (2b)
 
-    def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Tensor:
-        """(R, devices, B, width): what the server holds of this batch once it has noted what it was sent."""
+    def _learn(self, held: Sequence[Tensor], records: Tensor) -> Sequence[Tensor]:
+        """θ0 by eq. (2a) and the weights of the combination at their own rate; the gradient of what devices sent."""
+        s, weights = self.settings, self.top_parameters.get("combination")
+        if self.sums:
+            return [self._slope(torch.stack(list(held)).sum(0), records)] * len(held)
+        sgd = Sgd(rate=s.server_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
+        own = {name: value for name, value in self.top_parameters.items() if name != "combination"}
+        joined = start(self.top, own, self._joined(self.top_parameters, held), fixed=False)
+        by_joined = joined.descend_and_return(self._slope(joined.outputs, records), self._velocity, sgd)
+        if weights is None:
+            return list(by_joined.split(self.width, dim=-1))
+        by_device = [weights[:, m, None, None] * by_joined for m in range(len(held))]
+        by_weight = torch.stack([(own * by_joined).sum((1, 2)) for own in held], dim=1)
+        weights.sub_(by_weight, alpha=s.combination_rate or s.server_rate)
+        return by_device
+
+    def _slope(self, logits: Tensor, records: Tensor) -> Tensor:
+        """The gradient of the batch's mean loss by the logits."""
+        return loss_gradient(logits, self.labels_of(records, lambda: logits), self.schedule.batch_size)
+
+    def _held(self, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Sequence[Tensor]:
+        """(R, B, width) of each device: what the server holds of this batch once it has noted what it was sent."""
         if not self.stale:
-            return torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)], dim=1)
+            return [uplinks[m]["embedding"] for m in sorted(uplinks)]
         for m, sent in uplinks.items():
             self.receive(m, records, sent)
-        rows = self.table.index_select(0, records)
-        # The number of devices is spelled out: it cannot be inferred for an empty batch.
-        return rows.reshape(*rows.shape[:2], self.data.devices, self.width).permute(1, 2, 0, 3)
+        return list(self.table.index_select(0, records).transpose(0, 1).split(self.width, dim=-1))
 
-    def _step(self, gradient: Mapping[str, Tensor]) -> None:
-        """θ0 by eq. (2a), and the weights of the combination at their own rate."""
-        s = self.settings
-        own = {name: value for name, value in self.top_parameters.items() if name != "combination"}
-        decay, momentum = s.weight_decay, s.top_momentum
-        descend(own, gradient, rate=s.server_rate, momentum=momentum, velocity=self._velocity, weight_decay=decay)
-        if "combination" in gradient:
-            weights = {"combination": self.top_parameters["combination"]}
-            rate = s.combination_rate or s.server_rate
-            descend(weights, gradient, rate=rate, momentum=0.0, velocity=self._velocity)
-
-    def _logits(self, parameters: Parameters, held: Tensor) -> Tensor:
-        if self.sums:
-            return held.sum(1)
+    def _joined(self, parameters: Parameters, held: Sequence[Tensor]) -> Tensor:
+        """What the server's model reads: the devices' embeddings side by side, or their combination."""
         if "combination" not in parameters:
-            return self.top.apply(parameters, held.transpose(1, 2).flatten(2))
-        combined = torch.bmm(parameters["combination"].unsqueeze(1), held.flatten(2))
-        return self.top.apply(parameters, combined.reshape(len(held), -1, self.width))
+            return join_rows(held, 2)
+        weights = parameters["combination"][..., None, None].unbind(1)
+        combined = weights[0] * held[0]
+        for weight, own in zip(weights[1:], held[1:], strict=True):
+            combined.addcmul_(weight, own)
+        return combined
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        held = torch.stack(self.bank.predict(blocks, replicas), dim=1)
-        return self._logits(first_replicas(self.top_parameters, replicas), held)
+        held, parameters = self.bank.predict(blocks, replicas), first_replicas(self.top_parameters, replicas)
+        return torch.stack(held).sum(0) if self.sums else self.top.apply(parameters, self._joined(parameters, held))
 
 
 @register("engine")

@@ -9,12 +9,13 @@ from pydantic import Field
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
-from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, leaves_of, pull, pull_through, residuals
+from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, Reused, pull, pull_through, residuals
 from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Parameters, descend, initialise
+from vflpriv.training.models.base import Parameters, initialise
 from vflpriv.training.models.heads import DropoutMlp, Linear, mask_name
 from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.models.passes import Sgd, constant, start
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,55 +57,44 @@ class Vimadmm(AdmmEngine):
         widths = [self.embedding, *s.top_hidden, data.classes]
         self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
         heads = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
-        self.heads = {name: torch.cat([head[name] for head in heads]) for name in self.head.shapes}
+        self.heads = {n: self.head.stored(torch.cat([head[n] for head in heads])) for n in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
     def server_parameters(self) -> Mapping[str, Tensor]:
-        split = {name: self._split(value) for name, value in self.heads.items()}
+        split = {name: self.by_device(value) for name, value in self.heads.items()}
         return {f"head.{m}.{name}": value[m] for name, value in split.items() for m in range(self.data.devices)}
 
-    def shares(self, received: Sequence[Tensor]) -> Tensor:
-        return self._split(self.head.apply(self.heads, torch.cat(list(received))))
+    def shares(self, received: Tensor) -> Tensor:
+        return self.by_device(self.head.apply(self.heads, received))
 
-    def learn(self, round_: int, received: Sequence[Tensor], outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
+    def learn(self, round_: int, received: Tensor, outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
         """One SGD step of every head on eq. (7): eq. (9)'s objective, s taken with the old heads."""
-        s, embeddings = self.settings, torch.cat(list(received))
-        with torch.enable_grad():
-            leaves = leaves_of(self.heads)
-            masks = self._masks(round_, 0, range(len(received)), embeddings.shape[1])
-            own = self.head.apply({**leaves, **masks}, embeddings)
-        pulls = pull(self._split(own.detach()), duals, residuals(outputs, z), penalty=s.penalty)
-        gradients = torch.autograd.grad(own, list(leaves.values()), pulls.flatten(0, 1) / self.schedule.batch_size)
-        descend(
-            self.heads,
-            dict(zip(leaves, gradients, strict=True)),
-            rate=s.server_rate,
-            momentum=s.top_momentum,
-            velocity=self._velocity,
-            weight_decay=s.weight_decay,
+        s = self.settings
+        own = start(
+            self.head, self.heads, received, self._masks(round_, 0, range(self.data.devices), received.shape[1])
         )
-        return self._split(self.head.apply(self.heads, embeddings))
-
-    def _split(self, stacked: Tensor) -> Tensor:
-        """(M, R, …) of (M · R, …)."""
-        return stacked.reshape(self.data.devices, len(self.replicas), *stacked.shape[1:])
+        pulls = pull(self.by_device(own.outputs), duals, residuals(outputs, z), penalty=s.penalty)
+        sgd = Sgd(rate=s.server_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
+        own.descend(constant(pulls.flatten(0, 1) / self.schedule.batch_size), self._velocity, sgd)
+        return self.shares(received)
 
     def heads_of(self, m: int) -> dict[str, Tensor]:
-        return {f"head.{name}": self._split(value)[m].clone() for name, value in self.heads.items()}
+        return {f"head.{name}": self.by_device(value)[m].clone() for name, value in self.heads.items()}
 
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         """τ steps on eq. (9)."""
         if self.settings.heads == "mlp":
             self._descend_under_mlps(round_, group, inputs, reply)
             return
-        head, (constant, scale) = reply["head.weight0"], self.constant(reply)
+        head, (fixed, scale) = reply["head.weight0"], self.constant(reply)
+        by_outputs = Reused()
 
         def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
-            pulled = pull_through(embedding, head[rows], constant[rows], scale)
-            return torch.bmm(head[rows], pulled).transpose(1, 2)
+            pulled = pull_through(embedding, head[rows], fixed[rows], scale)
+            return by_outputs.product(head[rows], pulled)
 
-        self.descend_group(group, inputs, slope)
+        self.descend_group(group, slope)
 
     def _descend_under_mlps(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, members = self.settings, self.bank.groups[group]
@@ -119,7 +109,7 @@ class Vimadmm(AdmmEngine):
             return torch.autograd.grad(own, leaf, pulled / self.schedule.batch_size)[0]
 
         # All at once: a step's masks are drawn for all devices.
-        self.descend_group(group, inputs, slope, together=True)
+        self.descend_group(group, slope, together=True)
 
     def _masks(self, round_: int, step: int, members: Sequence[int], batch: int) -> Parameters:
         """Dropout masks (devices · R, B, width) of the MLP heads' hidden layers: 0, or 1/(1 - rate)."""
@@ -134,11 +124,11 @@ class Vimadmm(AdmmEngine):
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         embeddings = self.bank.predict(blocks, replicas)
-        heads = {name: self._split(value)[:, :replicas].flatten(0, 1) for name, value in self.heads.items()}
+        heads = {name: self.by_device(value)[:, :replicas].flatten(0, 1) for name, value in self.heads.items()}
         outputs = self.head.apply(heads, torch.cat(embeddings))
         return outputs.reshape(-1, replicas, *outputs.shape[1:]).sum(0)
 
     def importance(self) -> Tensor:
         """(R, M): the norm of each device's head; a device whose features tell nothing has a small one (§VI-C)."""
-        weights = [self._split(value).flatten(2) for name, value in self.heads.items() if name.startswith("weight")]
+        weights = [self.by_device(value).flatten(2) for name, value in self.heads.items() if name.startswith("weight")]
         return torch.cat(weights, dim=2).square().sum(2).sqrt().transpose(0, 1)

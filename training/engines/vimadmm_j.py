@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
-from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, pull_through
+from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, Reused, pull_through
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import descend
-from vflpriv.training.models.heads import Headed
+from vflpriv.training.models.heads import Headed, times
+from vflpriv.training.models.passes import Sgd
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,21 +37,22 @@ class VimadmmJ(AdmmEngine):
         self.models = [Headed([block[0].numel(), *s.hidden, s.embedding], data.classes) for block in data.blocks]
         return Bank(self.models, self.stream("init"))
 
+    def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        heads = [stacked["head"] for stacked in self.bank.stacked]
+        return [times(embedding, head) for embedding, head in zip(super().outputs(inputs), heads, strict=True)]
+
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, heads = self.settings, self.bank.stacked[group]["head"]
-        velocity, (constant, scale) = self.bank.velocity(s.momentum)[group], self.constant(reply)
+        sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
+        moves = self.bank.velocity(s.momentum)[group].get("head", torch.zeros_like(heads))
+        (fixed, scale), by_outputs = self.constant(reply), Reused()
 
         def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
-            head, fixed = heads[rows], constant[rows]
-            by_head = torch.bmm(pull_through(embedding, head, fixed, scale), embedding).transpose(1, 2)
-            descend(
-                {"head": head},
-                {"head": by_head},
-                rate=s.device_rate,
-                momentum=s.momentum,
-                velocity={name: value[rows] for name, value in velocity.items()},
-                weight_decay=s.weight_decay,
-            )  # eq. (22)
-            return torch.bmm(head, pull_through(embedding, head, fixed, scale)).transpose(1, 2)  # eq. (23)
+            head, move = heads[rows], moves[rows]
+            pulled = pull_through(embedding, head, fixed[rows], scale)
+            by_head = move.transpose(1, 2)
+            torch.baddbmm(by_head, pulled, embedding, beta=s.momentum, out=by_head)
+            sgd.apply([head], [move])  # eq. (22)
+            return by_outputs.product(head, pull_through(embedding, head, fixed[rows], scale))  # eq. (23)
 
-        self.descend_group(group, inputs, slope)
+        self.descend_group(group, slope)

@@ -45,6 +45,13 @@ class Mechanism(ABC):
     def noiseless(self, values: Tensor) -> Tensor:
         """The value before noise."""
 
+    def pulled_back(self, values: Tensor, gradient: Tensor) -> Tensor:
+        """The gradient by `values`, given that by their noiseless value."""
+        with torch.enable_grad():
+            leaf = values.detach().requires_grad_()
+            noiseless = self.noiseless(leaf)
+        return torch.autograd.grad(noiseless, leaf, gradient)[0]
+
     @property
     @abstractmethod
     def sensitivity(self) -> Mapping[Unit, float]:
@@ -197,6 +204,9 @@ class NoNoise(Mechanism):
 
     def noiseless(self, values: Tensor) -> Tensor:
         return values
+
+    def pulled_back(self, values: Tensor, gradient: Tensor) -> Tensor:
+        return gradient
 
     def release(self, noiseless: Tensor, normals: Tensor) -> Tensor:
         return noiseless

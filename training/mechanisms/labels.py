@@ -32,7 +32,6 @@ __all__ = [
     "loss_gradient",
     "posterior",
     "protected",
-    "summed_loss",
 ]
 
 
@@ -54,14 +53,11 @@ def as_target(labels: Tensor, like: Tensor) -> Tensor:
     return onehot.to(like.dtype)
 
 
-def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of logits (R, B, C) against labels (R, B) or a posterior (R, B, C), summed over R and B."""
-    target = labels.transpose(1, 2) if labels.is_floating_point() else labels
-    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), target, reduction="sum")
-
-
 def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
-    """The gradient of `summed_loss` over the batch size by the logits, softmax - target; records last in memory."""
+    """The gradient by logits (R, B, C) of the summed cross-entropy over the batch size: softmax - target.
+
+    The target are labels (R, B) or a posterior (R, B, C), through which no gradient flows. Records lie last in memory.
+    """
     # Over the second axis: a softmax over a short last one is several times slower.
     gradient = torch.softmax(logits.transpose(1, 2), 1)
     if labels.is_floating_point():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
-from vflpriv.training.models.base import Model, Parameters, descend, first_replicas, initialise
+from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
+from vflpriv.training.models.layers import join_rows
+from vflpriv.training.models.passes import Pass, Sgd, Slope, start
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +37,8 @@ class Bank:
         functions = [(type(model), model.key, *model.shapes.items()) for model in self.models]
         self.groups = [[m for m, own in enumerate(functions) if own == f] for f in dict.fromkeys(functions)]
         self.stacked = [
-            {name: torch.cat([initial[m][name] for m in group]) for name in initial[group[0]]} for group in self.groups
+            {name: models[group[0]].stored(torch.cat([initial[m][name] for m in group])) for name in initial[group[0]]}
+            for group in self.groups
         ]
         self.parameters: list[dict[str, Tensor]] = self._by_device(self.stacked)
 
@@ -76,10 +79,6 @@ class Bank:
         rows = [x if x.dim() == 3 else x.expand(self.replicas, *x.shape) for x in inputs]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
-    def forward(self, inputs: Sequence[Tensor], parameters: Sequence[Parameters] | None = None) -> list[Tensor]:
-        """(R, B, …) outputs of each device, with the stacked parameters or others that are stacked alike."""
-        return self.split(self.outputs(inputs, parameters))
-
     def outputs(self, inputs: Sequence[Tensor], parameters: Sequence[Parameters] | None = None) -> list[Tensor]:
         """(devices · R, B, …) outputs of each group, with the stacked parameters or others that are stacked alike."""
         groups = zip(self.groups, parameters or self.stacked, inputs, strict=True)
@@ -95,29 +94,19 @@ class Bank:
 
     def join(self, values: Sequence[Tensor]) -> list[Tensor]:
         """The inverse of `split`; a group of several devices is copied."""
-        return [torch.cat([values[m] for m in group]) if len(group) > 1 else values[group[0]] for group in self.groups]
+        return [
+            join_rows([values[m] for m in group], 0) if len(group) > 1 else values[group[0]] for group in self.groups
+        ]
 
-    def leaves(self) -> list[dict[str, Tensor]]:
-        """The stacked parameters as leaves that autograd can differentiate by; they share the parameters' memory."""
-        return [{name: value.detach().requires_grad_() for name, value in stacked.items()} for stacked in self.stacked]
+    def start(self, inputs: Sequence[Tensor], extra: Sequence[Parameters] | None = None) -> list[Pass]:
+        """A pass of each group, that `descend` goes back through; `extra` is what models read beside parameters."""
+        groups = zip(self.groups, self.stacked, inputs, extra or [{}] * len(self.groups), strict=True)
+        return [start(self.models[group[0]], stacked, batch, own) for group, stacked, batch, own in groups]
 
-    def backward(
-        self, outputs: Sequence[Tensor], leaves: Sequence[Parameters], gradients: Sequence[Tensor]
-    ) -> list[dict[str, Tensor]]:
-        """The gradients of the leaves, given those of the outputs: both per device, or both per group."""
-        names = [(g, name) for g, group in enumerate(leaves) for name in group]
-        flat = torch.autograd.grad(list(outputs), [leaves[g][name] for g, name in names], list(gradients))
-        by_group: list[dict[str, Tensor]] = [{} for _ in leaves]
-        for (g, name), gradient in zip(names, flat, strict=True):
-            by_group[g][name] = gradient
-        return by_group
-
-    def descend(
-        self, gradients: Sequence[Mapping[str, Tensor]], *, rate: float, momentum: float, weight_decay: float = 0.0
-    ) -> None:
-        """One gradient step of every device, in place; the gradients are stacked by group."""
-        for stacked, gradient, velocity in zip(self.stacked, gradients, self.velocity(momentum), strict=True):
-            descend(stacked, gradient, rate=rate, momentum=momentum, velocity=velocity, weight_decay=weight_decay)
+    def descend(self, passes: Sequence[Pass], slopes: Sequence[Slope], sgd: Sgd, *, steps: int = 1) -> None:
+        """Gradient steps of every device, in place, given the objective's slope in the outputs of each group."""
+        for own, slope, velocity in zip(passes, slopes, self.velocity(sgd.momentum), strict=True):
+            own.descend(slope, velocity, sgd, steps=steps)
 
     def velocity(self, momentum: float) -> list[dict[str, Tensor]]:
         """The momentum buffers, stacked by group and zero before the first step; empty without momentum."""
@@ -142,24 +131,26 @@ class Bank:
 
 
 class _Part(Bank):
-    """Some devices of a bank: a pass reads a copy of their parameters, and `descend` steps the whole bank's."""
+    """Some devices of a bank, with a copy of their parameters; `descend` steps it, and writes it back to the whole."""
 
     def __init__(self, whole: Bank, members: Sequence[int]) -> None:
         self.whole, self.members = whole, list(members)
-        places = [list(whole.members).index(m) for m in members]
-        self._places = places
+        self._places = [list(whole.members).index(m) for m in members]
+        places = self._places
+        self._velocity = []
         self._adopt([whole.models[p] for p in places], [whole.parameters[p] for p in places], whole.replicas)
 
-    def descend(
-        self, gradients: Sequence[Mapping[str, Tensor]], *, rate: float, momentum: float, weight_decay: float = 0.0
-    ) -> None:
-        velocity = self.whole._by_device(self.whole.velocity(momentum))
-        for place, gradient in zip(self._places, self._by_device(gradients), strict=True):
-            descend(
-                self.whole.parameters[place],
-                gradient,
-                rate=rate,
-                momentum=momentum,
-                velocity=velocity[place],
-                weight_decay=weight_decay,
-            )
+    def descend(self, passes: Sequence[Pass], slopes: Sequence[Slope], sgd: Sgd, *, steps: int = 1) -> None:
+        whole = self.whole._by_device(self.whole.velocity(sgd.momentum))
+        part = self._by_device(self.velocity(sgd.momentum))
+        for place, own in zip(self._places, part, strict=True):
+            _copy(whole[place], own)
+        super().descend(passes, slopes, sgd, steps=steps)
+        for place, own, velocity in zip(self._places, self.parameters, part, strict=True):
+            _copy(own, self.whole.parameters[place])
+            _copy(velocity, whole[place])
+
+
+def _copy(source: Parameters, target: Parameters) -> None:
+    for name, value in source.items():
+        target[name].copy_(value)

@@ -56,6 +56,10 @@ class Model(ABC):
     def fan_in(self, name: str) -> int:
         """The number of inputs that one output of this parameter's layer sums over."""
 
+    def stored(self, value: Tensor) -> Tensor:
+        """The same parameter (R, *shape), in the order of memory in which this model's passes are fastest."""
+        return value
+
 
 def size_of(model: Model) -> int:
     """The number of parameters of one replica."""
@@ -80,7 +84,8 @@ def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
         return value.to(stream.keys.device).expand(replicas, *value.shape).clone()
 
     given = model.initial_values
-    return {n: copied(given[n]) if n in given else drawn(n, shape) for n, shape in model.shapes.items()}
+    starts = {n: copied(given[n]) if n in given else drawn(n, shape) for n, shape in model.shapes.items()}
+    return {name: model.stored(value) for name, value in starts.items()}
 
 
 def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
 from vflpriv.training.models.base import Mlp, Model, Parameters
+from vflpriv.training.models.layers import outputs_first
 from vflpriv.training.models.mlp import FusedMlp
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DropoutMlp", "Headed", "Linear", "Sum", "mask_name"]
+__all__ = ["DropoutMlp", "Headed", "Linear", "Sum", "mask_name", "times"]
 
 
 class Linear(Model):
@@ -24,9 +25,12 @@ class Linear(Model):
     def fan_in(self, name: str) -> int:
         return self.shapes[name][0]
 
+    def stored(self, value: Tensor) -> Tensor:
+        return outputs_first(value)
+
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         weight = parameters["weight0"]
-        return torch.bmm(_for_each_replica(inputs, len(weight)), weight)
+        return times(_for_each_replica(inputs, len(weight)), weight)
 
 
 def mask_name(layer: int) -> str:
@@ -70,7 +74,7 @@ class Headed(FusedMlp):
         return self.widths[-1] if name == "head" else super().fan_in(name)
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return torch.bmm(super().apply(parameters, inputs), parameters["head"])
+        return times(super().apply(parameters, inputs), parameters["head"])
 
 
 class Sum(Model):
@@ -86,6 +90,11 @@ class Sum(Model):
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         return torch.stack(inputs.split(self.classes, dim=-1)).sum(0)
+
+
+def times(rows: Tensor, weight: Tensor) -> Tensor:
+    """Their product (R, B, k), computed transposed: k is small, and products with a long last axis are faster."""
+    return torch.bmm(weight.transpose(1, 2), rows.transpose(1, 2)).transpose(1, 2)
 
 
 def _for_each_replica(inputs: Tensor, replicas: int) -> Tensor:

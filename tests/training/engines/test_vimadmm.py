@@ -94,7 +94,7 @@ def test_every_round_is_algorithm_1(variant, restart):
     engine, transcript = system.train([0]), Transcript()
     wire, reading, s = Wire(transcript), Reading(system, engine), system.settings
     devices = range(system.data.devices)
-    heads = [reading._leaves({n: engine._split(v)[k] for n, v in engine.heads.items()}) for k in devices]
+    heads = [reading._leaves({n: engine.by_device(v)[k] for n, v in engine.heads.items()}) for k in devices]
     steps = [torch.optim.SGD(list(h.values()), lr=s.server_rate, weight_decay=s.weight_decay) for h in heads]
 
     def apply(head, h):

@@ -24,8 +24,8 @@ from vflpriv.training.mechanisms.labels import (
     LabelMechanism,
     RandomizedLabels,
     as_target,
+    loss_gradient,
     posterior,
-    summed_loss,
 )
 
 SOFT = ["split-alibi", "split-concat", "fdml", "vafl-concat", "vafl-sum", "vimadmm-alibi", "vimadmm-j", "linear-admm"]
@@ -79,7 +79,7 @@ def test_with_the_prediction_as_prior_the_gradient_is_that_of_the_likelihood():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 5, 4, generator=generator).requires_grad_()
     evidence = 2 * torch.randn(2, 5, 4, generator=generator)
-    (soft,) = torch.autograd.grad(summed_loss(logits, posterior(evidence, logits)), [logits])
+    soft = loss_gradient(logits.detach(), posterior(evidence, logits), 1)
     marginal = -torch.logsumexp(torch.log_softmax(logits, -1) + evidence, -1).sum()
     (whole,) = torch.autograd.grad(marginal, [logits])
     torch.testing.assert_close(soft, whole)
@@ -88,7 +88,11 @@ def test_with_the_prediction_as_prior_the_gradient_is_that_of_the_likelihood():
 def test_hard_labels_equal_a_one_hot_posterior():
     generator = torch.Generator().manual_seed(1)
     logits, labels = torch.randn(2, 5, 4, generator=generator), torch.randint(4, (2, 5), generator=generator)
-    torch.testing.assert_close(summed_loss(logits, labels), summed_loss(logits, as_target(labels, logits)))
+    gradient = loss_gradient(logits, labels, 5)
+    torch.testing.assert_close(gradient, loss_gradient(logits, as_target(labels, logits), 5))
+    leaf = logits.clone().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(leaf.transpose(1, 2), labels, reduction="sum") / 5
+    torch.testing.assert_close(gradient, torch.autograd.grad(loss, leaf)[0])
     duals = torch.randn(2, 5, 4, generator=generator)
     hard = auxiliary_and_duals(logits, labels, duals, penalty=0.7)
     soft = auxiliary_and_duals(logits, as_target(labels, logits), duals, penalty=0.7)

@@ -10,6 +10,7 @@ from vflpriv.common.random import Stream
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp
 from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.models.passes import Sgd, constant
 
 STREAM = Stream.of(0, "init", range(6), torch.device("cpu"))
 
@@ -26,10 +27,9 @@ def test_a_part_of_a_bank_steps_its_devices_and_keeps_their_momentum(momentum):
     assert whole.groups == [[0, 1, 3], [2]]
     for members in ([0, 3], [2], [1, 2, 3], [0, 1, 2, 3], [3]):
         part = whole.part(members)
-        leaves = part.leaves()
-        outputs = part.outputs(part.inputs(data, records), leaves)
-        gradients = part.backward(outputs, leaves, [torch.ones_like(out) for out in outputs])
-        part.descend(gradients, rate=0.1, momentum=momentum, weight_decay=0.01)
+        passes = part.start(part.inputs(data, records))
+        slopes = [constant(torch.ones_like(own.outputs)) for own in passes]
+        part.descend(passes, slopes, Sgd(rate=0.1, momentum=momentum, weight_decay=0.01))
         for m in members:
             w = {n: v.clone().requires_grad_() for n, v in reference[m].items()}
             out = Mlp(models[m].widths, activate=True).apply(w, data.blocks[m][records].expand(6, -1, -1))

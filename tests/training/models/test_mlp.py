@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vflpriv.common.random import Stream
-from vflpriv.training.models import mlp
+from vflpriv.training.models import layers
 from vflpriv.training.models.base import Mlp, initialise
 from vflpriv.training.models.mlp import FusedMlp
 
@@ -38,7 +38,7 @@ def leaves(model):
 @pytest.mark.parametrize("cache", [1, 20_000, 1 << 20])
 def test_fused_passes_equal_autograd(monkeypatch, widths, activate, cache):
     """Narrow and wide layers in every order; one model at a time, two, and all at once."""
-    monkeypatch.setattr(mlp, "_CACHE", cache)
+    monkeypatch.setattr(layers, "_CACHE", cache)
     fused, plain = FusedMlp(widths, activate=activate), Mlp(widths, activate=activate)
     inputs = torch.randn(6, 9, widths[0], generator=torch.Generator().manual_seed(1))
     results = []
