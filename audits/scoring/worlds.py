@@ -27,6 +27,7 @@ from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message, Wire
 
 __all__ = [
+    "RUNS",
     "SCORERS",
     "LikelihoodRatio",
     "Request",
@@ -266,3 +267,5 @@ SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
     "learned": view_features,
     "whole view": view_features,
 }
+RUNS: Mapping[str, int] = {"twins": 2, "shadow models": 3}
+"""Trainings that a scorer runs for each trial, where they are more than one."""

@@ -16,7 +16,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.wire import Payload
@@ -83,10 +82,6 @@ class AdmmEngine(Engine):
 
     mechanisms = staticmethod(uplink_mechanisms)
     claims = staticmethod(client_claims)
-
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        return super().state_bytes(settings, data) + 4 * data.records * data.classes
 
     @abstractmethod
     def build(self) -> Bank:
