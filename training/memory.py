@@ -32,7 +32,7 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all storages that were allocated under it and are still alive."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
         self._known: set[int] = set()
 
@@ -99,7 +99,8 @@ def _rehearsed(system: System, replicas: int, rounds: Sequence[int], device: tor
         )
         for round_ in rounds:
             engine.round(round_, Wire())
-    return tracker.peak
+    peak: int = tracker.peak
+    return peak
 
 
 def _rounds(system: System) -> list[int]:

@@ -53,9 +53,10 @@ def audit_config(
     work = sum(_work(system, section, context, features) for system, section, context in sections)
     with progress_bar(quiet) as bar:
         task = Task(bar, work)
-        told = {"progress": task, "executor": executor or InProcess()}
+        running = executor or InProcess()
+        contexts = [replace(context, progress=task, executor=running) for context in contexts]
         audited = [
-            audit_system(system, section, config, replace(context, **told), features=features)
+            audit_system(system, section, config, context, features=features)
             for system, section, context in zip(systems, config.system, contexts, strict=True)
         ]
         task.stage("accounting")

@@ -294,13 +294,14 @@ class _Run:
             return None
         try:
             self._pool.pickled(self._tasks.common)
-            return cloudpickle.dumps((self._tasks.function, self._tasks.items[place], self._neighbours()))
+            task: bytes = cloudpickle.dumps((self._tasks.function, self._tasks.items[place], self._neighbours()))
         except Exception:
             # Whatever cannot be pickled says so in its own way; threads need no pickling.
             if not self._pool.threads:
                 raise
             self._portable = False
             return None
+        return task
 
     def _here(self, place: int) -> Outcome:
         tasks, progress = self._tasks, _Stoppable(self._progress, self._stopping)

@@ -15,7 +15,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import BinaryIO
+from typing import IO
 
 import cloudpickle
 
@@ -45,7 +45,7 @@ class WorkerProcess:
             [sys.executable, "-P", "-c", _CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | one_thread | {"PYTHONPATH": paths} | environment,
+            env=os.environ | one_thread | {"PYTHONPATH": paths, **environment},
         )
         self._common: object = None
 
@@ -99,13 +99,13 @@ class WorkerProcess:
         return ProcessDiedError(f"signal {-code}" if code < 0 else f"exit code {code}")
 
 
-def _write(pipe: BinaryIO, frame: bytes) -> None:
+def _write(pipe: IO[bytes], frame: bytes) -> None:
     pipe.write(len(frame).to_bytes(_LENGTH, "big"))
     pipe.write(frame)
     pipe.flush()
 
 
-def _read(pipe: BinaryIO) -> bytes | None:
+def _read(pipe: IO[bytes]) -> bytes | None:
     """The next frame, or None at the end."""
     head = pipe.read(_LENGTH)
     size = int.from_bytes(head, "big")
@@ -162,7 +162,7 @@ def _answer(common: _Common, frame: bytes) -> Outcome:
     return performed(function, shared, item, neighbours)
 
 
-def _listen(requests: BinaryIO, frames: queue.SimpleQueue[bytes]) -> None:
+def _listen(requests: IO[bytes], frames: queue.SimpleQueue[bytes]) -> None:
     """Take in frames while a task runs, so that the end of the program is noticed at once."""
     while (frame := _read(requests)) is not None:
         frames.put(frame)

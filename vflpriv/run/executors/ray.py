@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import TracebackType
@@ -22,6 +23,8 @@ T = TypeVar("T")
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 """An audit sends nothing to Ray's makers, and their notices are not its output."""
 _FIELD = "--workers"
+_SECONDS = 5.0
+"""How long a cluster may take to be connected to."""
 
 
 class RayExecutor:
@@ -44,6 +47,7 @@ class RayExecutor:
 
         if ray.is_initialized():
             return self
+        _check_reachable(self._address or os.environ.get("RAY_ADDRESS", ""))
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
         if self._address is not None:
             options["address"] = self._address
@@ -106,6 +110,17 @@ class RayExecutor:
             remote.remote(cloudpickle.dumps((tasks.function, item)), common, tasks.accelerated): place
             for place, item in enumerate(tasks.items)
         }
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an InputError unless somebody listens there; Ray itself would wait for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(_FIELD, address, f"a Ray cluster that answers ({error})") from error
 
 
 def _outcome(reference: Any, name: str) -> Outcome:

@@ -12,8 +12,8 @@ __all__ = ["executor_of"]
 _EXPECTED = "a number of workers of this machine, ray, or ray://HOST:PORT"
 
 
-def executor_of(workers: int | str | None) -> AbstractContextManager[Executor]:
-    """The executor that is meant: a number of local workers, as many as cores or GPUs if None, or a Ray cluster."""
+def executor_of(workers: object) -> AbstractContextManager[Executor]:
+    """The executor that is meant: a number of local workers, one per core or GPU if None, or a Ray cluster."""
     if isinstance(workers, str):
         return _named(workers.strip())
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
