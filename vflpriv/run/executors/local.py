@@ -98,8 +98,9 @@ class _Pool:
         self.size, self.started, self.spent = len(environments), False, 0.0
         self._lock = threading.Lock()
         self._running: dict[WorkerProcess, Mapping[str, str]] = {}
-        self._idle: queue.SimpleQueue[WorkerProcess | ProcessDiedError] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
         self._common: tuple[object, bytes] | None = None
+        self._failure = ""
 
     def running(self) -> list[WorkerProcess]:
         with self._lock:
@@ -123,22 +124,22 @@ class _Pool:
             process.wait_until_ready()
             self._idle.put(process)
         except ProcessDiedError as died:
-            self._idle.put(died)
+            with self._lock:
+                self._running.pop(process, None)
+            self._failure = str(died)
 
     def take(self, *, wait: bool) -> WorkerProcess | None:
         """A process that is free; None if there is none yet, unless one is to be waited for."""
-        while wait or not self._idle.empty():
+        while True:
             try:
-                process = self._idle.get(timeout=_TICK if wait else 0)
+                return self._idle.get(timeout=_TICK if wait else 0)
             except queue.Empty:
-                if wait and not self.started:
-                    raise ProcessDiedError("stopped") from None
-                continue
-            if isinstance(process, WorkerProcess):
-                return process
-            if wait:
-                raise WorkerError(f"a worker process could not be started: {process}")
-        return None
+                if not wait:
+                    return None
+            if not self.started:
+                raise ProcessDiedError("the end of the run")
+            if not self.running():
+                raise WorkerError(f"worker processes could not be started: {self._failure}")
 
     def give(self, process: WorkerProcess) -> None:
         self._idle.put(process)
