@@ -38,7 +38,7 @@ class WorkerProcess:
     """One worker process; `environment` is added to this program's."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # -P: what lies in the working directory is not to be imported in place of a library.
         self._process = subprocess.Popen(
