@@ -41,7 +41,11 @@ audit: $(VENV)/.test  ## the default audit, on data that ships with the packages
 test: $(VENV)/.test  ## all tests but the slow ones
 	@$(ONE) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS)
 
-test-slow: $(VENV)/.test  ## the slow tests
+$(VENV)/.ray: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[ray]'
+	@touch $@
+
+test-slow: $(VENV)/.ray  ## the slow tests, those on clusters of Ray included
 	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
 
 mutations: $(VENV)/.test  ## audits of systems that are broken on purpose, and of sound ones; writes docs/mutations.md

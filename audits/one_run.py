@@ -26,20 +26,31 @@ from vflpriv.audits.statistics.one_run import (
 )
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.worlds.probes import CoinProbe, Released
-from vflpriv.audits.worlds.store import TrialStore, one_thread
+from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
+from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import Canaries, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
-from vflpriv.core.systems import System
+from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 
-__all__ = ["ASSUMPTIONS", "LEARNED", "CoinScores", "OneRun", "OneRunAudit", "guess", "guess_coins", "plant"]
+__all__ = [
+    "ASSUMPTIONS",
+    "LEARNED",
+    "CoinScores",
+    "OneRun",
+    "OneRunAudit",
+    "guess",
+    "guess_coins",
+    "plant",
+    "train_with_coins",
+]
 
 _PLANNED_AT = 0.95
 ASSUMPTIONS = (
@@ -155,8 +166,8 @@ class OneRunAudit(Audit):
     summary = "trains once with many canaries and measures how many of their coins a view can guess"
     order = 50
 
-    def __init__(self, *, store: TrialStore | None = None) -> None:
-        self.store = store or TrialStore()
+    def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
+        self.store, self.executor = store or TrialStore(), executor or InProcess()
 
     def work(self, system: System, context: AuditContext) -> int:
         return system.schedule.rounds if context.options.get("one_run") and self._testable(system, context) else 0
@@ -170,7 +181,7 @@ class OneRunAudit(Audit):
         if claims:
             context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
             views = list(dict.fromkeys(claim.adversary for claim in claims))
-            measured = OneRunAudit(store=TrialStore(context.store)).measure(
+            measured = OneRunAudit(store=TrialStore(context.store), executor=context.executor).measure(
                 system,
                 views,
                 canaries=options["canaries"],
@@ -237,7 +248,14 @@ class OneRunAudit(Audit):
         key = self.store.key(system, "one-run", canaries, "+".join(names))
         stored = self.store.load(key, names=names, rows=canaries)
         if stored is None:
-            stored = self._train(system, adversaries, planted, advance)
+            tasks = Tasks(
+                function=train_with_coins,
+                common=system,
+                items=[(tuple(adversaries), planted)],
+                names=[f"{system.key}, one run, {canaries} canaries"],
+                accelerated=accelerated(system),
+            )
+            (stored,) = self.executor.run(tasks, progress=Advancing(advance))
             self.store.save(key, stored)
         elif advance is not None:
             advance(system.schedule.rounds)
@@ -249,22 +267,22 @@ class OneRunAudit(Audit):
             result[adversary] = OneRun(adversary=adversary, scores=scores, worlds=worlds, set_aside=aside, guesses=made)
         return result
 
-    @staticmethod
-    def _train(
-        system: System, adversaries: Sequence[Adversary], planted: Canaries, advance: Callable[[int], None] | None
-    ) -> dict[str, Tensor]:
-        probe = CoinProbe(planted, system.schedule)
-        engine = system.train([0], data=planted.into(system.data), probe=probe)
-        scores = {a: CoinScores(system.ledger, len(planted.records)) for a in adversaries}
-        with one_thread():
-            for round_ in range(system.schedule.rounds):
-                for value in probe.round(engine, round_):
-                    for adversary, score in scores.items():
-                        if value.message is not None and adversary.sees(value.message, system.data.devices):
-                            score.add(value)
-                if advance is not None:
-                    advance(1)
-        return {str(adversary): score.total[0].cpu() for adversary, score in scores.items()}
+
+def train_with_coins(
+    system: System, asked: tuple[tuple[Adversary, ...], Canaries], worker: Worker
+) -> dict[str, Tensor]:
+    """The evidence of one training about each canary's coin, by adversary."""
+    adversaries, planted = asked
+    probe = CoinProbe(planted, system.schedule)
+    engine = system.train([0], data=planted.into(system.data), probe=probe)
+    scores = {a: CoinScores(system.ledger, len(planted.records)) for a in adversaries}
+    for round_ in range(system.schedule.rounds):
+        for value in probe.round(engine, round_):
+            for adversary, score in scores.items():
+                if value.message is not None and adversary.sees(value.message, system.data.devices):
+                    score.add(value)
+        worker.progress.advance(1)
+    return {str(adversary): score.total[0].cpu() for adversary, score in scores.items()}
 
 
 def plant(system: System, canaries: int) -> Canaries:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -16,17 +15,19 @@ from torch import Tensor
 
 from vflpriv.audits.scoring.discriminants import discriminant
 from vflpriv.audits.scoring.learners import LearnedScore, learn
-from vflpriv.audits.scoring.replays import Replays, replay_refusal, replayed_scores
+from vflpriv.audits.scoring.replays import Replays, replay_refusal
+from vflpriv.audits.scoring.shards import ShardPart, filled, shard_ranges, shard_tasks
 from vflpriv.audits.scoring.whole_view import feature_key
-from vflpriv.audits.scoring.worlds import SCORERS, Request, strength_key
+from vflpriv.audits.scoring.worlds import strength_key
 from vflpriv.audits.statistics.bounds import Errors, secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
-from vflpriv.audits.worlds.store import TrialStore, side_by_side
+from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
+from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
@@ -54,8 +55,6 @@ __all__ = [
 WHOLE_VIEW = "whole view"
 """The method, and the subject of findings, whose score is learned from all that an adversary sees."""
 
-_MEMORY = 1 << 30
-_MOST_REPLICAS = 256
 _LEARNING = 256
 Shard = Mapping[str, Tensor]
 Stop = Callable[[Mapping[Adversary, Trials]], bool]
@@ -193,24 +192,6 @@ class _TrainingPlan:
         changed = f"{canary.kind}/{canary.unit}/{canary.record}/{canary.devices}/{canary.rate}"
         return f"{self.method}/{self.reach:g}/{changed}/{views}/strength"
 
-    def request(
-        self,
-        replicas: range,
-        *,
-        step: Callable[[int], None] | None = None,
-        watchers: Sequence[Adversary] = (),
-    ) -> Request:
-        """What is asked of the scorer for these replicas."""
-        return Request(
-            system=self.system,
-            ledger=self.system.ledger,
-            canary=self.canary,
-            adversaries=list(dict.fromkeys(self.eyes.values())),
-            replicas=replicas,
-            step=step,
-            watchers=watchers,
-        )
-
     def trials(
         self, shards: Sequence[Shard], learned_on: Sequence[Shard], looks: tuple[int, ...], replays: Replays
     ) -> dict[str, Trials]:
@@ -278,9 +259,7 @@ class WholeViewTrials:
 def _features(shards: Sequence[Shard], name: str) -> Floats:
     """(2n, F) features of the watched trials; shards with fewer of them are filled up with zeros."""
     parts = [shard[feature_key(name)].to(torch.float64) for shard in shards if feature_key(name) in shard]
-    width = max((part.shape[1] for part in parts), default=0)
-    filled = [torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts]
-    rows: Floats = torch.cat(filled).numpy() if filled else np.zeros((0, 0))
+    rows: Floats = filled(parts).numpy() if parts else np.zeros((0, 0))
     return rows
 
 
@@ -345,8 +324,8 @@ class TwoWorldAudit(Audit):
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
     order = 40
 
-    def __init__(self, *, store: TrialStore | None = None) -> None:
-        self.store = store or TrialStore()
+    def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
+        self.store, self.executor = store or TrialStore(), executor or InProcess()
 
     def work(self, system: System, context: AuditContext) -> int:
         trainings = sum(
@@ -373,10 +352,10 @@ class TwoWorldAudit(Audit):
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
             # Claims that only the whole view tests would have no trials if the others stopped early.
             may_stop = context.options.get("stop_early") and set(group.watched) <= set(group.claims)
-            trials, whole = TwoWorldAudit(store=TrialStore(context.store))._measured(
+            trials, whole = TwoWorldAudit(store=TrialStore(context.store), executor=context.executor)._measured(
                 system,
                 group.question(context),
-                context.progress.advance,
+                context.progress,
                 _refuted(group.claims, context.min_trials, level) if may_stop else None,
             )
             findings += [_finding(claim, group.kind, trials[claim.adversary], context) for claim in group.claims]
@@ -491,10 +470,10 @@ class TwoWorldAudit(Audit):
             reach=reach,
             full=full,
         )
-        return self._measured(system, question, advance, stop)[0]
+        return self._measured(system, question, Advancing(advance), stop)[0]
 
     def _measured(
-        self, system: System, question: _Question, advance: Callable[[int], None] | None, stop: Stop | None
+        self, system: System, question: _Question, progress: Progress, stop: Stop | None
     ) -> tuple[dict[Adversary, Trials], dict[Adversary, WholeViewTrials]]:
         """The trials of all views, and of all whole views; the latter are kept in the trainings of the first method."""
         methods = {a: method_of(system, a, question.unit, question.kind) for a in question.adversaries}
@@ -508,7 +487,7 @@ class TwoWorldAudit(Audit):
         for name in names:
             same = {a: m.name for a, m in methods.items() if hosts[m.name] == name}
             planned = self._plan(system, question, same, name, watched=name == names[0])
-            trials, whole_trials = self._together(planned, question.trials, advance, stop)
+            trials, whole_trials = self._together(planned, question.trials, progress, stop)
             measured, whole = measured | trials, whole | whole_trials
         return {a: measured[a] for a in question.adversaries}, whole
 
@@ -537,22 +516,21 @@ class TwoWorldAudit(Audit):
         )
 
     def _together(
-        self, planned: _TrainingPlan, trials: int, advance: Callable[[int], None] | None, stop: Stop | None
+        self, planned: _TrainingPlan, trials: int, progress: Progress, stop: Stop | None
     ) -> tuple[dict[Adversary, Trials], dict[Adversary, WholeViewTrials]]:
         learning = _learning(planned.method, trials)
         first = first_replica(trials, learning, planned.watched)
 
-        def shard(replicas: range) -> Shard:
-            return self._shard(planned, replicas, replicas.start < first + 2 * planned.watched, advance)
-
         def train(done: int, until: int) -> list[Shard]:
             # No shard is watched in part.
             parts = [(done, min(until, planned.watched)), (max(done, planned.watched), until)]
-            ranges = [r for part in parts for r in _shards(planned.system, first, *part)]
-            return list(side_by_side(shard, ranges, planned.system.torch_device))
+            ranges = [r for part in parts for r in shard_ranges(first, *part)]
+            watching = [planned.watching if r.start < first + 2 * planned.watched else () for r in ranges]
+            shards = [ShardPart(replicas=r, watchers=w) for r, w in zip(ranges, watching, strict=True)]
+            return self._scored(planned, shards, progress)
 
         def replay(ranges: Sequence[range]) -> list[Shard]:
-            return list(side_by_side(partial(self._replayed, planned), ranges, planned.system.torch_device))
+            return self._scored(planned, [ShardPart(replicas=r, replayed=True) for r in ranges], NoProgress())
 
         replays = Replays(first=first, full=planned.full, refusal=planned.replay_refusal, train=train, replay=replay)
         # A score is learned on trials of its own, with numbers beyond those that are tested.
@@ -566,43 +544,39 @@ class TwoWorldAudit(Audit):
             before = replays.replayed
             trained += train(done, min(until, planned.full))
             shards = trained + replays.until(until, trained)
-            if advance is not None:
-                advance(2 * max(0, replays.replayed - before) * planned.system.schedule.rounds)
+            progress.advance(2 * max(0, replays.replayed - before) * planned.system.schedule.rounds)
             looks, done = times[: place + 1] if stop is not None else (), until
             by_view = planned.trials(shards, learned_on, looks, replays)
             result = {adversary: by_view[str(actual)] for adversary, actual in planned.eyes.items()}
             if stop is not None and stop(result):
                 break
-        if advance is not None and done < trials:
-            advance(2 * (trials - done) * planned.system.schedule.rounds)
+        if done < trials:
+            progress.advance(2 * (trials - done) * planned.system.schedule.rounds)
         return result, planned.whole_views(shards, looks)
 
-    def _shard(
-        self, planned: _TrainingPlan, replicas: range, watched: bool, advance: Callable[[int], None] | None
-    ) -> Shard:
-        system, eyes = planned.system, list(dict.fromkeys(planned.eyes.values()))
-        watchers = planned.watching if watched else ()
-        key = self.store.key(system, planned.key, "+".join(map(str, watchers)), replicas)
-        stored = self.store.load(key, names=[str(actual) for actual in eyes], rows=len(replicas))
-        if stored is not None:
-            if advance is not None:
-                advance(system.schedule.rounds * len(replicas))
-            return stored
-        step = None if advance is None else lambda done: advance(done * len(replicas))
-        request = planned.request(replicas, step=step, watchers=watchers)
-        return self._stored(key, SCORERS[planned.method](request))
-
-    def _replayed(self, planned: _TrainingPlan, replicas: range) -> Shard:
-        """The scores of these replicas without training them."""
-        key = self.store.key(planned.system, planned.key, "replayed", replicas)
-        names = [str(actual) for actual in planned.eyes.values()]
-        stored = self.store.load(key, names=names, rows=len(replicas))
-        return self._stored(key, replayed_scores(planned.request(replicas))) if stored is None else stored
-
-    def _stored(self, key: str | None, scores: Mapping[str, Tensor]) -> Shard:
-        shard = {name: score.to(torch.float32).cpu() for name, score in scores.items()}
-        self.store.save(key, shard)
-        return shard
+    def _scored(self, planned: _TrainingPlan, parts: Sequence[ShardPart], progress: Progress) -> list[Shard]:
+        """The shards of these replicas, from the store where they are there, else computed; stored as each is done."""
+        system, eyes = planned.system, tuple(dict.fromkeys(planned.eyes.values()))
+        keys = [self.store.key(system, planned.key, part.key, part.replicas) for part in parts]
+        shards: list[Shard | None] = []
+        for part, key in zip(parts, keys, strict=True):
+            shards.append(self.store.load(key, names=[str(actual) for actual in eyes], rows=len(part.replicas)))
+            if shards[-1] is not None:
+                progress.advance(system.schedule.rounds * len(part.replicas))
+        missing = [place for place, shard in enumerate(shards) if shard is None]
+        tasks = shard_tasks(
+            system,
+            [parts[place] for place in missing],
+            canary=planned.canary,
+            method=planned.method,
+            adversaries=eyes,
+        )
+        computed = self.executor.run(
+            tasks, progress=progress, finished=lambda n, shard: self.store.save(keys[missing[n]], shard)
+        )
+        for place, new in zip(missing, computed, strict=True):
+            shards[place] = new
+        return [shard for shard in shards if shard is not None]
 
 
 def _trials_by_kind(context: AuditContext) -> dict[CanaryKind, int]:
@@ -688,13 +662,6 @@ def first_replica(trials: int, learning: int, watched: int) -> int:
     killed audit goes on.
     """
     return 2 * (derive(0, "canary", trials, learning, watched) % (1 << 59))
-
-
-def _shards(system: System, first: int, done: int, until: int) -> list[range]:
-    """Replica numbers of the trials from `done` to `until` in each world; even ones live in world 0, odd in world 1."""
-    room = _MEMORY // max(1, system.engine.state_bytes(system.settings, system.data))
-    size, end = max(2, min(_MOST_REPLICAS, room) // 2 * 2), first + 2 * until
-    return [range(start, min(start + size, end)) for start in range(first + 2 * done, end, size)]
 
 
 def _strangers(adversary: Adversary, canary: Canary, devices: int) -> tuple[Adversary, ...]:

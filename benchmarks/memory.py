@@ -9,53 +9,17 @@ the batch, and the ratio (parameters + peak) / parameters, which is 1 for a step
 from __future__ import annotations
 
 import argparse
-import weakref
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from vflpriv.common.random import Stream
+from vflpriv.training.memory import LiveBytes
 from vflpriv.training.models.base import Mlp, descend, initialise, size_of
 from vflpriv.training.models.directions import Directions, move_along
 from vflpriv.training.models.nearby import Shift, nearby
 
 __all__: list[str] = []
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all storages that were allocated under it and are still alive."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        given = {t.untyped_storage()._cdata for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)}
-        for tensor in tree_flatten(result)[0]:
-            if isinstance(tensor, Tensor):
-                self._track(tensor, given)
-        return result
-
-    def _track(self, tensor: Tensor, given: set[int]) -> None:
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._known or key in given:
-            return
-        size = storage.nbytes()
-        self._known.add(key)
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._freed, key, size)
-
-    def _freed(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.live -= size
 
 
 def peak_of(step: Callable[[], object]) -> int:

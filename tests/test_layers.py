@@ -47,7 +47,9 @@ WITHOUT_TORCH = (
     "api",
 )
 """Layers that start without torch, so that help, accounting and rendering do not wait for it."""
-OF_TORCH = tuple(f"vflpriv.training.models.{name}" for name in ("architectures", "modules", "transformer"))
+OF_TORCH = tuple(
+    f"vflpriv.training.{name}" for name in ("memory", "models.architectures", "models.modules", "models.transformer")
+)
 """Modules of these layers that define subclasses of torch's."""
 COMMANDS = (
     "validate",

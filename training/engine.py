@@ -145,13 +145,6 @@ class Engine(ABC):
         """How many of the devices take part in a round that waits for several of them."""
         return devices
 
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        """Roughly the memory of one replica, from which an audit decides how many it trains together."""
-        widest: int = max(embedding_width(settings, data) * data.devices, *(b[0].numel() for b in data.blocks))
-        evidence = 0 if settings.targets == "likeliest" else 4 * data.records * data.classes
-        return 32 * (widest * widest + int(settings.batch_size) * widest) + evidence
-
     # What a variant does -------------------------------------------------------------------------------------------
 
     def __init__(

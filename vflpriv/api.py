@@ -18,6 +18,7 @@ from vflpriv.common.sealed import remove_sealed
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
+from vflpriv.run.executors.table import executor_of
 from vflpriv.run.selection import audit_command, places, recorded_paths, selected
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def audit(
     fresh: bool = False,
     trust_ledger: bool = False,
     quiet: bool | None = None,
+    workers: int | str | None = None,
 ) -> Report:
     """Audit the systems of a configuration (the embedded one if none is given), or a recorded training.
 
@@ -57,8 +59,10 @@ def audit(
     without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world, `only`
     the keys of the systems to audit. A configuration that is not a file is written beside the report. With
     `trust_ledger`, a claim that rests on the ledger alone, with nothing measured, does not change the exit code.
+    `workers` is how many trainings run at a time on this machine (one per core or GPU if None), `"ray"` or
+    `"ray://HOST:PORT"`; the report does not depend on it.
     """
-    beside = {"CONFIG": config, "--set": overrides or None, "--trials": trials, "--only": only}
+    beside = {"CONFIG": config, "--set": overrides or None, "--trials": trials, "--only": only, "--workers": workers}
     recorded = recorded_paths(transcript, ledger, beside)
     names = checked_formats(formats, "report")
     source = Path(config) if isinstance(config, str | Path) else None
@@ -67,12 +71,15 @@ def audit(
         report = _audit_recording(*recorded, out, trust_ledger)
     else:
         chosen = selected(load_config(config, overrides), only, trials)
-        folder = _folder(out)
+        folder, running = _folder(out), executor_of(workers)
         store = _store(folder, fresh)
         from vflpriv.run.audit import audit_config
 
         command = audit_command(config, folder, overrides or {}, trials)
-        report = audit_config(chosen, store=store, command=command, quiet=quiet, trust_ledger=trust_ledger)
+        with running as executor:
+            report = audit_config(
+                chosen, store=store, command=command, quiet=quiet, trust_ledger=trust_ledger, executor=executor
+            )
     if out is not None:
         if isinstance(config, Mapping | Config):
             names = tuple(dict.fromkeys((*names, "toml")))
@@ -91,12 +98,14 @@ def attack(
     formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
     quiet: bool | None = None,
+    workers: int | str | None = None,
 ) -> AttackReport:
     """Run attacks on every system under every defence. `fail_on` has limits such as `"leakage>0.05"`.
 
     A limit is broken by a mean over seeds that lies above it with the configured confidence; `correction` is for the
     number of such tests, `"holm"` or `"none"`.
     With a folder `out`, the same call continues after an interruption with the system and defence it had reached.
+    `workers` is how many of them are attacked at a time, as for `audit`.
     """
     from vflpriv.run.limits import Limit, check_correction, held_to
 
@@ -105,11 +114,13 @@ def attack(
     embedded = Path(str(files("vflpriv.config").joinpath("attack.toml")))
     chosen = load_config(embedded if config is None else config, overrides)
     places(chosen, only)
-    folder = _folder(out)
+    folder, running = _folder(out), executor_of(workers)
     store = _store(folder, fresh)
     from vflpriv.run.attack import attack_config
 
-    report = held_to(attack_config(chosen, only=only, store=store, quiet=quiet), limits, corrected)
+    with running as executor:
+        found = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
+    report = held_to(found, limits, corrected)
     if folder is not None:
         save_result(report, folder, names, _context(Path(config) if isinstance(config, str | Path) else None))
     return report

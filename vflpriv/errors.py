@@ -24,6 +24,9 @@ class InputError(VflprivError, ValueError):
         self.field, self.value, self.expected = field, value, expected
         super().__init__(_line(f"{_cut(field, 200)} = {_short(value)}: expected {_cut(expected, 400)}"))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
+        return type(self), (self.field, self.value, self.expected)
+
 
 class OutputError(VflprivError, OSError):
     """A file could not be written; a file that was there before is unchanged.
@@ -35,7 +38,11 @@ class OutputError(VflprivError, OSError):
     exit_code = 2
 
     def __init__(self, path: object, why: str) -> None:
+        self.path, self.why = path, why
         super().__init__(_line(f"{_cut(str(path), 250)} could not be written: {_cut(' '.join(why.split()), 400)}"))
+
+    def __reduce__(self) -> tuple[type[OutputError], tuple[object, str]]:
+        return type(self), (self.path, self.why)
 
 
 class StoreWarning(UserWarning):

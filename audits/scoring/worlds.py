@@ -35,6 +35,7 @@ __all__ = [
     "ratio_scores",
     "squares",
     "strength_key",
+    "trainings_per_trial",
 ]
 
 
@@ -294,3 +295,8 @@ SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
     "learned": view_features,
     "whole view": view_features,
 }
+
+
+def trainings_per_trial(method: str, adversaries: Sequence[Adversary]) -> int:
+    """Replicas that a scorer has in memory for each trial: its twin, and two shadows for whoever holds the model."""
+    return (2 if method == "twins" else 1) + (2 if any(a.holds_model for a in adversaries) else 0)

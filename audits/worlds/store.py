@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -19,12 +16,9 @@ from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_p
 from vflpriv.core.systems import System
 from vflpriv.errors import StoreWarning
 
-__all__ = ["TrialStore", "one_thread", "result_key", "side_by_side"]
+__all__ = ["TrialStore", "one_thread", "result_key"]
 
 Shard = dict[str, Tensor]
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 class TrialStore:
@@ -76,18 +70,6 @@ def result_key(system: System, *parts: object) -> str | None:
     text = f"not all code that {name} uses can be read, so its results are not stored; define it in a file"
     warnings.warn(text, StoreWarning, stacklevel=2)
     return None
-
-
-def side_by_side(work: Callable[[S], T], items: Sequence[S], device: torch.device) -> list[T]:
-    """Results in order. On the CPU one shard per core, each on one thread: small operations gain nothing from more.
-
-    torch lets go of the interpreter inside an operation, so threads suffice and nothing has to be copied. An
-    accelerator runs one shard after the other.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(cores, len(items)) if device.type == "cpu" else 1
-    with one_thread(), ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
-        return list(pool.map(work, items))
 
 
 @contextmanager

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from vflpriv.audits.worlds.canaries import most_exposed
 from vflpriv.audits.worlds.probes import Follower, Probe, Released
+from vflpriv.common.memory import budget
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Transcript
+from vflpriv.training.memory import replica_bytes
 
 __all__ = [
     "CONTROL",
@@ -40,7 +42,6 @@ _MOST_DEVICES = 3
 _MOST = {Unit.LABEL: 12, Unit.FEATURES: 6, Unit.RECORD: 5, Unit.CLIENT_ZERO: 4, Unit.CLIENT: 4}
 _FEW = 4
 """Canaries of a unit that no claim is about."""
-_MEMORY = 1 << 30
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,7 +72,7 @@ def plan_twins(system: System, claimed: Collection[Unit]) -> list[TwinCanary]:
     limits = {u: m if any(c.implies(u) for c in claimed) else _FEW for u, m in _MOST.items() if u in declared}
     planned = [_PLANS[unit](system)[:limit] for unit, limit in limits.items()]
     mixed = [c for c in chain.from_iterable(zip_longest(*planned)) if c is not None]
-    room = _MEMORY // max(1, 2 * system.engine.state_bytes(system.settings, system.data))
+    room = budget(system.torch_device) // max(1, 2 * replica_bytes(system))
     return [CONTROL, *mixed[: max(len(planned), room - 1)]]
 
 

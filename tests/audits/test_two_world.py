@@ -11,11 +11,11 @@ import torch
 from scipy import stats
 
 from tests.support import make_system
-from vflpriv.audits import two_world
+from vflpriv.audits.scoring import shards
 from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.store import TrialStore, side_by_side
+from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
@@ -86,14 +86,14 @@ def test_the_canary_is_the_record_seen_most_often():
 def test_shards_make_no_difference(monkeypatch):
     one = system()
     whole = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
-    monkeypatch.setattr(two_world, "_MOST_REPLICAS", 8)
+    monkeypatch.setattr(shards, "REPLICAS", 8)
     split = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=30)[ALL]
     for a, b in zip(whole.scores, split.scores, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
 
 
 def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(two_world, "_MOST_REPLICAS", 8)
+    monkeypatch.setattr(shards, "REPLICAS", 8)
     one, store = system(), TrialStore(tmp_path / "trials")
     expected = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=16)[ALL]
     started = []
@@ -106,7 +106,6 @@ def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
     train = System.train
     monkeypatch.setattr(System, "train", dying)
-    monkeypatch.setattr(two_world, "side_by_side", lambda work, items, device: [work(i) for i in items])
     with pytest.raises(KeyboardInterrupt):
         TwoWorldAudit(store=store).measure(one, [ALL], CanaryKind.NATURAL, trials=16)
     kept = len(list((tmp_path / "trials").iterdir()))
@@ -171,9 +170,3 @@ def test_the_curve_runs_from_corner_to_corner():
     assert (np.diff(curve[:, 1]) >= 0).all()
     assert curve[-1, 0] == 0.0
     assert curve[-1, 1] == 1.0
-
-
-def test_side_by_side_keeps_order_and_threads():
-    before = torch.get_num_threads()
-    assert side_by_side(lambda n: n * n, list(range(9)), torch.device("cpu")) == [n * n for n in range(9)]
-    assert torch.get_num_threads() == before

@@ -29,6 +29,11 @@ _ONE_ATTACKED = ("--quiet", "--only", "split-sum", "--seeds", "2", "--set", "att
 _BASELINE = "--baseline baseline.json --tolerance epsilon=0.01 --tolerance success=0.02 --tolerance accuracy=0.02"
 _FILES = "--junit junit.xml --sarif vflpriv.sarif --summary summary.md"
 _MENDED = "--set engine.server_update=joint --set engine.noise=calibrated --set 'engine.protect=devices(all)'"
+_STATE = (
+    *(*_FEW, "--set", "data.train=100"),
+    *_set("system.dpzv-state.engine", "rounds=4", "batch_size=100"),
+    *_set("system.dpzv-state.audit", "noise=false", "sensitivity=false"),
+)
 
 FLAGS: dict[str, Sequence[str]] = {
     "vflpriv audit audit.toml": (*_FEW, *_SMALL),
@@ -42,11 +47,8 @@ FLAGS: dict[str, Sequence[str]] = {
         *(*_FEW, "--only", "dpzv-clip"),
         *_set("system.dpzv-clip.audit", "noise=false", "state=false"),
     ),
-    "vflpriv audit papers --only dpzv-state": (
-        *(*_FEW, "--set", "data.train=100"),
-        *_set("system.dpzv-state.engine", "rounds=4", "batch_size=100"),
-        *_set("system.dpzv-state.audit", "noise=false", "sensitivity=false"),
-    ),
+    "vflpriv audit papers --only dpzv-state": _STATE,
+    "vflpriv audit papers --only dpzv-state --workers 2": _STATE,
     "vflpriv attack": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack --out matrix": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack attack.toml": ("--quiet", "--seeds", "1", *_SMALL),

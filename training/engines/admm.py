@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from vflpriv.common.lazy import no_grad, torch
-from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.wire import Payload
@@ -80,10 +79,6 @@ class AdmmEngine(Engine):
 
     mechanisms = staticmethod(uplink_mechanisms)
     claims = staticmethod(client_claims)
-
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        return super().state_bytes(settings, data) + 4 * data.records * data.classes
 
     @abstractmethod
     def build(self) -> Bank:

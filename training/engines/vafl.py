@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
-from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
@@ -133,10 +132,6 @@ class VaflEngine(Engine):
             )
             for reading, count, meaning in readings
         )
-
-    @classmethod
-    def state_bytes(cls, settings: VaflSharedSettings, data: VerticalData) -> int:
-        return super().state_bytes(settings, data) + 4 * data.records * data.devices * output_width(settings, data)
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices

@@ -15,7 +15,6 @@ import numpy as np
 from pydantic import Field
 
 from vflpriv.common.lazy import torch
-from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
@@ -27,7 +26,7 @@ from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, descend, first_replicas, initialise
 from vflpriv.training.models.directions import Direction, Directions, move_along
-from vflpriv.training.models.factory import embedding_width, server_model
+from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.heads import Sum
 from vflpriv.training.models.nearby import Nearby, Shift, nearby
 from vflpriv.training.settings import TopSettings
@@ -77,12 +76,6 @@ class ZoEngine(Engine):
     server_point: ReleasePoint | None = None
     """Where the server's own step is clipped and noised, if it is."""
     directions: Directions | None = None
-
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        width = max(embedding_width(settings, data), data.classes)
-        table = 4 * data.records * data.devices * width if cls.asynchronous else 0
-        return super().state_bytes(settings, data) + int(table)
 
     def setup(self) -> None:
         devices, classes = self.data.devices, self.data.classes

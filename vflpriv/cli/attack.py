@@ -19,6 +19,7 @@ from vflpriv.cli.options import (
     SeedOption,
     SummaryOption,
     ToleranceOption,
+    WorkersOption,
     assignments,
     given,
     parsed_value,
@@ -50,6 +51,7 @@ def attack(
     summary: SummaryOption = None,
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
+    workers: WorkersOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run attacks on every system, with and without defences, and write the matrix of what leaks."""
@@ -69,5 +71,6 @@ def attack(
         formats=format_ or DEFAULT_FORMATS,
         fresh=fresh,
         quiet=quiet,
+        workers=parsed_value(workers),
     )
     raise typer.Exit(gate.finish(report, out, format_ or DEFAULT_FORMATS, config=config))

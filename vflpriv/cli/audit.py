@@ -22,6 +22,7 @@ from vflpriv.cli.options import (
     SummaryOption,
     ToleranceOption,
     TranscriptOption,
+    WorkersOption,
     assignments,
     given,
     parsed_value,
@@ -57,6 +58,7 @@ def audit(
     summary: SummaryOption = None,
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
+    workers: WorkersOption = None,
     quiet: QuietOption = False,
     transcript: TranscriptOption = None,
     ledger: LedgerOption = None,
@@ -76,7 +78,7 @@ def audit(
 
     beside_transcript = {
         "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
-        "--accountant": accountant, "--data": data, "--only": only, "--set": set_,
+        "--accountant": accountant, "--data": data, "--only": only, "--set": set_, "--workers": workers,
     }  # fmt: skip
     recorded_paths(transcript, ledger, beside_transcript)
     gate = Gate(report_at, baseline=baseline, tolerance=tolerance, junit=junit, sarif=sarif, summary=summary)
@@ -94,5 +96,6 @@ def audit(
         fresh=fresh,
         trust_ledger=trust_ledger,
         quiet=quiet,
+        workers=parsed_value(workers),
     )
     raise typer.Exit(gate.finish(report, out, format_ or DEFAULT_FORMATS, config=ledger or config))

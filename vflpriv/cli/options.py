@@ -29,6 +29,7 @@ __all__ = [
     "SummaryOption",
     "ToleranceOption",
     "TranscriptOption",
+    "WorkersOption",
     "assignments",
     "given",
     "is_json",
@@ -47,6 +48,13 @@ FormatOption = Annotated[str, typer.Option("--format", help="text or json.")]
 FreshOption = Annotated[
     bool,
     typer.Option("--fresh/--resume", help="Discard the finished trials of an earlier run in this folder, or use them."),
+]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|ray|ray://HOST:PORT",
+        help="Trainings at a time on this machine (one per core or GPU if not given), or a Ray cluster.",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]

@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.releases import Release
 from vflpriv.core.systems import System
@@ -110,23 +111,6 @@ def untested(audit: str, claim: Claim, reason: str) -> Finding:
     )
 
 
-class Progress(Protocol):
-    """Receives what is being done, and how many replica-rounds were done since the last call."""
-
-    def stage(self, text: str) -> None: ...
-    def advance(self, work: int) -> None: ...
-
-
-class NoProgress:
-    """Progress that nobody reads."""
-
-    def stage(self, text: str) -> None:
-        """Ignore it."""
-
-    def advance(self, work: int) -> None:
-        """Ignore it."""
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AuditContext:
     """Everything beside the system that an audit may ask for."""
@@ -149,6 +133,8 @@ class AuditContext:
     witnesses: Path | None = None
     """The folder for inputs that show a finding again; None saves none."""
     progress: Progress = field(default_factory=NoProgress)
+    executor: Executor = field(default_factory=InProcess)
+    """Runs trainings that do not depend on each other."""
 
     @property
     def alpha(self) -> float:

@@ -175,11 +175,6 @@ class Engine(Protocol):
         """The batches and active devices of all rounds."""
         ...
 
-    @classmethod
-    def state_bytes(cls, settings: Any, data: VerticalData) -> int:
-        """Roughly the memory of one replica."""
-        ...
-
     # Training.
 
     def attach(self, probe: Probe) -> None:

@@ -25,7 +25,7 @@ from vflpriv.core.schedules import Schedule
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEFAULT_DELTA", "BaseSystem", "DeclaredSystem", "System"]
+__all__ = ["DEFAULT_DELTA", "BaseSystem", "DeclaredSystem", "System", "accelerated"]
 
 DEFAULT_DELTA = NoiseParameters().delta
 """The δ at which ε is reported for systems that state none."""
@@ -235,6 +235,11 @@ class System(DeclaredSystem):
         for path in self.settings.files:
             digest.update(_file_digest(path))
         return digest.hexdigest()
+
+
+def accelerated(system: System) -> bool:
+    """Whether tasks of this system may each have a GPU of their own; one that names its GPU stays there."""
+    return system.torch_device.type == "cuda" and system.torch_device.index is None
 
 
 def _file_digest(path: Path) -> bytes:

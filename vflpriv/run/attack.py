@@ -16,13 +16,13 @@ from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
 from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
 from vflpriv.common.sources import code_hash
+from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config
 from vflpriv.core.attack import LabelAttack
-from vflpriv.core.audit import NoProgress, Progress
 from vflpriv.core.budgets import Budget, most_gain
 from vflpriv.core.data import VerticalData
-from vflpriv.core.systems import System
+from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError, StoreWarning
@@ -47,30 +47,28 @@ def attack_config(
     only: Sequence[str],
     store: Path | None = None,
     quiet: bool | None = None,
+    executor: Executor | None = None,
 ) -> AttackReport:
     """Train every selected system under every defence and try every attack; results in the store are used again."""
     check_device(config.device)
     selected, data = places(config, only), load_data(config)
     plan, results_store = AttackPlan.of(config, data), AttackStore(store, config)
     variants = [variant for place in selected for variant in variants_of(config, place, data)]
+    tried = [(row, system) for row, system in variants if system is not None]
+    with progress_bar(quiet) as bar:
+        task = Task(bar, sum(plan.work(row, system) for row, system in tried))
+        results = iter(_all_results(plan, tried, results_store, task, executor or InProcess()))
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
     features: list[FeatureCell] = []
-    with progress_bar(quiet) as bar:
-        task = Task(bar, sum(plan.work(row, system) for row, system in variants if system is not None))
-        for row, system in variants:
-            if system is None:
-                trained.append(row)
-                continue
-            results = results_store.load(row, system)
-            if results is None:
-                results = attack_variant(row, system, plan, task)
-                results_store.save(row, system, results)
-            else:
-                task.advance(plan.work(row, system))
-            trained.append(row.model_copy(update={"accuracy": results.accuracy}))
-            cells += results.cells
-            features += results.features
+    for row, system in variants:
+        if system is None:
+            trained.append(row)
+            continue
+        found = next(results)
+        trained.append(row.model_copy(update={"accuracy": found.accuracy}))
+        cells += found.cells
+        features += found.features
     return AttackReport(
         tool_version=__version__,
         seed=config.seed,
@@ -201,6 +199,37 @@ def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: 
             row.system, system, defence=row.defence, training=training, advance=progress.advance
         )
     return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
+
+
+_Tried = Sequence[tuple[TrainedRow, System]]
+
+
+def _all_results(
+    plan: AttackPlan, tried: _Tried, store: AttackStore, progress: Progress, executor: Executor
+) -> list[SystemResults]:
+    """The results of each system under each defence, from the store or computed, and then stored as each is done."""
+    results = [store.load(row, system) for row, system in tried]
+    for (row, system), stored in zip(tried, results, strict=True):
+        if stored is not None:
+            progress.advance(plan.work(row, system))
+    missing = [tried[place] for place, stored in enumerate(results) if stored is None]
+    tasks = Tasks(
+        function=_attack,
+        common=(plan, missing),
+        items=range(len(missing)),
+        names=[f"{row.system}, defence {row.defence}" for row, _ in missing],
+        accelerated=any(accelerated(system) for _, system in missing),
+    )
+    progress.stage(f"attacks on {len(missing)} systems and defences")
+    computed = iter(executor.run(tasks, progress=progress, finished=lambda n, done: store.save(*missing[n], done)))
+    return [next(computed) if stored is None else stored for stored in results]
+
+
+def _attack(common: tuple[AttackPlan, _Tried], place: int, worker: Worker) -> SystemResults:
+    """The task of one system under one defence; what all have in common, data and models' files, is sent once."""
+    plan, tried = common
+    row, system = tried[place]
+    return attack_variant(row, system, plan, worker.progress)
 
 
 def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:

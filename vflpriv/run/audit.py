@@ -10,6 +10,7 @@ from typing import Any
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.audits.scoring.trainings import Watched
 from vflpriv.common.registry import available, find
+from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack
@@ -35,9 +36,15 @@ __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", 
 
 @single_threaded()
 def audit_config(
-    config: Config, *, store: Path | None, command: str, quiet: bool | None, trust_ledger: bool = False
+    config: Config,
+    *,
+    store: Path | None,
+    command: str,
+    quiet: bool | None,
+    trust_ledger: bool = False,
+    executor: Executor | None = None,
 ) -> Report:
-    """Audit every system of a configuration; `store` is a folder for finished trials."""
+    """Audit every system of a configuration; `store` is a folder for finished trials, `executor` runs trainings."""
     check_device(config.device)
     data = load_data(config)
     systems = [build_system(config, place, data) for place in range(len(config.system))]
@@ -47,8 +54,10 @@ def audit_config(
     work = sum(_work(system, section, context, features) for system, section, context in sections)
     with progress_bar(quiet) as bar:
         task = Task(bar, work)
+        running = executor or InProcess()
+        contexts = [replace(context, progress=task, executor=running) for context in contexts]
         audited = [
-            audit_system(system, section, config, replace(context, progress=task), features=features)
+            audit_system(system, section, config, context, features=features)
             for system, section, context in zip(systems, config.system, contexts, strict=True)
         ]
         task.stage("accounting")

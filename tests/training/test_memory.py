@@ -1,0 +1,124 @@
+"""The memory that a replica is said to need is what a training takes, for MLPs, ResNet-18 and transformers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support import ENGINES, make_system
+from tests.training.models import encoders
+from tests.tree import ROOT
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.training import memory
+from vflpriv.training.memory import replica_bytes
+
+SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "mlp": ((784,), {"embedding": 64, "hidden": (256,), "batch_size": 16}),
+    "resnet18": ((3, 16, 16), {"bottom": "resnet18", "hidden": (16,)}),
+    "transformer": ((24,), {"bottom": "transformer"}),
+}
+REPLICAS = 17
+
+
+def records(shape: tuple[int, ...], *, tokens: bool) -> VerticalData:
+    generator = torch.Generator().manual_seed(0)
+    draw = (
+        (lambda n: torch.randint(500, (n, *shape), generator=generator))
+        if tokens
+        else (lambda n: torch.rand(n, *shape))
+    )
+    return VerticalData(
+        name="made up",
+        classes=2,
+        blocks=(draw(24), draw(24)),
+        labels=torch.arange(24) % 2,
+        test_blocks=(draw(4), draw(4)),
+        test_labels=torch.arange(4) % 2,
+        vocabulary=500 if tokens else None,
+    )
+
+
+def large(kind: str, engine: str, folder: Path) -> System:
+    """Models of which a few replicas outweigh everything else in a process."""
+    shape, settings = SHAPES[kind]
+    if kind == "transformer":
+        encoders.WIDTH, encoders.INNER, encoders.WORDS, encoders.LAYERS = 64, 256, 500, 4
+        encoders.checkpoint(folder, positions=32)
+        settings = {**settings, "encoder": str(folder)}
+    return make_system(engine, data=records(shape, tokens=kind == "transformer"), rounds=4, **settings)
+
+
+MEASURED = """
+import sys
+from pathlib import Path
+from tests.training.test_memory import REPLICAS, large
+from vflpriv.common.threads import single_threaded
+from vflpriv.core.wire import Wire
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+with single_threaded():
+    system = large(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    system.train([0]).run(Wire())
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS:")
+    system.train(range(REPLICAS)).run(Wire())
+    print((memory("VmHWM:") - before) / REPLICAS)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process as Linux counts it")
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [("mlp", "split-concat"), ("mlp", "dpzv-joint"), ("resnet18", "split-concat"), ("transformer", "split-concat")],
+)
+def test_it_is_what_a_training_takes(kind: str, engine: str, monkeypatch: Any, tmp_path: Path) -> None:
+    """The allocator gives back what is freed, so that the peak is that of what is alive."""
+    for name in ("WIDTH", "INNER", "WORDS", "LAYERS"):
+        monkeypatch.setattr(encoders, name, getattr(encoders, name))
+    monkeypatch.setattr(memory, "_LITTLE", 0)
+    estimate = replica_bytes(large(kind, engine, tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, kind, engine, str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # A rehearsal draws random numbers by tensor operations, which take more memory than the C extension does.
+    assert 1 / 1.5 < estimate / float(done.stdout) < (2.5 if engine.startswith("dpzv") else 1.5)
+
+
+@pytest.mark.parametrize("variant", ["dpzv-sgd", "split-sum", "vafl-weighted", "vimadmm", "linear-admm"])
+def test_more_records_in_a_batch_need_more(variant: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(memory, "_LITTLE", 0)
+    few, many = (replica_bytes(make_system(variant, batch_size=size)) for size in (4, 40))
+    assert few < many
+    assert variant in ENGINES
+
+
+def test_a_loose_bound_is_above_the_exact_number(monkeypatch: Any) -> None:
+    loose = replica_bytes(make_system("dpzv-joint"))
+    monkeypatch.setattr(memory, "_LITTLE", 0)
+    assert replica_bytes(make_system("dpzv-joint")) < loose <= 4 << 20
+
+
+def test_an_engine_that_needs_values_is_rehearsed_in_earnest(monkeypatch: Any) -> None:
+    system = make_system("split-sum")
+    kind = type("Curious", (system.engine,), {})
+    serve = kind.serve
+
+    def curious(self: Any, round_: int, records: Any, uplinks: Any) -> Any:
+        float(records.sum())
+        return serve(self, round_, records, uplinks)
+
+    kind.serve = curious
+    assert replica_bytes(System(**{**vars(system), "engine": kind})) > 0

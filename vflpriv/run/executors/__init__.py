@@ -1,0 +1,1 @@
+"""Executors: where the independent pieces of an audit or an attack run."""
