@@ -9,18 +9,19 @@ are read instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.rows import HUGE, LEVELS, ROW, WIDE, batch_moments, counted, narrow, row_features
+from vflpriv.common.devices import precise_device, to_host
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 
-__all__ = ["LARGEST", "WholeView", "feature_key"]
+__all__ = ["LARGEST", "Places", "WholeView", "feature_key"]
 
 LARGEST = 400
 """Features of one view at most."""
@@ -30,6 +31,20 @@ _BLOCKS = 16
 def feature_key(name: str) -> str:
     """The name under which the features of an adversary are stored."""
     return f"{name} whole view"
+
+
+class Places:
+    """Where one record stands among the records of messages. Messages that share their ids are looked up once."""
+
+    def __init__(self, record: int) -> None:
+        self._record = record
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """The positions of the record. On an accelerator the host waits for their number, once for all who share ids."""
+        if self._known is None or self._known[0] is not records:
+            self._known = (records, (records == self._record).nonzero().flatten())
+        return self._known[1]
 
 
 @dataclass(eq=False)
@@ -149,17 +164,20 @@ class WholeView:
         replicas: int,
         rounds: int,
         every: int = 1,
+        places: Places | None = None,
     ) -> None:
         self._canary, self._adversaries, self._devices = canary, tuple(adversaries), devices
         self._labels = labels
         self._replicas, self._rounds, self.every = replicas, max(1, rounds), every
         self._tallies: dict[tuple[str, str, int, bool], _Tally] = {}
+        self._places_of = places or Places(canary.record)
 
     def record(self, message: Message) -> None:
         seen_by = frozenset(str(a) for a in self._adversaries if a.sees(message, self._devices))
         if not seen_by:
             return
         mine = self._places(message)
+        message = _precise(message)
         block = min(_BLOCKS - 1, max(0, message.round) * _BLOCKS // self._rounds)
         tensors = dict(message.tensors) or {"": torch.zeros(1, 0)}
         for name, tensor in tensors.items():
@@ -178,8 +196,8 @@ class WholeView:
         """
         if message.records is None or not self._canary.unit.per_record:
             return torch.zeros(0, dtype=torch.int64)
-        places = (message.records == self._canary.record).nonzero().flatten()
-        return places if len(places) else None
+        places = self._places_of(message.records)
+        return places.to(precise_device(places.device)) if len(places) else None
 
     def _of_trials(self, tensor: Tensor) -> Tensor:
         """(R, n) the entries of each trial; a tensor without the replica axis is the same in all of them."""
@@ -206,7 +224,8 @@ class WholeView:
         """
         rows = self._of_trials(tensor).reshape(self._replicas, len(records), -1).to(torch.float32)
         rows = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
-        labels = self._labels.to(records.device)[records].clone()
+        self._labels = self._labels.to(records.device)
+        labels = self._labels.index_select(0, records)
         labels[places] = -1
         first, second = ((labels == label).to(rows) for label in self._canary.labels)
         weights = first / first.sum().clamp(min=1) - second / second.sum().clamp(min=1)
@@ -249,6 +268,17 @@ class WholeView:
             rows.append([[row_features(part)] for part in parts if part.shape[1]])
         tiers = [[torch.cat([row[i][0] for row in rows])] for i in range(len(rows[0]))]
         return _joined(tiers, self._replicas, LARGEST)
+
+
+def _precise(message: Message) -> Message:
+    """The message where features can be computed in float64: on its device, or on the CPU if that one cannot."""
+    device = next((t.device for t in message.tensors.values()), torch.device("cpu"))
+    if precise_device(device) == device:
+        return message
+    records = [] if message.records is None else [message.records]
+    moved = to_host([*message.tensors.values(), *records])
+    tensors = dict(zip(message.tensors, moved, strict=False))
+    return replace(message, tensors=tensors, records=moved[-1] if records else None)
 
 
 def _joined(tiers: Sequence[Sequence[Tensor]], replicas: int, largest: int) -> Tensor:
