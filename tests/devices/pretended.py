@@ -32,7 +32,16 @@ _READS = frozenset(
 )
 """Operations whose result, or its size, the host waits for on CUDA."""
 _NO_KERNEL = frozenset(
-    {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "lift_fresh", "detach", "_local_scalar_dense"}
+    {
+        "empty",
+        "empty_strided",
+        "empty_like",
+        "new_empty",
+        "new_empty_strided",
+        "lift_fresh",
+        "detach",
+        "_local_scalar_dense",
+    }
 )
 _MOVES = frozenset({"copy_", "_to_copy"})
 _INDEXING = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
