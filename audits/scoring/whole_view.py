@@ -41,7 +41,7 @@ class Places:
         self._known: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, records: Tensor) -> Tensor:
-        """The positions of the record. On an accelerator the host waits for their number, once for all who share ids."""
+        """The positions of the record; the host waits for an accelerator once for all messages that share their ids."""
         if self._known is None or self._known[0] is not records:
             self._known = (records, (records == self._record).nonzero().flatten())
         return self._known[1]

@@ -74,7 +74,7 @@ class Released:
 
 
 def on_host(values: Sequence[Released], messages: Sequence[Message] = ()) -> tuple[list[Released], list[Message]]:
-    """What left in a round, and messages, on the CPU, where they are read one by one: an accelerator is waited for once.
+    """What left in a round, and messages, on the CPU, to be read one by one: an accelerator is waited for once.
 
     Of the message that carried a value only the records are copied.
     """

@@ -181,7 +181,7 @@ def _count(operation: Any, name: str, args: tuple[Any, ...], goal: torch.device)
 
 
 def _is_here(value: Tensor) -> bool:
-    """Whether a tensor has to be copied to the device; a single number that torch made of a Python one is passed along."""
+    """Whether a tensor would have to be copied to the device."""
     return not isinstance(value, _Elsewhere)
 
 
