@@ -1,0 +1,138 @@
+"""Every engine on the pretended accelerator: the CPU's numbers, no waiting, and bounds on copies and launches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.devices.pretended import PRETENDED, counted, without_float64
+from tests.support import ENGINES, make_system
+from vflpriv.audits.worlds.probes import in_worlds
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.wire import Transcript, Wire
+
+ROUNDS = 3
+BOUNDS: dict[str, tuple[int, int]] = {
+    "dpzv-sgd": (80, 0),
+    "dpzv-zo": (109, 0),
+    "dpzv-joint": (93, 0),
+    "dpzv-dp-sgd": (286, 3),
+    "dpzv-dp-zo": (112, 0),
+    "dpzv-lean": (4737, 72),
+    "zoo-vfl": (87, 0),
+    "zoo-vfl-gaussian": (59, 0),
+    "zoo-vfl-embedding": (300, 3),
+    "zoo-vfl-sum": (40, 0),
+    "syn-zoo-vfl-sum": (676, 9),
+    "cascaded-sum": (40, 0),
+    "czofo-sum": (249, 3),
+    "syn-zoo-vfl": (930, 12),
+    "syn-zoo-vfl-client": (1569, 21),
+    "cascaded": (72, 0),
+    "cascaded-embedding": (285, 3),
+    "czofo": (283, 3),
+    "czofo-gaussian": (280, 3),
+    "czofo-embedding": (505, 6),
+    "split-concat": (50, 0),
+    "split-sum": (21, 0),
+    "split-client": (662, 9),
+    "split-alibi": (24, 0),
+    "split-rr": (20, 0),
+    "split-guarded": (659, 9),
+    "vafl-guarded": (224, 3),
+    "vafl-concat": (36, 0),
+    "vafl-sum": (23, 0),
+    "vafl-weighted": (54, 0),
+    "vafl-noise": (449, 6),
+    "vafl-client": (258, 3),
+    "vafl-tsync-some": (43, 0),
+    "vafl-tsync-all": (40, 0),
+    "vafl-tsync-noise": (669, 9),
+    "fedbcd": (64, 0),
+    "fedbcd-client": (696, 9),
+    "fdml": (20, 0),
+    "fdml-client": (632, 9),
+    "split-embedding": (662, 9),
+    "vimadmm": (330, 0),
+    "vimadmm-mlp": (925, 12),
+    "vimadmm-client": (939, 9),
+    "vimadmm-alibi": (328, 0),
+    "vimadmm-j": (320, 0),
+    "vimadmm-j-client": (929, 9),
+    "vimadmm-j-rr": (320, 0),
+    "linear-admm": (248, 0),
+    "linear-admm-client": (857, 9),
+}
+"""Of each variant the most launches, and copies to the device, in a round after the first of two replicas.
+
+A draw of random numbers is about 190 of the launches and three of the copies. Lower a bound when its count has fallen.
+"""
+
+
+def trained(variant: str, torch_device: str):
+    system = make_system(variant, rounds=ROUNDS, torch_device=torch_device)
+    engine, transcript, rounds = system.train((0, 3)), Transcript(), []
+    for round_ in range(ROUNDS):
+        with counted() as counts:
+            engine.round(round_, Wire(transcript))
+        rounds.append(counts)
+    return engine, transcript, rounds
+
+
+def test_every_variant_has_a_bound():
+    assert set(BOUNDS) == set(ENGINES)
+
+
+@pytest.mark.parametrize("variant", list(ENGINES))
+def test_it_computes_what_the_cpu_computes_and_no_round_waits(variant):
+    on_cpu, expected, _ = trained(variant, "cpu")
+    engine, transcript, rounds = trained(variant, str(PRETENDED))
+    assert len(transcript.messages) == len(expected.messages) > 0
+    for message, other in zip(transcript.messages, expected.messages, strict=True):
+        assert (message.kind, message.round, message.sender) == (other.kind, other.round, other.sender)
+        for name, tensor in message.tensors.items():
+            assert tensor.device == PRETENDED
+            torch.testing.assert_close(tensor.cpu(), other.tensors[name], rtol=1e-5, atol=1e-6)
+    for found, wanted in zip(vars(engine.evaluate()).values(), vars(on_cpu.evaluate()).values(), strict=True):
+        torch.testing.assert_close(found.cpu(), wanted, rtol=1e-5, atol=1e-6)
+    assert [dict(counts.reads) for counts in rounds] == [{}] * ROUNDS
+    launches, uploads = BOUNDS[variant]
+    assert max(counts.launches for counts in rounds[1:]) <= launches
+    assert max(counts.uploads for counts in rounds[1:]) <= uploads
+
+
+@pytest.mark.parametrize("variant", ["dpzv-joint", "split-client", "vimadmm-client", "linear-admm", "vafl-weighted"])
+def test_it_trains_where_there_is_no_float64(variant):
+    _, expected, _ = trained(variant, "cpu")
+    with without_float64():
+        _, transcript, _ = trained(variant, str(PRETENDED))
+    for message, other in zip(transcript.messages, expected.messages, strict=True):
+        for name, tensor in message.tensors.items():
+            torch.testing.assert_close(tensor.cpu(), other.tensors[name], rtol=1e-3, atol=1e-4)
+
+
+CANARIES = {
+    "natural": ("dpzv-joint", {"kind": CanaryKind.NATURAL}),
+    "worst-case": ("dpzv-joint", {"kind": CanaryKind.WORST_CASE}),
+    "secret batches": ("dpzv-joint", {"kind": CanaryKind.WORST_CASE, "rate": 0.5}),
+    "uplink": ("split-client", {"kind": CanaryKind.WORST_CASE}),
+}
+
+
+@pytest.mark.parametrize("name", list(CANARIES))
+def test_a_canary_adds_no_copy_and_no_wait_to_a_round(name):
+    """The coin of a secret batch is one more draw."""
+    variant, given = CANARIES[name]
+    counts = []
+    for torch_device in ("cpu", str(PRETENDED)):
+        system = make_system(variant, rounds=ROUNDS, torch_device=torch_device)
+        record, world = int(system.schedule.batch(1)[0]), torch.tensor([0, 1])
+        engine, probe = in_worlds(system, (0, 0), Canary(record=record, world=world, labels=(0, 1), **given))
+        probe.round(engine, 0)
+        with counted() as counted_round:
+            values = probe.round(engine, 1)
+        counts.append([value.released.cpu() for value in values])
+    for found, expected in zip(*counts, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not counted_round.reads
+    assert counted_round.uploads <= BOUNDS[variant][1] + (3 if "rate" in given else 0)
