@@ -100,6 +100,19 @@ class _Tally:
             self.repeats = again if self.repeats is None else self.repeats + again
         self.previous = values
 
+    def on_host(self) -> _Tally:
+        """The same on the CPU, where features are put together; it counts nothing more."""
+        names = ("repeats", "everything", "mine", "row", "first")
+        sums = {name: value for name in names if (value := getattr(self, name)) is not None}
+        moved = to_host([*sums.values(), *(total for _, total in self.levels.values())])
+        levels = zip(self.levels.items(), moved[len(sums) :], strict=True)
+        return replace(
+            self,
+            previous=None,
+            levels={key: (count, total) for (key, (count, _)), total in levels},
+            **dict(zip(sums, moved, strict=False)),
+        )
+
     def __add__(self, other: _Tally) -> _Tally:
         """Both together, as if they were one tensor on one link; the first time is that of the first."""
         levels = dict(self.levels)
@@ -237,12 +250,12 @@ class WholeView:
     def features(self, engine: Engine) -> dict[str, Tensor]:
         """(R, F) features of each adversary, in float32, finite."""
         model = self._model(engine) if any(a.kind == "model" for a in self._adversaries) else None
-        result = {}
+        result, tallies = {}, {key: tally.on_host() for key, tally in sorted(self._tallies.items())}
         for adversary in self._adversaries:
             if adversary.kind == "model" and model is not None:
                 result[str(adversary)] = model
                 continue
-            seen = {key: t for key, t in sorted(self._tallies.items()) if str(adversary) in t.seen_by}
+            seen = {key: t for key, t in tallies.items() if str(adversary) in t.seen_by}
             together: dict[tuple[str, str, bool], _Tally] = {}
             for (kind, name, _, down), tally in seen.items():
                 known = together.get((kind, name, down))
@@ -264,7 +277,7 @@ class WholeView:
         rows = []
         for r in range(self._replicas):
             trained = engine.trained(r * self.every)
-            parts = [trained[name].detach().reshape(1, -1) for name in sorted(trained)]
+            parts = [value.reshape(1, -1) for value in to_host([trained[name].detach() for name in sorted(trained)])]
             rows.append([[row_features(part)] for part in parts if part.shape[1]])
         tiers = [[torch.cat([row[i][0] for row in rows])] for i in range(len(rows[0]))]
         return _joined(tiers, self._replicas, LARGEST)
@@ -284,7 +297,7 @@ def _precise(message: Message) -> Message:
 def _joined(tiers: Sequence[Sequence[Tensor]], replicas: int, largest: int) -> Tensor:
     """(R, at most `largest`): of each tensor the same share, the most telling groups of features first."""
     share = largest // max(1, len(tiers)) or 1
-    parts = [torch.cat([group.cpu() for group in groups], 1)[:, :share] for groups in tiers]
+    parts = [torch.cat(tuple(groups), 1)[:, :share] for groups in tiers]
     both = torch.cat(parts, 1)[:, :largest] if parts else torch.zeros(replicas, 0, dtype=torch.float64)
     filled = both if both.shape[1] else torch.zeros(replicas, 1, dtype=torch.float64)
     return torch.nan_to_num(filled, nan=0.0).clamp(-HUGE, HUGE).to(torch.float32)
