@@ -10,7 +10,7 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-browser mutations lint types format fuzz bench docs clean
+.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -43,6 +43,9 @@ test: $(VENV)/.test  ## all tests but the slow ones
 
 test-slow: $(VENV)/.test  ## the slow tests
 	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+
+test-cuda: $(VENV)/.test  ## the tests that need a CUDA device
+	@$(ONE) $(BIN)/python -m pytest -q -m cuda
 
 mutations: $(VENV)/.test  ## audits of systems that are broken on purpose, and of sound ones; writes docs/mutations.md
 	@$(ONE) $(BIN)/python -m tests.mutations

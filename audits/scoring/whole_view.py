@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,12 +107,9 @@ class _Tally:
         sums = {name: value for name in names if (value := getattr(self, name)) is not None}
         moved = to_host([*sums.values(), *(total for _, total in self.levels.values())])
         levels = zip(self.levels.items(), moved[len(sums) :], strict=True)
-        return replace(
-            self,
-            previous=None,
-            levels={key: (count, total) for (key, (count, _)), total in levels},
-            **dict(zip(sums, moved, strict=False)),
-        )
+        changes: dict[str, Any] = dict(zip(sums, moved, strict=False))
+        changes["levels"] = {key: (count, total) for (key, (count, _)), total in levels}
+        return replace(self, previous=None, **changes)
 
     def __add__(self, other: _Tally) -> _Tally:
         """Both together, as if they were one tensor on one link; the first time is that of the first."""

@@ -54,7 +54,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "fdml-client": (590, 0),
     "split-embedding": (620, 0),
     "vimadmm": (330, 0),
-    "vimadmm-mlp": (907, 6),
+    "vimadmm-mlp": (907, 0),
     "vimadmm-client": (897, 0),
     "vimadmm-alibi": (328, 0),
     "vimadmm-j": (320, 0),
@@ -65,7 +65,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
 }
 """Of each variant the most launches, and copies to the device, in a round after the first of two replicas.
 
-A draw of random numbers is about 190 of the launches and three of the copies. Lower a bound when its count has fallen.
+A draw of random numbers, which is one kernel on CUDA, is some 190 of the launches. Lower a bound when a count has
+fallen.
 """
 
 
@@ -121,7 +122,6 @@ CANARIES = {
 
 @pytest.mark.parametrize("name", list(CANARIES))
 def test_a_canary_adds_no_copy_and_no_wait_to_a_round(name):
-    """The coin of a secret batch is one more draw."""
     variant, given = CANARIES[name]
     counts = []
     for torch_device in ("cpu", str(PRETENDED)):
@@ -135,4 +135,4 @@ def test_a_canary_adds_no_copy_and_no_wait_to_a_round(name):
     for found, expected in zip(*counts, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert not counted_round.reads
-    assert counted_round.uploads <= BOUNDS[variant][1] + (3 if "rate" in given else 0)
+    assert counted_round.uploads <= BOUNDS[variant][1]
