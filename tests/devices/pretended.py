@@ -93,7 +93,12 @@ class _Elsewhere(torch.Tensor):
         if held.dtype == torch.float64 and not _float64[0]:
             raise TypeError("The pretended device doesn't support float64. Please use float32 instead.")
         return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
-            cls, held.size(), strides=held.stride(), dtype=held.dtype, device=PRETENDED
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=PRETENDED,
         )
 
     def __init__(self, held: Tensor) -> None:
@@ -101,6 +106,10 @@ class _Elsewhere(torch.Tensor):
 
     def __repr__(self, **_: Any) -> str:
         return f"elsewhere({self.held!r})"
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The memory of its values: whose views share it can be asked, as on CUDA."""
+        return self.held.untyped_storage()
 
     def tolist(self) -> Any:
         return self.cpu().tolist()

@@ -20,7 +20,7 @@ from vflpriv.core.views import Adversary
 
 ATTACKS: dict[str, tuple[str, str, int]] = {
     "feature_attribute": ("split-concat", "server", 45),
-    "feature_cafe": ("split-concat", "server", 42),
+    "feature_cafe": ("split-concat", "server", 40),
     "feature_downlink": ("split-concat", "device(0)", 85),
     "feature_esa": ("split-sum", "devices(0, 2)", 68),
     "feature_grn": ("split-sum", "devices(0, 2)", 61),

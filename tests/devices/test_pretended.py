@@ -29,6 +29,9 @@ def test_views_share_memory_and_steps_in_place_are_seen_through_them():
     table[0].add_(1.0)
     table[:, 2] = 5.0
     assert table.tolist() == [[1.0, 1.0, 5.0], [0.0, 0.0, 5.0]]
+    assert table[1].storage_offset() == 3
+    assert table[1].untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
+    assert table[1].as_strided((2,), (2,)).tolist() == [0.0, 5.0]
     product = torch.empty(1, 2, 2, device=PRETENDED)
     torch.bmm(torch.ones(1, 2, 3, device=PRETENDED), torch.ones(1, 3, 2, device=PRETENDED), out=product)
     assert product.tolist() == [[[3.0, 3.0], [3.0, 3.0]]]
