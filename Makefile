@@ -10,7 +10,7 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-browser mutations lint types format fuzz bench docs clean
+.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -47,6 +47,9 @@ $(VENV)/.ray: $(VENV)/.test
 
 test-slow: $(VENV)/.ray  ## the slow tests, those on clusters of Ray included
 	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+
+test-cuda: $(VENV)/.test  ## the tests that need a CUDA device
+	@$(ONE) $(BIN)/python -m pytest -q -m cuda
 
 mutations: $(VENV)/.test  ## audits of systems that are broken on purpose, and of sound ones; writes docs/mutations.md
 	@$(ONE) $(BIN)/python -m tests.mutations

@@ -6,6 +6,7 @@ Table I, tries one query per record. A device may ask more often; this attack us
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._observations import record_positions, sum_by_record
+from vflpriv.common.devices import to_host
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
@@ -68,12 +70,14 @@ class LabelZoQuery(LabelInference):
         replies = view.of_kind(*_REPLIES)
         records, positions = record_positions(replies)
         by_reply = positions.split([len(m.records) for m in replies if m.records is not None])
-        random = torch.Generator().manual_seed(auxiliary.seed)
-        queries = []
-        for reply, batch in zip(replies, by_reply, strict=True):
-            change = _change(reply)
-            steps = _steps(sent.get((reply.round, reply.device)), change, len(batch), view.classes, random)
-            queries.append(_Query(batch, steps, change))
+        changes = [_change(reply) for reply in replies]
+        unseen = [i for i, reply in enumerate(replies) if (reply.round, reply.device) not in sent]
+        shapes = [(*changes[i].shape[:2], len(by_reply[i]), view.classes) for i in unseen]
+        drawn = dict(zip(unseen, _random_steps(shapes, auxiliary.seed, records.device), strict=True))
+        queries = [
+            _Query(batch, drawn[i] if i in drawn else _steps(sent[reply.round, reply.device]), change)
+            for i, (reply, batch, change) in enumerate(zip(replies, by_reply, changes, strict=True))
+        ]
         gradients = _gradients_by_record if queries[0].change.dim() == 3 else _gradients_by_batch
         return LabelGuess(records, gradients(queries, len(records), view.classes).argmin(-1))
 
@@ -94,9 +98,17 @@ def _change(reply: Message) -> Tensor:
     return change.unsqueeze(1)
 
 
-def _steps(sent: Message | None, change: Tensor, batch: int, classes: int, random: torch.Generator) -> Tensor:
-    if sent is None:
-        return torch.randn(*change.shape[:2], batch, classes, generator=random).to(change.device)
+def _random_steps(shapes: Sequence[tuple[int, ...]], seed: int, device: torch.device) -> list[Tensor]:
+    """Normal steps of these shapes, drawn on the CPU and copied to the device together."""
+    if not shapes:
+        return []
+    random = torch.Generator().manual_seed(seed)
+    drawn = torch.cat([torch.randn(shape, generator=random).flatten() for shape in shapes]).to(device)
+    parts = drawn.split([math.prod(shape) for shape in shapes])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _steps(sent: Message) -> Tensor:
     perturbed, own = sent.tensors["perturbed"], sent.tensors["embedding"].unsqueeze(1)
     return (perturbed if perturbed.dim() == 4 else perturbed.unsqueeze(1)) - own
 
@@ -116,17 +128,18 @@ def _gradients_by_record(queries: Sequence[_Query], count: int, classes: int) ->
 
 def _gradients_by_batch(queries: Sequence[_Query], count: int, classes: int) -> Tensor:
     """(R, records, C) from one reply per batch: queries of one batch are solved jointly, then batches are added."""
-    groups: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = defaultdict(list)
-    for positions, steps, change in queries:
+    groups: dict[tuple[int, ...], list[tuple[Tensor, Tensor, Tensor]]] = defaultdict(list)
+    for (positions, steps, change), known in zip(queries, to_host([q.positions for q in queries]), strict=True):
         ordered, order = positions.sort()
-        groups[tuple(ordered.tolist())].append((steps.index_select(2, order).flatten(2), change))
+        groups[tuple(sorted(known.tolist()))].append((ordered, steps.index_select(2, order).flatten(2), change))
     first = queries[0].change
     total = torch.zeros(len(first), count, classes, dtype=torch.float64, device=first.device)
-    for batch, equations in groups.items():
-        matrix = torch.cat([steps for steps, _ in equations], dim=1).to(total.dtype)
-        right = torch.cat([change for _, change in equations], dim=1).to(total.dtype).unsqueeze(-1)
+    for equations in groups.values():
+        batch = equations[0][0]
+        matrix = torch.cat([steps for _, steps, _ in equations], dim=1).to(total.dtype)
+        right = torch.cat([change for *_, change in equations], dim=1).to(total.dtype).unsqueeze(-1)
         gradients = _least_norm(matrix, right).reshape(len(total), len(batch), classes)
-        total += sum_by_record(torch.tensor(batch, device=total.device), gradients, count)
+        total += sum_by_record(batch, gradients, count)
     return total
 
 

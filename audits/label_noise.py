@@ -133,7 +133,7 @@ def _tested(system: System, mechanism: Any, replicas: range) -> tuple[Ints, Test
     evidence = engine.data.replica_evidence
     if evidence is not None and isinstance(mechanism.noise, Laplace):
         b = mechanism.noise.scale
-        p_value = laplace(evidence.double().cpu().numpy() * b, truth, b)
+        p_value = laplace(evidence.cpu().double().numpy() * b, truth, b)
         tests.append(("laplace", "is the noise Laplace of the declared scale", p_value))
     return observed, tests
 

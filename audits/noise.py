@@ -107,7 +107,7 @@ def _addressed(source: NoiseSource, sample: Sample) -> float:
     for t, m in zip(sample.rounds.tolist(), sample.devices.tolist(), strict=True):
         scalar = source.scalar(t)[:, None].expand(-1, width)
         draws.append(torch.stack((scalar, source.tensor((width,), t, m))))
-    public = torch.stack(draws, dim=1).to(torch.float64).cpu().numpy()
+    public = torch.stack(draws, dim=1).cpu().to(torch.float64).numpy()
     return correlation(sample.z.ravel(), public.reshape(len(public), -1))
 
 
@@ -121,7 +121,7 @@ def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
         tail = stream.normal(_TAIL, int(t), int(m) % len(sizes), first=size // 4)
         draws.append(torch.cat((tail, head), dim=1))
     length = min(d.shape[1] for d in draws)
-    public = torch.stack([d[:, :length] for d in draws]).to(torch.float64).cpu().numpy()
+    public = torch.stack([d[:, :length] for d in draws]).cpu().to(torch.float64).numpy()
     return correlation(sample.z[..., 0].ravel(), np.moveaxis(public, 2, 0).reshape(length, -1))
 
 

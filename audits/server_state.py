@@ -18,6 +18,7 @@ from vflpriv.audits.worlds.canaries import most_exposed, plan
 from vflpriv.audits.worlds.probes import Follower, Probe, Released
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.audits.worlds.twins import TwinCanary, in_world
+from vflpriv.common.devices import precise_device, to_host
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind
@@ -155,11 +156,10 @@ class StateAudit(Audit):
         if not noised or all(r.kind == "zo-scalar" for r in noised):
             return []
         canary = plan(system, CanaryKind.NATURAL, 0, TrialStore(), unit=Unit.CLIENT_ZERO)
+        both = [(_kind(one), round_, _gap(one, other).max()) for round_, one, other in self._both(system, [canary])]
         largest: dict[str, tuple[float, int]] = {}
-        for round_, one, other in self._both(system, [canary]):
-            kind = one.message.kind if one.message is not None else _OWN
-            gap = math.sqrt(float(_gap(one, other).max()))
-            largest[kind] = max(largest.get(kind, (0.0, 0)), (gap, round_))
+        for (kind, round_, _), square in zip(both, to_host([square for *_, square in both]), strict=True):
+            largest[kind] = max(largest.get(kind, (0.0, 0)), (math.sqrt(float(square)), round_))
         return [
             EmptiedDevice(kind=r.kind, declared=bound, largest=gap, round=round_, published=published)
             for r in noised
@@ -195,7 +195,7 @@ class StateAudit(Audit):
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}
         for round_, one, other in self._both(system, canaries):
-            kind = one.message.kind if one.message is not None else _OWN
+            kind = _kind(one)
             stds[kind] = one.std
             if record in system.schedule.batch(round_):
                 inside[kind] = inside.get(kind, 0) + 1
@@ -234,9 +234,15 @@ def _bounds(system: System, release: Release) -> dict[bool, float]:
     return {False: proven, True: published} if published < proven else {False: proven}
 
 
+def _kind(value: Released) -> str:
+    """The kind of the message that carried a value."""
+    return _OWN if value.message is None else value.message.kind
+
+
 def _gap(one: Released, other: Released) -> torch.Tensor:
-    """(R,) squared distance between the noiseless values of the two worlds."""
-    gap = (one.noiseless - other.noiseless).to(torch.float64)
+    """(R,) squared distance between the noiseless values of the two worlds, in float64."""
+    gap = one.noiseless - other.noiseless
+    gap = gap.to(precise_device(gap.device), torch.float64)
     return gap.square().reshape(len(gap), -1).sum(1)
 
 

@@ -160,13 +160,13 @@ class Vimadmm(Reference):
     def _server(self, total: Tensor, labels: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """z and λ of the batch, record by record (VIMADMM eqs. 5 and 6)."""
         zs, duals = [], []
-        for row, label, record in zip(total.double().numpy(), labels.tolist(), ids.tolist(), strict=True):
+        for row, label, record in zip(total.cpu().double().numpy(), labels.tolist(), ids.tolist(), strict=True):
             dual = self.duals.get(record, np.zeros(self.classes))
             z = self._auxiliary(row, label, dual)
             self.duals[record] = dual + self.penalty * (row - z)
             zs.append(z)
             duals.append(self.duals[record])
-        return torch.tensor(np.array(zs)).float(), torch.tensor(np.array(duals)).float()
+        return total.new_tensor(np.array(zs)), total.new_tensor(np.array(duals))
 
     def _objective(self, own: Tensor, dual: Tensor, residual: Tensor) -> Tensor:
         return (dual * own).sum(1).mean() + self.penalty / 2 * (residual - own).square().sum(1).mean()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from _support import build
+from _support import arguments, build
 
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
@@ -116,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", default=None, help="where MNIST is; `vflpriv data fetch mnist` if it is nowhere")
     parser.add_argument("--only", default=",".join(row.engine for row in ROWS))
-    options = parser.parse_args()
+    options = arguments(parser)
     torch.set_num_threads(1)
     heads = ("paper", "goal", "ours", "rounds", "epochs", "MiB", "to 96 %", "seconds")
     print(f"{'engine':<13}{'setting':<10}" + "".join(f"{head:>10}" for head in heads))

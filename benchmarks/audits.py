@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from _support import BATCH, build
+from _support import BATCH, arguments, build, seconds
 
 from vflpriv.audits.one_run import guess
 from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
@@ -151,22 +151,24 @@ def trials_per_second(system: System, shards: Sequence[range]) -> float:
     """Train and score the two-world trials of these shards, one shard after the other."""
     canary = plan(system, CanaryKind.WORST_CASE, 0, TrialStore())
     adversary = Adversary.parse("devices(all)")
-    start = time.perf_counter()
-    with one_thread():
+
+    def train() -> None:
         for replicas in shards:
             ratio = LikelihoodRatio(system.ledger, [adversary], system.data.devices)
             engine, probe = in_worlds(system, replicas, for_replicas(canary, [r % 2 for r in replicas]))
             for round_ in range(system.schedule.rounds):
                 for value in probe.round(engine, round_):
                     ratio.add(value)
-    return sum(map(len, shards)) / (time.perf_counter() - start)
+
+    with one_thread():
+        return sum(map(len, shards)) / seconds(train)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=200, help="at the smallest size; fewer at larger ones")
     parser.add_argument("--replicas", type=int, default=256)
-    options = parser.parse_args()
+    options = arguments(parser)
     two_worlds(options.repetitions)
     one_run(options.repetitions)
     system = digits_system()

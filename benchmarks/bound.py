@@ -16,7 +16,6 @@ seconds of one thread; on an accelerator they are wall seconds after it has fini
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _support import BATCH, build
+from _support import BATCH, arguments, build, seconds, torch_device
 
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
@@ -117,22 +116,7 @@ CASES = {
 }
 
 
-class Clock:
-    """Seconds of this thread's CPU time, or wall seconds of an accelerator."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def __call__(self, work: Callable[[], object]) -> float:
-        start = self._now()
-        work()
-        return self._now() - start
-
-    def _now(self) -> float:
-        if self._device.type == "cpu":
-            return time.thread_time()
-        torch.accelerator.synchronize()
-        return time.perf_counter()
+Clock = Callable[[Callable[[], object]], float]
 
 
 class Rounds:
@@ -194,7 +178,7 @@ def sizes(folder: str | None, replicas: int | None) -> list[Size]:
 
 def compare(case: Case, size: Size, machine: Machine, clock: Clock, options: argparse.Namespace) -> tuple[float, float]:
     """The least seconds of a round of all replicas together, and of a training with one."""
-    common = {"rounds": _ROUNDS, "batch_size": BATCH, "embedding": size.embedding, "device": options.device}
+    common = {"rounds": _ROUNDS, "batch_size": BATCH, "embedding": size.embedding}
     system = build(size.data, case.engine, **common, **case.settings)
     together, alone = (Rounds(system.train(range(n)), clock) for n in (size.replicas, 1))
     times = []
@@ -207,16 +191,13 @@ def compare(case: Case, size: Size, machine: Machine, clock: Clock, options: arg
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--replicas", type=int, default=None, help="by default 256 on digits, 32 at MNIST's size")
     parser.add_argument("--folder", default=None, help="where MNIST is; `vflpriv data fetch mnist` if it is nowhere")
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--quick", action="store_true", help="fewer blocks")
-    options = parser.parse_args()
+    options = arguments(parser)
     torch.set_num_threads(1)
-    device = torch.device(options.device)
-    clock = Clock(device)
-    machine = Machine(device, clock)
+    clock, machine = seconds, Machine(torch_device(), seconds)
     heads = ("replicas", "ours", "bound", "loop", "ours/bound", "goal", "loop/ours")
     print(f"a round, B = {BATCH}\n{'size':<8}{'engine':<12}" + "".join(f"{head:>12}" for head in heads))
     for size in sizes(options.folder, options.replicas):

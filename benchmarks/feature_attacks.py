@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from _support import BATCH
+from _support import arguments as chosen
 from _support import build as build_any
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all if none is given")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    arguments = chosen(parser)
     for name in arguments.parts or PARTS:
         start = time.perf_counter()
         PARTS[name](arguments.quick, arguments.out)

@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Callable
 
 import torch
+from _support import arguments, torch_device
 
 from vflpriv.common.random import Stream
 from vflpriv.training.memory import LiveBytes
@@ -34,11 +35,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=64)
-    options = parser.parse_args()
+    options = arguments(parser)
     model = Mlp([options.width] * (options.layers + 1), activate=True)
-    stream = Stream.of(0, "directions", [0], torch.device("cpu"))
-    parameters = initialise(model, Stream.of(0, "init", [0], torch.device("cpu")), 0)
-    features = torch.randn(options.batch, options.width, generator=torch.Generator().manual_seed(0))
+    stream = Stream.of(0, "directions", [0], torch_device())
+    parameters = initialise(model, Stream.of(0, "init", [0], torch_device()), 0)
+    features = torch.randn(options.batch, options.width, generator=torch.Generator().manual_seed(0)).to(torch_device())
     own = 4 * size_of(model)
 
     def zeroth_order(lean: bool) -> None:

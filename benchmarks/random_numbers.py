@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
+from _support import arguments, synchronise, torch_device
 
 from vflpriv.common import philox
 from vflpriv.common.random import Stream
@@ -68,12 +69,6 @@ def seconds(draw: Callable[[], object], repeats: int, device: torch.device) -> f
     return (clock() - start) / repeats
 
 
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has nothing to do."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
-
-
 def measure(
     case: Case, ways: dict[str, tuple[object, Callable[..., object]]], device: torch.device
 ) -> dict[str, float]:
@@ -113,10 +108,8 @@ def table(title: str, unit: str, rows: dict[str, dict[str, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile, which takes a minute")
-    options = parser.parse_args()
-    device = torch.device(options.device)
+    options, device = arguments(parser), torch_device()
     torch.set_num_threads(1)
     print(f"device {device}; the C extension is {'' if philox.compiled() else 'not '}installed")
     ways = ways_on(device, not options.no_compile)

@@ -14,14 +14,13 @@ Accuracies are those after the given rounds.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from _reference_training import COMBINATION, REFERENCES, Reference
-from _support import build
+from _support import arguments, build, seconds, torch_device
 
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Wire
@@ -72,18 +71,15 @@ def products(name: str, data: VerticalData) -> Callable[[], None]:
     return run
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
-
-
 def compare(name: str, data: VerticalData, rounds: int) -> tuple[list[float], list[float]]:
     """The least seconds of a round of reference, ours and the products; the accuracies of the first two."""
-    engine, model, wire, floor = ours(name, data, rounds), reference(name, data), Wire(), products(name, data)
+    where = torch_device()
+    engine, wire, data = ours(name, data, rounds), Wire(), data.to(where)
+    with where:
+        model, floor = reference(name, data), products(name, data)
     times: list[tuple[float, float, float]] = []
     for t in range(rounds):
-        ids = torch.from_numpy(engine.schedule.batch(t))
+        ids = torch.from_numpy(engine.schedule.batch(t)).to(where)
         labels, rows = data.labels[ids], [block[ids] for block in data.blocks]
         theirs = seconds(partial(model.round, rows, labels, ids))
         times.append((theirs, seconds(partial(engine.round, t, wire)), seconds(floor)))
@@ -99,7 +95,7 @@ def main() -> None:
     parser.add_argument("--folder", default=None, help="where MNIST is; `vflpriv data fetch mnist` if it is nowhere")
     parser.add_argument("--rounds", type=int, default=265, help="of first-order engines; ADMM engines take a fifth")
     parser.add_argument("--only", default=",".join(SETTINGS))
-    options = parser.parse_args()
+    options = arguments(parser)
     torch.set_num_threads(1)
     data = datasets.load("mnist", devices=14, partition="rows", folder=options.folder, train=54_000).standardised()
     heads = ("reference", "ours", "products", "gain", "above", "goal", "accuracy", "ours")

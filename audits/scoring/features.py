@@ -24,6 +24,7 @@ from vflpriv.audits.statistics.resampling import (
     ratios_over_records,
 )
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
+from vflpriv.common.devices import precise_device
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import AttributeGuess, FeatureAttack, FeatureAuxiliary, FeatureGuess, KnownModel
@@ -402,7 +403,7 @@ class FeatureTrials:
     @property
     def _truth(self) -> Tensor:
         """The victim's block."""
-        return self.system.data.blocks[self.victim].to(self.system.torch_device)
+        return self.system.data.blocks[self.victim].to(precise_device(self.system.torch_device))
 
     def _sensitive(self) -> Tensor:
         """The sensitive column as (N,) of 0 and 1."""

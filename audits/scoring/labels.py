@@ -17,6 +17,7 @@ from torch import Tensor
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
+from vflpriv.common.devices import precise_device
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, blind_together, run_together
 from vflpriv.core.systems import System
@@ -326,7 +327,7 @@ class AttackTrials:
         """Try one attack on what it saw of each seed."""
         system = self.system
         attempts = LabelAttempts(
-            truth=system.data.labels.to(system.torch_device),
+            truth=system.data.labels.to(precise_device(system.torch_device)),
             classes=system.data.classes,
             seed=system.seed,
             confidence=self.confidence,

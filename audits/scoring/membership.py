@@ -20,6 +20,7 @@ from torch import Tensor
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
+from vflpriv.common.devices import precise_device
 from vflpriv.common.numerics import Floats
 from vflpriv.core.attack import Candidates, MembershipAttack, MembershipAuxiliary
 from vflpriv.core.data import VerticalData
@@ -205,10 +206,12 @@ class MembershipTrials:
         advance: Callable[[int], None] | None = None,
     ) -> tuple[MembershipAttempt, ...]:
         """Try every attack through every view."""
-        candidates, data = self.candidates, self.system.data.to(self.system.torch_device)
+        candidates, where = self.candidates, precise_device(self.system.torch_device)
+        data = self.system.data.to(self.system.torch_device)
         engine: Any = self.trained.train(range(self.seeds))
         engine.run(Wire(), advance=advance)
         predicted = predictions(engine, data, candidates.records.to(self.system.torch_device))
+        data = data.to(where)
         views = [_view(predicted, adversary, data) for adversary in adversaries]
         return tuple(self._try(attack, view, candidates, data) for attack in attacks for view in views)
 
@@ -236,8 +239,9 @@ class MembershipTrials:
 def predictions(engine: Any, data: VerticalData, records: Tensor) -> Transcript:
     """The messages by which a trained model predicts these records: every device is sent all confidences."""
     logits = engine.predict([block[records] for block in data.blocks], len(engine.replicas))
-    confidences = torch.softmax(logits.double(), dim=-1)
-    numbers = torch.arange(len(records), device=records.device)
+    logits = logits.to(precise_device(logits.device), torch.float64)
+    confidences = torch.softmax(logits, dim=-1)
+    numbers = torch.arange(len(records), device=logits.device)
     messages = [
         Message(
             round=engine.schedule.rounds,

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vflpriv.common.devices import precise_device
 from vflpriv.core.attack import Attack, Conduct, KnownModel
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -58,11 +59,16 @@ def needed_kinds(system: System, attacks: Iterable[Attack]) -> frozenset[str]:
 def views_of(
     transcript: Transcript, engine: Any, data: VerticalData, adversaries: Sequence[Adversary]
 ) -> dict[Adversary, View]:
-    """What each adversary saw of a finished training: its messages, and its own features and models."""
+    """What each adversary saw of a finished training: its messages, and its own features and models.
+
+    They lie where attacks compute in float64: on the device that trained, or on the CPU if that one has no float64.
+    """
     members = {m for adversary in adversaries for m in adversary.members(data.devices)}
     own = {m: engine.belongings(m) for m in sorted(members)}
     shape = {"devices": data.devices, "classes": data.classes}
-    return {adversary: View.of(transcript, adversary, own=own, **shape) for adversary in adversaries}
+    views = {adversary: View.of(transcript, adversary, own=own, **shape) for adversary in adversaries}
+    where = precise_device(engine.torch_device)
+    return views if where == engine.torch_device else {adversary: view.to(where) for adversary, view in views.items()}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -120,6 +126,9 @@ def _run(
         if advance is not None:
             advance(1)
     keep(rounds)
+    where = precise_device(system.torch_device)
+    for model in (model for by_round in kept.values() for model in by_round.values()):
+        model.update({name: value.to(where) for name, value in model.items()})
     return {m: known_model(engine, m, parameters) for m, parameters in kept.items()}
 
 

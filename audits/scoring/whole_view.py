@@ -9,18 +9,20 @@ are read instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.rows import HUGE, LEVELS, ROW, WIDE, batch_moments, counted, narrow, row_features
+from vflpriv.common.devices import precise_device, to_host
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 
-__all__ = ["LARGEST", "WholeView", "feature_key"]
+__all__ = ["LARGEST", "Places", "WholeView", "feature_key"]
 
 LARGEST = 400
 """Features of one view at most."""
@@ -30,6 +32,20 @@ _BLOCKS = 16
 def feature_key(name: str) -> str:
     """The name under which the features of an adversary are stored."""
     return f"{name} whole view"
+
+
+class Places:
+    """Where one record stands among the records of messages. Messages that share their ids are looked up once."""
+
+    def __init__(self, record: int) -> None:
+        self._record = record
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def __call__(self, records: Tensor) -> Tensor:
+        """The positions of the record; the host waits for an accelerator once for all messages that share their ids."""
+        if self._known is None or self._known[0] is not records:
+            self._known = (records, (records == self._record).nonzero().flatten())
+        return self._known[1]
 
 
 @dataclass(eq=False)
@@ -84,6 +100,16 @@ class _Tally:
             again = (self.previous == values).to(torch.float64).mean(1)
             self.repeats = again if self.repeats is None else self.repeats + again
         self.previous = values
+
+    def on_host(self) -> _Tally:
+        """The same on the CPU, where features are put together; it counts nothing more."""
+        names = ("repeats", "everything", "mine", "row", "first")
+        sums = {name: value for name in names if (value := getattr(self, name)) is not None}
+        moved = to_host([*sums.values(), *(total for _, total in self.levels.values())])
+        levels = zip(self.levels.items(), moved[len(sums) :], strict=True)
+        changes: dict[str, Any] = dict(zip(sums, moved, strict=False))
+        changes["levels"] = {key: (count, total) for (key, (count, _)), total in levels}
+        return replace(self, previous=None, **changes)
 
     def __add__(self, other: _Tally) -> _Tally:
         """Both together, as if they were one tensor on one link; the first time is that of the first."""
@@ -149,17 +175,20 @@ class WholeView:
         replicas: int,
         rounds: int,
         every: int = 1,
+        places: Places | None = None,
     ) -> None:
         self._canary, self._adversaries, self._devices = canary, tuple(adversaries), devices
         self._labels = labels
         self._replicas, self._rounds, self.every = replicas, max(1, rounds), every
         self._tallies: dict[tuple[str, str, int, bool], _Tally] = {}
+        self._places_of = places or Places(canary.record)
 
     def record(self, message: Message) -> None:
         seen_by = frozenset(str(a) for a in self._adversaries if a.sees(message, self._devices))
         if not seen_by:
             return
         mine = self._places(message)
+        message = _precise(message)
         block = min(_BLOCKS - 1, max(0, message.round) * _BLOCKS // self._rounds)
         tensors = dict(message.tensors) or {"": torch.zeros(1, 0)}
         for name, tensor in tensors.items():
@@ -178,8 +207,8 @@ class WholeView:
         """
         if message.records is None or not self._canary.unit.per_record:
             return torch.zeros(0, dtype=torch.int64)
-        places = (message.records == self._canary.record).nonzero().flatten()
-        return places if len(places) else None
+        places = self._places_of(message.records)
+        return places.to(precise_device(places.device)) if len(places) else None
 
     def _of_trials(self, tensor: Tensor) -> Tensor:
         """(R, n) the entries of each trial; a tensor without the replica axis is the same in all of them."""
@@ -206,7 +235,8 @@ class WholeView:
         """
         rows = self._of_trials(tensor).reshape(self._replicas, len(records), -1).to(torch.float32)
         rows = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
-        labels = self._labels.to(records.device)[records].clone()
+        self._labels = self._labels.to(records.device)
+        labels = self._labels.index_select(0, records)
         labels[places] = -1
         first, second = ((labels == label).to(rows) for label in self._canary.labels)
         weights = first / first.sum().clamp(min=1) - second / second.sum().clamp(min=1)
@@ -218,12 +248,12 @@ class WholeView:
     def features(self, engine: Engine) -> dict[str, Tensor]:
         """(R, F) features of each adversary, in float32, finite."""
         model = self._model(engine) if any(a.kind == "model" for a in self._adversaries) else None
-        result = {}
+        result, tallies = {}, {key: tally.on_host() for key, tally in sorted(self._tallies.items())}
         for adversary in self._adversaries:
             if adversary.kind == "model" and model is not None:
                 result[str(adversary)] = model
                 continue
-            seen = {key: t for key, t in sorted(self._tallies.items()) if str(adversary) in t.seen_by}
+            seen = {key: t for key, t in tallies.items() if str(adversary) in t.seen_by}
             together: dict[tuple[str, str, bool], _Tally] = {}
             for (kind, name, _, down), tally in seen.items():
                 known = together.get((kind, name, down))
@@ -245,16 +275,27 @@ class WholeView:
         rows = []
         for r in range(self._replicas):
             trained = engine.trained(r * self.every)
-            parts = [trained[name].detach().reshape(1, -1) for name in sorted(trained)]
+            parts = [value.reshape(1, -1) for value in to_host([trained[name].detach() for name in sorted(trained)])]
             rows.append([[row_features(part)] for part in parts if part.shape[1]])
         tiers = [[torch.cat([row[i][0] for row in rows])] for i in range(len(rows[0]))]
         return _joined(tiers, self._replicas, LARGEST)
 
 
+def _precise(message: Message) -> Message:
+    """The message where features can be computed in float64: on its device, or on the CPU if that one cannot."""
+    device = next((t.device for t in message.tensors.values()), torch.device("cpu"))
+    if precise_device(device) == device:
+        return message
+    records = [] if message.records is None else [message.records]
+    moved = to_host([*message.tensors.values(), *records])
+    tensors = dict(zip(message.tensors, moved, strict=False))
+    return replace(message, tensors=tensors, records=moved[-1] if records else None)
+
+
 def _joined(tiers: Sequence[Sequence[Tensor]], replicas: int, largest: int) -> Tensor:
     """(R, at most `largest`): of each tensor the same share, the most telling groups of features first."""
     share = largest // max(1, len(tiers)) or 1
-    parts = [torch.cat([group.cpu() for group in groups], 1)[:, :share] for groups in tiers]
+    parts = [torch.cat(tuple(groups), 1)[:, :share] for groups in tiers]
     both = torch.cat(parts, 1)[:, :largest] if parts else torch.zeros(replicas, 0, dtype=torch.float64)
     filled = both if both.shape[1] else torch.zeros(replicas, 1, dtype=torch.float64)
     return torch.nan_to_num(filled, nan=0.0).clamp(-HUGE, HUGE).to(torch.float32)

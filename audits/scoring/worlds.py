@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.whole_view import WholeView, feature_key
+from vflpriv.audits.scoring.whole_view import Places, WholeView, feature_key
 from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
@@ -129,7 +130,13 @@ class Request:
             replicas=len(self.replicas),
             rounds=system.schedule.rounds,
             every=every,
+            places=self.places,
         )
+
+    @cached_property
+    def places(self) -> Places:
+        """Where the canary stands in the messages, looked up once for all who record them."""
+        return Places(self.canary.record)
 
     def ratio(self) -> LikelihoodRatio:
         """The likelihood ratio through the views of messages, of nothing yet."""
@@ -245,14 +252,14 @@ def _shadowed(request: Request, engine: Engine, *, every: int = 1) -> dict[str, 
 class _CanaryRows:
     """A view's observations of the canary: the mean over rounds of its rows, for every message kind and device."""
 
-    def __init__(self, canary: Canary, adversary: Adversary, devices: int) -> None:
-        self._canary, self._adversary, self._devices = canary, adversary, devices
+    def __init__(self, canary: Canary, adversary: Adversary, devices: int, places: Places) -> None:
+        self._canary, self._adversary, self._devices, self._places = canary, adversary, devices, places
         self.sums: dict[tuple[str, str, int], tuple[int, Tensor]] = {}
 
     def record(self, message: Message) -> None:
         if message.records is None or not self._adversary.sees(message, self._devices):
             return
-        mine = (message.records == self._canary.record).nonzero().flatten()
+        mine = self._places(message.records)
         if self._canary.unit.per_record and not len(mine):
             return
         for name, tensor in message.tensors.items():
@@ -279,7 +286,7 @@ class _CanaryRows:
 def view_features(request: Request) -> dict[str, Tensor]:
     """(R, F) observations from which a score is learned, on trials that are not tested."""
     system, canary = request.system, request.canary
-    rows = {str(a): _CanaryRows(canary, a, system.data.devices) for a in request.adversaries}
+    rows = {str(a): _CanaryRows(canary, a, system.data.devices, request.places) for a in request.adversaries}
     data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
     engine = system.train(request.replicas, data=data)
     watch = request.watch()

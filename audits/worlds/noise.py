@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflpriv.audits.statistics.noise_tests import Copies
-from vflpriv.audits.worlds.probes import Probe, Released
+from vflpriv.audits.worlds.probes import Probe, Released, on_host
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
@@ -218,7 +218,7 @@ class Collector:
         """The values that left in one round."""
         parts: dict[tuple[str, int], int] = {}
         noised = []
-        for value in values:
+        for value in on_host(values)[0]:
             kind, device = _where(value)
             if kind in self.declared and value.released[0].numel():  # rows of an empty Poisson batch hold no noise
                 part = parts[kind, device] = parts.get((kind, device), -1) + 1
@@ -268,7 +268,7 @@ class Collector:
     def _records(self, round_: int, value: Released) -> Ints:
         """The records whose contributions are in a value."""
         records = None if value.message is None else value.message.records
-        return self.batch(round_) if records is None else records.cpu().numpy()
+        return self.batch(round_) if records is None else records.numpy()
 
     def _group(self, noise: CollectedNoise, squares: Floats, signal: Floats, batch: Ints | None) -> None:
         replicas, width = squares.shape

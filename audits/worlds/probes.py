@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.common.devices import to_host
 from vflpriv.common.random import Stream
 from vflpriv.core.canaries import Canaries, Canary
 from vflpriv.core.engine import Contributions, Engine, ReleasePoint
@@ -35,6 +36,7 @@ __all__ = [
     "canary_probe",
     "extremes",
     "in_worlds",
+    "on_host",
 ]
 
 
@@ -69,6 +71,30 @@ class Released:
     message: Message | None = None
     internal: bool = False
     """Whether it is a noised step that no message carries by itself."""
+
+
+def on_host(values: Sequence[Released], messages: Sequence[Message] = ()) -> tuple[list[Released], list[Message]]:
+    """What left in a round, and messages, on the CPU, to be read one by one: an accelerator is waited for once.
+
+    Of the message that carried a value only the records are copied.
+    """
+    carriers = [value.message for value in values if value.message is not None]
+    held = [t for v in values for t in (v.noiseless, v.released)] + [t for m in messages for t in m.tensors.values()]
+    held += [m.records for m in (*carriers, *messages) if m.records is not None]
+    moved = {id(tensor): copied for tensor, copied in zip(held, to_host(held), strict=True)}
+
+    def carrier(message: Message | None) -> Message | None:
+        return None if message is None else replace(message, records=moved.get(id(message.records)))
+
+    def copied(message: Message) -> Message:
+        tensors = {name: moved[id(tensor)] for name, tensor in message.tensors.items()}
+        return replace(message, tensors=tensors, records=moved.get(id(message.records)))
+
+    left = [
+        replace(v, noiseless=moved[id(v.noiseless)], released=moved[id(v.released)], message=carrier(v.message))
+        for v in values
+    ]
+    return left, [copied(message) for message in messages]
 
 
 class Probe:
@@ -162,6 +188,11 @@ class CanaryProbe(Probe):
         super().__init__()
         self.canary, self._schedule, self._coins = canary, schedule, coins
         self._worlds: Tensor | None = None
+        # All that the host knows before the first round is copied now: no round waits for it.
+        device = coins.keys.device
+        self._world, self._sign = canary.world.to(device), canary.sign().to(device)
+        self._labels = torch.tensor([canary.labels], device=device)
+        self._sides = torch.tensor([[1.0, -1.0]], device=device)
 
     def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
         self._worlds = None
@@ -171,7 +202,7 @@ class CanaryProbe(Probe):
             return self._of_scalar(point.mechanism, contributions)
         if self.canary.at_clip and self.canary.concerns(contributions.party):
             self._worlds = extremes(point.mechanism, self.canary, contributions.values, contributions.records)
-            return _own_world(self._worlds, self.canary.world)
+            return _own_world(self._worlds, self._world)
         return point.noiseless(contributions)
 
     def released(
@@ -188,15 +219,14 @@ class CanaryProbe(Probe):
         if place is None:
             return mechanism.noiseless(contributions.values)
         differences = contributions.values
-        edges = torch.tensor([[mechanism.clip, -mechanism.clip]], device=differences.device)
+        edges = mechanism.clip * self._sides
         if self.canary.at_clip:
             differences = differences.clone()
-            differences[:, place] = mechanism.clip * self.canary.sign().to(differences.device)
+            differences[:, place] = mechanism.clip * self._sign
         else:
             assert contributions.relabelled is not None
-            position = torch.tensor([place], device=differences.device)
-            labels = torch.tensor([self.canary.labels], device=differences.device)
-            edges = contributions.relabelled(position, labels)[:, 0]
+            position = torch.full((1,), place, device=differences.device)
+            edges = contributions.relabelled(position, self._labels)[:, 0]
         clipped, noiseless = mechanism.contributions, mechanism.noiseless(differences)
         change = clipped(edges) - clipped(differences[:, place, None])
         self._worlds = noiseless.unsqueeze(1) + change / mechanism.batch_size
@@ -209,11 +239,10 @@ class CanaryProbe(Probe):
             differences = differences.clone()
             differences[:, place] = 0.0
         others = mechanism.noiseless(differences)
-        edges = torch.tensor([[mechanism.clip, -mechanism.clip]], device=others.device) / mechanism.batch_size
-        self._worlds = others.unsqueeze(1) + edges
+        self._worlds = others.unsqueeze(1) + mechanism.clip * self._sides / mechanism.batch_size
         assert self.canary.rate is not None
         coin = self._coins.uniform(1, contributions.round)[:, 0] <= self.canary.rate
-        return others + coin * self.canary.sign().to(coin.device) * (mechanism.clip / mechanism.batch_size)
+        return others + coin * self._sign * (mechanism.clip / mechanism.batch_size)
 
     def _place(self, round_: int) -> int | None:
         """Where the canary stands in this round's batch, or None. Known to the host, as the schedule is."""
@@ -226,7 +255,15 @@ class CoinProbe(Probe):
 
     def __init__(self, canaries: Canaries, schedule: Schedule) -> None:
         super().__init__()
-        self.canaries, self._schedule = canaries, schedule
+        self.canaries = canaries
+        common = [
+            np.intersect1d(schedule.batch(t), canaries.records, assume_unique=True, return_indices=True)[1:]
+            for t in range(schedule.rounds)
+        ]
+        self._ends = np.cumsum([0, *(len(places) for places, _ in common)])
+        # The places of canaries in the batches, and their numbers, of all rounds: copied once to the torch device.
+        self._common = torch.from_numpy(np.concatenate([np.stack(both) for both in common], axis=1))
+        self._labels = canaries.labels
 
     def released(
         self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor
@@ -238,12 +275,12 @@ class CoinProbe(Probe):
 
     def _shift(self, mechanism: ScalarMean, contributions: Contributions) -> Shift | None:
         assert contributions.relabelled is not None
-        batch, differences = self._schedule.batch(contributions.round), contributions.values
-        common = np.intersect1d(batch, self.canaries.records, assume_unique=True, return_indices=True)
-        places, numbers = (torch.from_numpy(indices).to(differences.device) for indices in common[1:])
-        if not len(places):
+        differences, (begin, end) = contributions.values, self._ends[contributions.round : contributions.round + 2]
+        if begin == end:
             return None
-        labels = self.canaries.labels.to(differences.device).index_select(0, numbers)
+        self._common, self._labels = (t.to(differences.device) for t in (self._common, self._labels))
+        places, numbers = self._common[:, begin:end]
+        labels = self._labels.index_select(0, numbers)
         either = mechanism.contributions(contributions.relabelled(places, labels))
         own, size = mechanism.contributions(differences.index_select(1, places)), mechanism.batch_size
         centre = mechanism.noiseless(differences) + (either.mean(-1) - own).sum(1) / size
@@ -263,7 +300,7 @@ def canary_probe(system: System, replicas: Sequence[int], canary: Canary) -> Can
 
 def _own_world(either: Tensor, world: Tensor) -> Tensor:
     """Each replica's value in the world it lives in."""
-    return either[torch.arange(len(either), device=either.device), world.to(either.device)]
+    return either[torch.arange(len(either), device=either.device), world]
 
 
 def extremes(mechanism: object, canary: Canary, clipped: Tensor, records: Tensor) -> Tensor:

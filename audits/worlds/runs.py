@@ -196,7 +196,7 @@ def compare_runs(leader: RunTape, follower: RunTape, rounds: int) -> Iterator[Tw
             round=(first or second)[0].round,
             messages=([m for m, _ in pairs if m is not None], [m for _, m in pairs if m is not None]),
             values=(_values(first), _values(second)),
-        )
+        ).on_host()
 
 
 def _values(events: Sequence[_Event]) -> list[Released]:

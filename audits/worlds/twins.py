@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.worlds.canaries import most_exposed
-from vflpriv.audits.worlds.probes import Follower, Probe, Released
+from vflpriv.audits.worlds.probes import Follower, Probe, Released, on_host
 from vflpriv.common.memory import budget
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -208,6 +208,13 @@ class TwinRound:
     messages: tuple[Sequence[Message], Sequence[Message]]
     values: tuple[Sequence[Released], Sequence[Released]]
 
+    def on_host(self) -> TwinRound:
+        """The same round on the CPU, where it is compared tensor by tensor: an accelerator is waited for once."""
+        values, messages = on_host([*chain(*self.values)], [*chain(*self.messages)])
+        sent, left = len(self.messages[0]), len(self.values[0])
+        both = (messages[:sent], messages[sent:]), (values[:left], values[left:])
+        return TwinRound(round=self.round, messages=both[0], values=both[1])
+
 
 def run_twins(system: System, canaries: Sequence[TwinCanary], *, alike: bool = False) -> Iterator[TwinRound]:
     """Both runs, round by round; with `alike` the second lives in the world of the first."""
@@ -221,4 +228,5 @@ def run_twins(system: System, canaries: Sequence[TwinCanary], *, alike: bool = F
         tapes = Transcript(), Transcript()
         first = leader.round(engines[0], round_, tapes[0])
         second = follower.round(engines[1], round_, tapes[1])
-        yield TwinRound(round=round_, messages=(tapes[0].messages, tapes[1].messages), values=(first, second))
+        both = TwinRound(round=round_, messages=(tapes[0].messages, tapes[1].messages), values=(first, second))
+        yield both.on_host()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from vflpriv.common.devices import widest_float
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
@@ -184,7 +185,7 @@ def auxiliary_and_duals(outputs: Tensor, labels: Tensor, duals: Tensor, *, penal
 
     Computed in float64, so that Lemma 1 holds to float32's last digit; in float32 where the device has nothing wider.
     """
-    wide = torch.float32 if outputs.device.type == "mps" else torch.float64
+    wide = widest_float(outputs.device)
     # Classes before records: sums over a short last axis are several times slower.
     y_hat, old = (t.transpose(-1, -2).to(wide).contiguous() for t in (outputs, duals))
     rho, target = penalty, as_target(labels, outputs).transpose(-1, -2)

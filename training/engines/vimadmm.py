@@ -59,6 +59,7 @@ class Vimadmm(AdmmEngine):
         heads = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
         self.heads = {n: self.head.stored(torch.cat([head[n] for head in heads])) for n in self.head.shapes}
         self._velocity: dict[str, Tensor] = {}
+        self._dropout, self._numbers = self.stream("dropout"), torch.arange(data.devices, device=self.torch_device)
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
     def server_parameters(self) -> Mapping[str, Tensor]:
@@ -116,8 +117,8 @@ class Vimadmm(AdmmEngine):
         rate, hidden = self.settings.dropout, self.settings.top_hidden
         if self.settings.heads == "linear" or not hidden or not rate:
             return {}
-        numbers = torch.tensor(list(members), device=self.torch_device)
-        drawn = self.stream("dropout").uniform(batch * sum(hidden), round_, step, numbers)
+        numbers = torch.stack([self._numbers[m] for m in members])
+        drawn = self._dropout.uniform(batch * sum(hidden), round_, step, numbers)
         uniform = drawn.transpose(0, 1).flatten(0, 1)
         kept = (uniform > rate).to(torch.float32).mul_(1 / (1 - rate)).unflatten(1, (batch, sum(hidden)))
         return {mask_name(i): part for i, part in enumerate(kept.split(list(hidden), dim=-1))}

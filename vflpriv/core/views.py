@@ -12,6 +12,7 @@ from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["ON_THE_WIRE", "Adversary", "Belongings", "View"]
@@ -119,6 +120,12 @@ class Belongings:
         trained = {name: value[r : r + 1] for name, value in self.trained.items()}
         return replace(self, initial=initial, trained=trained)
 
+    def to(self, device: torch.device) -> Belongings:
+        """The same secrets on another device."""
+        initial = {name: value.to(device) for name, value in self.initial.items()}
+        trained = {name: value.to(device) for name, value in self.trained.items()}
+        return replace(self, features=self.features.to(device), initial=initial, trained=trained)
+
 
 @dataclass(frozen=True)
 class View:
@@ -167,6 +174,11 @@ class View:
     @cached_property
     def _replicas(self) -> dict[int, View]:
         return {}
+
+    def to(self, device: torch.device) -> View:
+        """The same view on another device."""
+        messages = tuple(message.to(device) for message in self.messages)
+        return replace(self, messages=messages, own={m: b.to(device) for m, b in self.own.items()})
 
     def silent(self) -> View:
         """The view without the protocol: no messages, and models as they were before the first round."""

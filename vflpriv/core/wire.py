@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["SERVER", "Message", "Party", "Payload", "Recorder", "Traffic", "Transcript", "Wire", "device"]
@@ -67,6 +68,11 @@ class Message:
     def replica(self, r: int) -> Message:
         """The message as one replica's parties exchanged it."""
         return replace(self, tensors={name: value[r : r + 1] for name, value in self.tensors.items()})
+
+    def to(self, device: torch.device) -> Message:
+        """The same message on another device."""
+        tensors = {name: value.to(device) for name, value in self.tensors.items()}
+        return replace(self, tensors=tensors, records=None if self.records is None else self.records.to(device))
 
 
 class Recorder(Protocol):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
-from vflpriv.audits.scoring.trainings import Watched
+from vflpriv.audits.scoring.trainings import Watched, views_of
+from vflpriv.common.devices import precise_device
 from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
@@ -205,16 +206,14 @@ def _label_attacks(names: tuple[str, ...] | None) -> list[LabelAttack]:
 
 def _views(system: System, transcript: Transcript, engine: Any) -> list[View]:
     """The views of one device, with its own model and features, and of an eavesdropper."""
-    own = {0: engine.belongings(0)}
     adversaries = [Adversary.parse(text) for text in ("device(0)", "eavesdropper")]
-    data = system.data
-    return [View.of(transcript, a, devices=data.devices, classes=data.classes, own=own) for a in adversaries]
+    return list(views_of(transcript, engine, system.data, adversaries).values())
 
 
 def _attempts(system: System, confidence: float) -> LabelAttempts:
     """How attacks on this system are tried and scored."""
     return LabelAttempts(
-        truth=system.data.labels.to(system.torch_device),
+        truth=system.data.labels.to(precise_device(system.torch_device)),
         classes=system.data.classes,
         seed=system.seed,
         confidence=confidence,

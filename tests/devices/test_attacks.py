@@ -1,0 +1,101 @@
+"""Every attack on the pretended accelerator: what it reaches on the CPU, also where there is no float64."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from tests.attacks.support import two_blocks
+from tests.devices.pretended import PRETENDED, counted, without_float64
+from tests.support import make_system, toy_data
+from vflpriv.attacks import feature_grn, feature_inversion
+from vflpriv.audits.scoring.features import FeatureTrials
+from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.audits.scoring.membership import MembershipTrials
+from vflpriv.common.registry import available, find
+from vflpriv.core.data import VerticalData
+from vflpriv.core.views import Adversary
+
+ATTACKS: dict[str, tuple[str, str, int]] = {
+    "feature_attribute": ("split-concat", "server", 45),
+    "feature_cafe": ("split-concat", "server", 40),
+    "feature_downlink": ("split-concat", "device(0)", 85),
+    "feature_esa": ("split-sum", "devices(0, 2)", 68),
+    "feature_grn": ("split-sum", "devices(0, 2)", 61),
+    "feature_grn_published": ("split-sum", "devices(0, 2)", 61),
+    "feature_inversion": ("split-concat", "server", 49),
+    "feature_inversion_white": ("split-concat", "server", 69),
+    "feature_membership": ("split-concat", "device(0)", 14),
+    "feature_reconstruction": ("split-sum", "server", 229),
+    "label_batch": ("split-concat", "device(0)", 33),
+    "label_completion_active": ("split-concat", "device(0)", 16),
+    "label_completion_passive": ("split-concat", "device(0)", 16),
+    "label_direct": ("split-sum", "device(0)", 14),
+    "label_direction": ("split-concat", "device(0)", 17),
+    "label_dual": ("vimadmm", "device(0)", 14),
+    "label_gradient_clusters": ("split-concat", "device(0)", 35),
+    "label_norm": ("split-concat", "device(0)", 18),
+    "label_residual": ("vimadmm", "device(0)", 14),
+    "label_spectral": ("split-concat", "device(0)", 25),
+    "label_zo_query": ("zoo-vfl-sum", "eavesdropper", 22),
+    "label_zo_scalar": ("dpzv-joint", "device(0)", 39),
+}
+"""A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
+DATA: dict[str, VerticalData] = {
+    "feature_reconstruction": two_blocks(6, 8, binary=8),
+    "label_direction": toy_data(classes=2),
+    "label_norm": toy_data(classes=2),
+    "label_spectral": toy_data(classes=2),
+}
+"""Where an attack does not apply to the toy data: two classes, or binary features."""
+SLOW = {"label_completion_active", "label_completion_passive"}
+EACH = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ATTACKS]
+
+
+def tried(name: str, torch_device: str) -> Any:
+    """The attempt of one attack on a short training."""
+    attack, (variant, view, _) = find("attack", name)(), ATTACKS[name]
+    size = {"batch_size": 50} if name == "feature_reconstruction" else {}
+    system = make_system(variant, rounds=8, torch_device=torch_device, data=DATA.get(name), **size)
+    adversaries = [Adversary.parse(view)]
+    trials: Any
+    if attack.target == "labels":
+        trials = AttackTrials(system=system, seeds=1, labels_per_class=2, confidence=0.95)
+        return trials.run([attack], adversaries).attempts[0]
+    if attack.target == "membership":
+        trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=10, known=6)
+    else:
+        trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=25, victim=1, attribute=0)
+    return trials.run([attack], adversaries)[0]
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that attacks train are trained briefly."""
+    monkeypatch.setattr(feature_grn, "_EPOCHS", 2)
+    monkeypatch.setattr(feature_grn.FeatureGrn, "steps", 6)
+    monkeypatch.setattr(feature_inversion, "_STEPS", 10)
+
+
+def test_every_attack_is_here():
+    assert set(ATTACKS) == set(available("attack"))
+
+
+@pytest.mark.parametrize("float64", [True, False], ids=["float64", "no float64"])
+@pytest.mark.parametrize("name", EACH)
+def test_it_reaches_what_it_reaches_on_the_cpu(name, float64):
+    expected = tried(name, "cpu")
+    with counted() as counts, nullcontext() if float64 else without_float64():
+        found = tried(name, str(PRETENDED))
+    assert found.refusal is None
+    if hasattr(expected, "rates"):
+        assert found.rates == pytest.approx(expected.rates)
+        assert found.leakage.leakage == pytest.approx(expected.leakage.leakage)
+    elif hasattr(expected.leak, "auc"):
+        assert found.leak.auc.value == pytest.approx(expected.leak.auc.value)
+    else:
+        assert found.leak.value == pytest.approx(expected.leak.value, rel=1e-3, abs=1e-4)
+    if float64:
+        assert counts.reads.total() <= ATTACKS[name][2], counts.reads
