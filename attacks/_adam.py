@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch.nn.utils import vector_to_parameters
 
 __all__ = ["Adam", "FlatAdam", "padding"]
 
@@ -54,7 +54,7 @@ class FlatAdam:
     def __init__(self, tensors: Sequence[Tensor], rates: Sequence[float]) -> None:
         self._tensors = list(tensors)
         with torch.no_grad():
-            flat = parameters_to_vector(self._tensors)
+            flat = torch.cat([t.flatten() for t in self._tensors])
             self._end = flat.new_zeros(padding(len(flat)))
             self.values = torch.cat((flat, self._end))
             vector_to_parameters(self.values, self._tensors)

@@ -8,7 +8,8 @@ from vflpriv.attacks._adam import Adam, FlatAdam, padding
 
 
 def test_its_steps_are_those_of_torch():
-    start = [torch.randn(3, 5, generator=torch.Generator().manual_seed(0)), torch.ones(7)]
+    # The first one is transposed in memory, as the parameters of narrow layers are.
+    start = [torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).T, torch.ones(7)]
     ours, theirs = ([t.clone().requires_grad_() for t in start] for _ in range(2))
     flat = FlatAdam(ours, [0.1, 0.02])
     adam = torch.optim.Adam([{"params": [theirs[0]], "lr": 0.1}, {"params": [theirs[1]], "lr": 0.02}])

@@ -60,7 +60,7 @@ def test_seeds_give_an_interval(digits):
 
 def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
     """Room for four rounds of two devices: only the records of these four batches are reconstructed."""
-    monkeypatch.setattr("vflpriv.audits.scoring.features._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
+    monkeypatch.setattr("vflpriv.audits.scoring.trainings._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
     leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
     assert leak.records <= 200
     assert leak.value > 0.3

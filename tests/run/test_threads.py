@@ -96,4 +96,5 @@ def test_all_attacks_write_the_same_bytes_on_one_thread_and_on_two(tmp_path: Pat
         subprocess.run(command, check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": threads})
         files.append((out / "attacks.json").read_bytes())
     assert files[0] == files[1]
-    assert all(f'"{name}"'.encode() in files[0] for name in available("attack"))
+    light = [name for name, attack in available("attack").items() if not attack.heavy]
+    assert all(f'"{name}"'.encode() in files[0] for name in (*names, *light))
