@@ -94,7 +94,8 @@ def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, co
 
 def test_the_same_seed_gives_the_same_bytes_fresh_or_resumed(monkeypatch, capsys, tmp_path, config):
     # Few rounds: the search for crafted features takes a short training of many replicas.
-    only = ("--only", "published", "--trials", "12", "--set", "system.0.engine.rounds=5", "--quiet")
+    small = ("--set", "system.0.engine.rounds=5", "--set", "data.train=150")
+    only = ("--only", "published", "--trials", "12", *small, "--quiet", "--format", "json")
     for out in ("a", "b", "b"):
         run(monkeypatch, capsys, "audit", config, "--out", str(tmp_path / out), *only)
     first, again = ((tmp_path / out / "report.json").read_bytes() for out in ("a", "b"))

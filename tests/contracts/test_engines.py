@@ -88,15 +88,15 @@ def test_one_round_runs_on_the_meta_device(variant):
 def test_the_loss_falls(variant):
     zeroth_order = variant.startswith(("dpzv", "zoo-vfl", "syn-zoo-vfl", "cascaded"))
     quiet = {"noise_std": 0.0} if zeroth_order else {}
-    rate = 0.02 if zeroth_order else 0.5
+    rate = 0.06 if zeroth_order else 0.5
     rates = {"device_rate": rate, "server_rate": rate}
-    system = make_system(variant, data=toy_data(120), rounds=600, batch_size=30, **rates, **quiet)
+    system = make_system(variant, data=toy_data(120), rounds=100, batch_size=30, **rates, **quiet)
     engine = system.train(range(4))
     before = engine.evaluate()
     engine.run(Wire())
     after = engine.evaluate()
-    assert after.loss.mean() < 0.8 * before.loss.mean()
-    assert after.accuracy.mean() > 0.6
+    assert after.loss.mean() < (0.6 if zeroth_order else 0.3) * before.loss.mean()
+    assert after.accuracy.mean() > (0.7 if zeroth_order else 0.85)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

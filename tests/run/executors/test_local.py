@@ -135,7 +135,10 @@ def test_processes_that_cannot_start_leave_the_work_to_threads(monkeypatch: Any)
             executor._pools[False].take(wait=True)
 
 
+# A program that was started in the background ignores Ctrl-C, and so would this one.
 DRIVER = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.run.executors.test_local import wait_for_processes
 from tests.run.executors import work
 from vflpriv.common.tasks import NoProgress
@@ -164,7 +167,10 @@ def test_no_process_outlives_the_program(number: signal.Signals) -> None:
         workers = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(workers) == 2
         driver.send_signal(number)
-        driver.wait(60)
+        try:
+            driver.wait(60)
+        finally:
+            driver.kill()
     deadline = time.monotonic() + 60
     while any(map(alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
