@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.attacks.label_batch import LabelBatch
+from vflpriv.attacks.label_batch import LabelBatch, _Matching
 from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary, score, scored
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
@@ -90,3 +90,20 @@ def test_records_that_are_asked_for_are_guessed_beside_the_sample(three_seeds, m
     assert len(counted) == 200 - len(told.records)
     assert not bool(torch.isin(counted, torch.cat((asked, told.records))).any())
     assert guess.population == data.records - len(told.records) - len(asked)
+
+
+def test_each_seed_takes_the_steps_that_it_takes_alone(three_seeds, monkeypatch):
+    view, _, known = three_seeds
+    taken = []
+    step = _Matching._step
+    monkeypatch.setattr(_Matching, "_step", lambda self: taken.append(len(self.gradients)) or step(self))
+    alone = []
+    for r, told in enumerate(known):
+        taken.clear()
+        LabelBatch().run(view.replica(r), told)
+        alone.append(len(taken))
+    taken.clear()
+    LabelBatch().run_together(view, known)
+    assert len(set(alone)) > 1
+    assert (len(taken), sum(taken)) == (max(alone), sum(alone))
+    assert all(count % 20 == 0 and count < 200 for count in alone)
