@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,10 @@ from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import check_kind_name, check_shapes, check_values, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
+from vflpriv.recording.watching import Watch, batches_with_ids
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 __all__ = ["CheckedWire", "MemoryWire", "host_copy"]
 
@@ -32,6 +33,7 @@ class CheckedWire(ABC):
             raise InputError(f"record: {first['loc'][-1]}", first["input"], first["msg"]) from error
         self._round = -1
         self._over = False
+        self._watch: Watch | None = None
 
     def up(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
@@ -49,10 +51,42 @@ class CheckedWire(ABC):
         """Record a message from the server to a device, and return its tensors as the device gets them, as in `up`."""
         return self._add("down", round_, device, kind, tensors, records)
 
+    def watch(self, bottoms: Sequence[nn.Module], *, top: nn.Module | None = None, kind: str = "embeddings") -> None:
+        """Record what the devices' modules send and receive, by hooks, from now on; `bottoms[m]` is device m's.
+
+        Each training step is a round and begins with `batch`, or is a step of `ids`. A message is the output of a
+        device's module, and the gradient by it. With `top`, the server's module, it is what that module is given
+        instead: watch it if noise is added in between. `kind` is `embeddings`, or `logits` if the server sums them.
+        """
+        self.check_open("watch", "bottoms")
+        if len(bottoms) != self.head.devices:
+            raise InputError("watch: bottoms", f"{len(bottoms)} modules", f"{self.head.devices}, one for each device")
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = Watch(self, bottoms, top=top, kind=kind)
+
+    def batch(self, records: Any) -> Any:
+        """Begin a round of the watched modules with the records of these ids, which are returned."""
+        self.check_open("batch", "records")
+        if self._watch is None:
+            raise InputError("batch", "records", "wire.watch(bottoms) before")
+        self._watch.batch(self.checked_ids(records, "batch: records"))
+        return records
+
+    def ids(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a torch DataLoader, each of which begins a round with its positions in the data set as ids."""
+        return batches_with_ids(loader, self.batch)
+
     def check_open(self, field: str, value: object) -> None:
         """Raise an InputError if the recording has ended."""
         if self._over:
             raise InputError(field, value, "a call inside the `with` block: the recording has ended")
+
+    def close(self) -> None:
+        """End the recording: nothing is watched any more, and further calls are errors."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._over = True
 
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
@@ -73,7 +107,7 @@ class CheckedWire(ABC):
             raise InputError(f"{kind}: device", device, f"0 to {self.head.devices - 1}")
         if round_ < max(0, self._round):
             raise InputError(f"{kind}: round", round_, f"a round that is not over, {max(0, self._round)} or later")
-        ids = None if records is None else self.ids(records, f"{kind}: records")
+        ids = None if records is None else self.checked_ids(records, f"{kind}: records")
         copies = self._copied(kind, tensors, None if ids is None else len(ids))
         fields = {"round": round_, "way": way, "device": device, "kind": kind, "tensors": tuple(copies)}
         try:
@@ -97,7 +131,7 @@ class CheckedWire(ABC):
             raise InputError(f"{kind}: tensors", "records", "another name, since files keep the record ids under it")
         return copies
 
-    def ids(self, records: Any, field: str) -> Tensor:
+    def checked_ids(self, records: Any, field: str) -> Tensor:
         """Record ids: whole numbers, each once."""
         import torch
 

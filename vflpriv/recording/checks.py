@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vflpriv.core.kinds import Content, Kind, Tensors, kind_named
+from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.errors import InputError
 from vflpriv.recording.format import Entry
@@ -14,7 +14,7 @@ from vflpriv.recording.format import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "single_precision"]
+__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "readable"]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
@@ -39,8 +39,9 @@ def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | No
     sizes = {"batch": batch, "classes": classes}
     for tensor, axes in form.items():
         shape = tuple(shapes[tensor])
-        fits = len(shape) == len(axes) and all(sizes.get(a, n) == n for a, n in zip(axes, shape, strict=True))
-        if not fits:
+        named = axes[:-1] if axes[-1:] == (FURTHER,) else axes
+        long_enough = len(shape) >= len(named) if len(named) < len(axes) else len(shape) == len(named)
+        if not long_enough or any(sizes.get(axis, length) != length for axis, length in zip(named, shape, strict=False)):
             expected = " × ".join(f"{sizes[a]} ({a})" if a in sizes else a for a in axes) or "a single number"
             raise InputError(f"{name}: {tensor}", shape, f"{expected}, or the name of another kind")
 
@@ -83,8 +84,19 @@ def message_of(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | No
     )
 
 
-def single_precision(message: Message) -> Message:
-    """The message with float32 values, if it is of a kind that attacks compute with."""
-    if not _computed_with(message.kind):
+def readable(message: Message) -> Message:
+    """The message as attacks compute with it, if it is of such a kind: float32 values, and rows that are vectors."""
+    kind = kind_named(message.kind)
+    if kind is None or not _computed_with(message.kind):
         return message
-    return replace(message, tensors={name: value.float() for name, value in message.tensors.items()})
+    form = _form(kind, {name: value.shape[1:] for name, value in message.tensors.items()})
+    tensors = {name: _rows(value.float(), form.get(name, ())) for name, value in message.tensors.items()}
+    return replace(message, tensors=tensors)
+
+
+def _rows(value: Tensor, axes: Sequence[str]) -> Tensor:
+    """The tensor (1, …) with all axes behind the named ones as one."""
+    if axes[-1:] != (FURTHER,):
+        return value
+    named = len(axes)  # the axes before the last, and that of replicas
+    return value.unsqueeze(-1) if value.dim() == named else value.flatten(named)

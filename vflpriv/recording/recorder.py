@@ -82,14 +82,14 @@ class RecordingWire(CheckedWire):
         if truth.is_floating_point() or truth.is_complex():
             raise InputError("labels", str(truth.dtype), "whole numbers")
         truth = truth.long()
-        ids = torch.arange(self.head.records) if records is None else self.ids(records, "labels: records")
+        ids = torch.arange(self.head.records) if records is None else self.checked_ids(records, "labels: records")
         if truth.shape != ids.shape:
             raise InputError("labels", tuple(truth.shape), f"one label for each of {len(ids)} records")
         if len(truth) and not 0 <= int(truth.min()) <= int(truth.max()) < self.head.classes:
             raise InputError("labels", [int(truth.min()), int(truth.max())], f"0 to {self.head.classes - 1}")
         answers = {"records": ids, "labels": truth}
         if canaries is not None:
-            answers["canaries"] = self.ids(torch.tensor(canaries.records), "labels: canaries")
+            answers["canaries"] = self.checked_ids(torch.tensor(canaries.records), "labels: canaries")
             answers |= {"canary_labels": canaries.labels.long(), "worlds": canaries.worlds[0].long()}
         self._write(ANSWERS, answers)
 
@@ -106,13 +106,13 @@ class RecordingWire(CheckedWire):
         totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
-        self._over = True
+        self.close()
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
         self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
         self._flush()
-        self._over = True
+        self.close()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round // self._per_file != self._round // self._per_file:

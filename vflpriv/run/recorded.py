@@ -23,7 +23,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
 from vflpriv.errors import InputError
-from vflpriv.recording.checks import single_precision
+from vflpriv.recording.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
@@ -96,9 +96,9 @@ def _attack(
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     attempts, guesses = [], _Guesses()
-    readable = [replace(view, messages=tuple(map(single_precision, view.messages))) for view in views]
+    computable = [replace(view, messages=tuple(map(readable, view.messages))) for view in views]
     for attack in attacks:
-        for view in readable:
+        for view in computable:
             attempt = _attempt(attack, view, config, answers, split)
             attempts.append(attempt)
             if attempt.guess is not None:
