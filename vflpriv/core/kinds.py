@@ -15,7 +15,18 @@ from types import MappingProxyType
 
 from vflpriv.common.plugins import Plugins, load_plugins
 
-__all__ = ["FURTHER", "KINDS", "Content", "Direction", "Kind", "Tensors", "all_kinds", "kind_named", "names_of", "register_kind"]
+__all__ = [
+    "FURTHER",
+    "KINDS",
+    "Content",
+    "Direction",
+    "Kind",
+    "Tensors",
+    "all_kinds",
+    "kind_named",
+    "names_of",
+    "register_kind",
+]
 
 Tensors = Mapping[str, tuple[str, ...]]
 """Axes of each tensor, without the replica axis: `batch` (one row for each record), `classes`, or any other length."""

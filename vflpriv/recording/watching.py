@@ -32,8 +32,9 @@ _Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
 class Sink(Protocol):
     """Where messages go: a recording wire."""
 
-    def up(self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None) -> object: ...
-    def down(self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None) -> object: ...
+    def add(
+        self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], ids: Tensor | None
+    ) -> object: ...
 
 
 class Watch:
@@ -43,12 +44,15 @@ class Watch:
     messages of the training and are left out.
     """
 
-    def __init__(self, sink: Sink, bottoms: Sequence[nn.Module], *, top: nn.Module | None, kind: str) -> None:
+    def __init__(
+        self, sink: Sink, bottoms: Sequence[nn.Module], *, top: nn.Module | None, kind: str, first: int = 0
+    ) -> None:
         if kind not in GRADIENT_OF:
             raise InputError("watch: kind", kind, " or ".join(GRADIENT_OF))
         _check_modules(bottoms, top)
         self._sink, self._kind, self._names = sink, kind, [f"bottoms[{m}]" for m in range(len(bottoms))]
-        self._round, self._records = -1, None
+        self._round = first - 1
+        self._ids: Tensor | None = None
         self._widths: dict[int, tuple[int, ...]] = {}
         self._called: set[int] = set()
         self._top_called = False
@@ -56,9 +60,9 @@ class Watch:
         if top is not None:
             self._handles.append(top.register_forward_pre_hook(self._before_top))
 
-    def batch(self, records: Any) -> None:
-        """Begin a round with these records."""
-        self._round, self._records = self._round + 1, records
+    def batch(self, ids: Tensor) -> None:
+        """Begin a round with the records of these ids."""
+        self._round, self._ids = self._round + 1, ids
         self._called, self._top_called = set(), False
         self._widths = {}
 
@@ -106,23 +110,25 @@ class Watch:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
             expected = f"one input for each of {len(members)} devices, or their outputs {widths} side by side"
             raise InputError("watch: input of top", shapes, expected)
-        return {m: (slice(None), slice(end - width[0], end)) for m, end, width in zip(members, ends, widths, strict=True)}
+        return {
+            m: (slice(None), slice(end - width[0], end)) for m, end, width in zip(members, ends, widths, strict=True)
+        }
 
     def _send(self, columns: Mapping[int, _Columns], sent: Tensor) -> None:
         """Record what these devices sent, each its columns of one tensor, and later the gradient by it."""
-        round_, records, reply = self._round, self._records, GRADIENT_OF[self._kind]
+        round_, ids, reply = self._round, self._ids, GRADIENT_OF[self._kind]
 
         def receive(gradient: Tensor) -> None:
             for m, own in columns.items():
-                self._sink.down(round_, m, reply, {"gradient": gradient[own]}, records)
+                self._sink.add("down", round_, m, reply, {"gradient": gradient[own]}, ids)
 
         for m, own in columns.items():
-            self._sink.up(round_, m, self._kind, {"embedding": sent[own]}, records)
+            self._sink.add("up", round_, m, self._kind, {"embedding": sent[own]}, ids)
         if sent.requires_grad:
             sent.register_hook(receive)
 
     def _check_round(self, name: str, called: bool) -> None:
-        if self._records is None:
+        if self._ids is None:
             raise InputError(f"watch: {name}", "called", "wire.batch(ids) or wire.ids(loader) before: whose records?")
         if called:
             expected = "one call in a round: begin each round with wire.batch(ids), and evaluate in eval() or no_grad()"

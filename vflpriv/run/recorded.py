@@ -96,7 +96,8 @@ def _attack(
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     attempts, guesses = [], _Guesses()
-    computable = [replace(view, messages=tuple(map(readable, view.messages))) for view in views]
+    classes = views[0].classes if views else None
+    computable = [replace(view, messages=tuple(readable(m, classes) for m in view.messages)) for view in views]
     for attack in attacks:
         for view in computable:
             attempt = _attempt(attack, view, config, answers, split)
