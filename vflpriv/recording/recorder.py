@@ -46,6 +46,7 @@ def record(
     name: str = "",
     keep: Sample | None = None,
     precision: Literal["full", "half"] = "full",
+    rounds_per_file: int | None = None,
     fresh: bool = False,
     resume: bool = False,
 ) -> Iterator[RecordingWire]:
@@ -56,11 +57,12 @@ def record(
     records; `precision="half"` stores floating-point values in 16 bits. A folder with a transcript is refused, unless
     `fresh` deletes it or `resume` goes on with it.
 
-    Rounds are written in the background, about once a second. A killed training leaves a transcript of the rounds
-    before; after an error in the training the unfinished round is left out.
+    Rounds are written in the background, about once a second, or so many in each file. A killed training leaves a
+    transcript of the rounds before; after an error in the training the unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
-    wire = RecordingWire(Path(folder), sampled=keep, precision=precision, fresh=fresh, resume=resume, **head)
+    options = {"sampled": keep, "precision": precision, "per_file": rounds_per_file, "fresh": fresh, "resume": resume}
+    wire = RecordingWire(Path(folder), **options, **head)
     try:
         yield wire
     except BaseException:
@@ -80,17 +82,14 @@ def watch(
     canaries: Canaries | None = None,
     **options: Any,
 ) -> RecordingWire:
-    """Record a training by hooks on its modules; begin each step with `wire.batch(ids)`, or loop over `wire.ids(loader)`.
+    """Record a training by hooks on its modules: begin each step with `wire.batch(ids)`, or use `wire.ids(loader)`.
 
     The recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
     `options` are those of `record`; the records are numbered as the labels are, unless their ids are given.
     """
-    choices: dict[str, Any] = {
-        "sampled": options.pop("keep", None),
-        "fresh": not options.get("resume", False),
-        **options,
-    }
-    choices = {"records": len(labels), "name": Path(folder).name, **choices}
+    usual: dict[str, Any] = {"records": len(labels), "name": Path(folder).name, "fresh": not options.get("resume")}
+    renamed = {"keep": "sampled", "rounds_per_file": "per_file"}
+    choices = usual | {renamed.get(name, name): value for name, value in options.items()}
     wire = RecordingWire(Path(folder), devices=len(bottoms), classes=classes, **choices)
     wire.labels(labels, canaries=canaries)
     wire.watch(bottoms, top=top, kind=kind)
@@ -107,6 +106,7 @@ class RecordingWire(CheckedWire):
         *,
         sampled: Sample | None = None,
         precision: str = "full",
+        per_file: int | None = None,
         fresh: bool = False,
         resume: bool = False,
         **head: Any,
@@ -114,12 +114,14 @@ class RecordingWire(CheckedWire):
         super().__init__(**head)
         if precision not in ("full", "half"):
             raise InputError("record: precision", precision, "full or half")
+        if per_file is not None and per_file < 1:
+            raise InputError("record: rounds_per_file", per_file, "a whole number >= 1")
         self.head = self.head.model_copy(update={"precision": precision})
         self._folder, self._sample = folder, sampled
         self._kept: Tensor | None = None
         self._pending: list[tuple[Entry, Mapping[str, Tensor]]] = []
         self._batches: dict[int, tuple[int, Tensor]] = {}
-        self._bytes, self._written = 0, time.monotonic()
+        self._bytes, self._rounds, self._per_file, self._written = 0, 0, per_file, time.monotonic()
         self._writer = BackgroundWriter()
         self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         before = self._prepare(fresh, resume)
@@ -137,9 +139,8 @@ class RecordingWire(CheckedWire):
                 path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
             if not resume:
-                raise InputError(
-                    "record: folder", str(folder), "a folder without a transcript, fresh=True or resume=True"
-                )
+                expected = "a folder without a transcript, fresh=True or resume=True"
+                raise InputError("record: folder", str(folder), expected)
             return read_continued(folder, self.head, self.record_ids.names)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -223,22 +224,26 @@ class RecordingWire(CheckedWire):
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round > self._round:
-            if self._bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS:
+            if self._is_full():
                 self._flush()  # the rounds before are complete
-            self._round = entry.round
+            self._round, self._rounds = entry.round, self._rounds + 1
         elif self._bytes >= _MOST_BYTES:
             self._flush()
         self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
-        stored = (
-            tensors
-            if self.head.precision == "full"
-            else {n: _half(v, f"{entry.kind}: {n}") for n, v in tensors.items()}
-        )
+        stored = tensors
+        if self.head.precision == "half":
+            stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
         if records is not None:
             number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
             entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
         self._pending.append((entry, stored))
         self._bytes += sum(value.nbytes for value in stored.values())
+
+    def _is_full(self) -> bool:
+        """Whether the rounds so far are written before the next one begins."""
+        if self._per_file is not None:
+            return self._rounds >= self._per_file
+        return self._bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS
 
     def _cut(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor) -> tuple[Entry, Mapping[str, Tensor]]:
         """The message with the rows of the sample alone, if there is one."""
@@ -261,7 +266,7 @@ class RecordingWire(CheckedWire):
         return self._kept
 
     def _flush(self) -> None:
-        self._written, self._bytes = time.monotonic(), 0
+        self._written, self._bytes, self._rounds = time.monotonic(), 0, 0
         if not self._pending:
             return
         entries = Entries.model_construct(messages=tuple(entry for entry, _ in self._pending)).model_dump_json()
