@@ -29,7 +29,9 @@ class Parties:
         self.optimiser = torch.optim.SGD([p for m in self.modules for p in m.parameters()], lr=0.1)
 
     def step(self, records, noise=0.0):
-        sent = [b(x[records]) + noise * torch.randn(len(records), 2) for b, x in zip(self.bottoms, self.blocks)]
+        sent = [
+            b(x[records]) + noise * torch.randn(len(records), 2) for b, x in zip(self.bottoms, self.blocks, strict=True)
+        ]
         self.optimiser.zero_grad()
         cross_entropy(self.top(torch.cat(sent, dim=1)), self.labels[records]).backward()
         self.optimiser.step()
@@ -50,11 +52,11 @@ def by_hand(folder):
     with recording(folder) as wire:
         for round_ in range(3):
             records = torch.arange(BATCH) + BATCH * round_
-            sent = [b(x[records]) for b, x in zip(parties.bottoms, parties.blocks)]
+            sent = [b(x[records]) for b, x in zip(parties.bottoms, parties.blocks, strict=True)]
             received = [h.detach().requires_grad_() for h in sent]
             parties.optimiser.zero_grad()
             cross_entropy(parties.top(torch.cat(received, dim=1)), parties.labels[records]).backward()
-            for m, (h, copy) in enumerate(zip(sent, received)):
+            for m, (h, copy) in enumerate(zip(sent, received, strict=True)):
                 wire.up(round_, m, "embeddings", {"embedding": h}, records)
                 wire.down(round_, m, "embedding-gradient", {"gradient": copy.grad}, records)
                 h.backward(copy.grad)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
-from vflpriv.recording.arrays import RecordIds, host_copy
+from vflpriv.recording.arrays import RecordIds, host_tensor
 from vflpriv.recording.checks import check_kind_name, check_shapes, check_values, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching import Watch, batches_with_ids
@@ -36,7 +36,7 @@ class CheckedWire(ABC):
         self._over = False
         self._watch: Watch | None = None
         self._last_ids: tuple[Tensor, int, Tensor] | None = None
-        self._known_names: set[tuple[str, tuple[str, ...]]] = set()
+        self._known: dict[tuple[str, ...], Entry] = {}
 
     def up(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
@@ -112,7 +112,7 @@ class CheckedWire(ABC):
 
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        """Keep a message that has passed the checks; its tensors are copies, `records` are shared by its batch."""
+        """Keep a copy of a message that has passed the checks; messages about one batch may share `records`."""
 
     def delivered(self, entry: Entry, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """What the receiver of a message gets: a copy of what was sent."""
@@ -138,25 +138,23 @@ class CheckedWire(ABC):
             raise InputError(f"{kind}: round", round_, "0 or more")
         if to is not None and self._device(to, f"{kind}: receiver") == device:
             raise InputError(f"{kind}: receiver", to, "another device than the sender")
-        copies = self._copied(kind, tensors, None if ids is None else len(ids))
-        fields = {"round": round_, "way": way, "device": device, "to": to, "kind": kind, "tensors": tuple(copies)}
-        entry = self._entry(fields)
-        self.keep(entry, copies, ids)
-        return entry, copies
+        values = self._checked(kind, tensors, None if ids is None else len(ids))
+        rows = {name: value.shape[0] if value.dim() else None for name, value in values.items()}
+        fields = {"round": round_, "way": way, "device": device, "to": to, "kind": kind, "rows": rows}
+        entry = self._entry((way, kind, *rows), fields)
+        self.keep(entry, values, ids)
+        return entry, values
 
-    def _entry(self, fields: dict[str, Any]) -> Entry:
-        """The entry of a message, whose names are checked once."""
-        names = (fields["kind"], fields["tensors"])
-        if names in self._known_names:
-            return Entry.model_construct(**fields)
-        try:
-            entry = Entry.model_validate(fields)
-        except ValidationError as error:
-            first = error.errors()[0]
-            expected = "names of letters and digits"
-            raise InputError(f"{fields['kind']}: {first['loc'][0]}", first["input"], expected) from error
-        self._known_names.add(names)
-        return entry
+    def _entry(self, names: tuple[str, ...], fields: dict[str, Any]) -> Entry:
+        """The entry of a message, whose names are checked once: checks take longer than a copy."""
+        if names not in self._known:
+            try:
+                self._known[names] = Entry.model_validate(fields)
+            except ValidationError as error:
+                first = error.errors()[0]
+                expected = "names of letters and digits"
+                raise InputError(f"{fields['kind']}: {first['loc'][-2]}", first["input"], expected) from error
+        return self._known[names].model_copy(update=fields)
 
     def _device(self, device: Any, field: str) -> int:
         number = _whole(device, field)
@@ -164,15 +162,15 @@ class CheckedWire(ABC):
             raise InputError(field, number, f"0 to {self.head.devices - 1}")
         return number
 
-    def _copied(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
-        """Copies of a message's tensors, checked."""
+    def _checked(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
+        """A message's tensors in the host's memory, checked."""
         if not isinstance(tensors, Mapping):
             raise InputError(f"{kind}: tensors", type(tensors).__name__, "a mapping of names to tensors")
-        copies = {name: host_copy(value, f"{kind}: {name}") for name, value in tensors.items()}
-        for name, value in copies.items():
+        values = {name: host_tensor(value, f"{kind}: {name}") for name, value in tensors.items()}
+        for name, value in values.items():
             check_values(kind, value, f"{kind}: {name}")
-        check_shapes(kind, {name: value.shape for name, value in copies.items()}, batch, self.head.classes)
-        return copies
+        check_shapes(kind, {name: value.shape for name, value in values.items()}, batch, self.head.classes)
+        return values
 
     def checked_ids(self, records: Any, field: str) -> Tensor:
         """The numbers of these records; those of the last call if it was about the same unchanged tensor."""
@@ -193,7 +191,8 @@ class MemoryWire(CheckedWire):
         self.transcript = Transcript()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        self.transcript.messages.append(message_of(entry, tensors, records))
+        copies = {name: value.clone() for name, value in tensors.items()}
+        self.transcript.messages.append(message_of(entry, copies, records))
 
 
 def _whole(value: Any, field: str) -> int:

@@ -20,6 +20,7 @@ __all__ = [
     "Entry",
     "Head",
     "batch_key",
+    "column_key",
     "kept_key",
     "shard_name",
 ]
@@ -39,11 +40,13 @@ class _Strict(BaseModel):
 
 
 class Entry(_Strict):
-    """One message of a file: tensor t of message i is stored under `i/t`.
+    """One message of a file.
 
-    `batch` is the number of the batch that it is about: its record ids are stored under `batch/n`, and the positions
-    of those that are kept, if not all are, under `kept/n`. `cut` are the tensors that have rows of these alone, with the
-    axis of the rows.
+    `rows` names its tensors, and the length of each one's first axis; a single number has none. All messages of a kind
+    on one link have their tensors of a name in one tensor of the file (`column_key`), one after another. `batch` is the
+    number of the batch that the message is about: its record ids are stored under `batch/n`, and the positions of those
+    that are kept, if not all are, under `kept/n`. `cut` are the tensors that have rows of these alone, with the axis of
+    the rows.
     """
 
     round: Count
@@ -53,7 +56,7 @@ class Entry(_Strict):
     to: Count | None = None
     """The device that receives, if devices send to each other."""
     kind: Name
-    tensors: tuple[Name, ...]
+    rows: dict[Name, Count | None]
     batch: Count | None = None
     cut: dict[Name, Count] = Field(default_factory=dict)
 
@@ -97,6 +100,16 @@ class Head(_Strict):
 def shard_name(number: int) -> str:
     """The name of the file with the messages of one round, or of several."""
     return f"round-{number:08d}.safetensors"
+
+
+def column_key(entry: Entry, tensor: str) -> str:
+    """The name of the tensor of a file with the values of this tensor in all messages like this one.
+
+    >>> column_key(Entry(round=0, way="up", device=3, kind="logits", rows={"embedding": 64}), "embedding")
+    'logits/embedding/up-3'
+    """
+    receiver = "" if entry.to is None else f"-{entry.to}"
+    return f"{entry.kind}/{tensor}/{entry.way}-{entry.device}{receiver}"
 
 
 def batch_key(number: int) -> str:

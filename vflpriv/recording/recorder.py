@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,19 @@ from vflpriv.errors import InputError
 from vflpriv.recording.arrays import labels_of
 from vflpriv.recording.checked_wire import CheckedWire
 from vflpriv.recording.checks import row_axis
-from vflpriv.recording.format import ANSWERS, HEAD, IDS, SHARDS, Entries, Entry, batch_key, kept_key, shard_name
+from vflpriv.recording.columns import Columns
+from vflpriv.recording.format import (
+    ANSWERS,
+    HEAD,
+    IDS,
+    SHARDS,
+    Entries,
+    Entry,
+    batch_key,
+    column_key,
+    kept_key,
+    shard_name,
+)
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Continued, read_continued
 from vflpriv.recording.writing import BackgroundWriter, write_tensors
@@ -57,8 +69,9 @@ def record(
     records; `precision="half"` stores floating-point values in 16 bits. A folder with a transcript is refused, unless
     `fresh` deletes it or `resume` goes on with it.
 
-    Rounds are written in the background, about once a second, or so many in each file. A killed training leaves a
-    transcript of the rounds before; after an error in the training the unfinished round is left out.
+    Rounds are written in the background, about once a second: a killed training leaves a transcript of the rounds
+    before. With `rounds_per_file`, so many are on disk before the next one begins. After an error in the training the
+    unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
     options = {"sampled": keep, "precision": precision, "per_file": rounds_per_file, "fresh": fresh, "resume": resume}
@@ -119,9 +132,10 @@ class RecordingWire(CheckedWire):
         self.head = self.head.model_copy(update={"precision": precision})
         self._folder, self._sample = folder, sampled
         self._kept: Tensor | None = None
-        self._pending: list[tuple[Entry, Mapping[str, Tensor]]] = []
+        self._pending: list[Entry] = []
+        self._columns = Columns()
         self._batches: dict[int, tuple[int, Tensor]] = {}
-        self._bytes, self._rounds, self._per_file, self._written = 0, 0, per_file, time.monotonic()
+        self._rounds, self._per_file, self._written = 0, per_file, time.monotonic()
         self._writer = BackgroundWriter()
         self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         before = self._prepare(fresh, resume)
@@ -211,8 +225,7 @@ class RecordingWire(CheckedWire):
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
-        self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
-        self._flush()
+        self._flush(before=self._round)
         self._writer.close()
         self.close()
 
@@ -227,7 +240,7 @@ class RecordingWire(CheckedWire):
             if self._is_full():
                 self._flush()  # the rounds before are complete
             self._round, self._rounds = entry.round, self._rounds + 1
-        elif self._bytes >= _MOST_BYTES:
+        elif self._columns.bytes >= _MOST_BYTES:
             self._flush()
         self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
         stored = tensors
@@ -236,14 +249,19 @@ class RecordingWire(CheckedWire):
         if records is not None:
             number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
             entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
-        self._pending.append((entry, stored))
-        self._bytes += sum(value.nbytes for value in stored.values())
+        columns = {column_key(entry, name): value for name, value in stored.items()}
+        if not self._columns.fit(columns):
+            self._flush()  # a file has one shape for each tensor on a link
+            return self.keep(entry, tensors, records)
+        self._pending.append(entry)
+        self._columns.add(columns)
+        return None
 
     def _is_full(self) -> bool:
         """Whether the rounds so far are written before the next one begins."""
         if self._per_file is not None:
             return self._rounds >= self._per_file
-        return self._bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS
+        return self._columns.bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS
 
     def _cut(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor) -> tuple[Entry, Mapping[str, Tensor]]:
         """The message with the rows of the sample alone, if there is one."""
@@ -253,7 +271,8 @@ class RecordingWire(CheckedWire):
         axes = {name: row_axis(entry.kind, name, value.shape, len(records)) for name, value in tensors.items()}
         cut = {name: axis for name, axis in axes.items() if axis is not None}
         rows = {n: v.index_select(cut[n], positions) if n in cut else v for n, v in tensors.items()}
-        return entry.model_copy(update={"cut": cut}), rows
+        lengths = {name: value.shape[0] if value.dim() else None for name, value in rows.items()}
+        return entry.model_copy(update={"cut": cut, "rows": lengths}), rows
 
     def _sampled(self) -> Tensor:
         """(records,) whether each record is part of the sample."""
@@ -265,25 +284,54 @@ class RecordingWire(CheckedWire):
             self._write_head()
         return self._kept
 
-    def _flush(self) -> None:
-        self._written, self._bytes, self._rounds = time.monotonic(), 0, 0
-        if not self._pending:
-            return
-        entries = Entries.model_construct(messages=tuple(entry for entry, _ in self._pending)).model_dump_json()
-        tensors = {f"{i}/{name}": value for i, (_, own) in enumerate(self._pending) for name, value in own.items()}
-        used = {entry.batch for entry, _ in self._pending}
+    def _flush(self, *, before: int | None = None) -> None:
+        """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""
+        self._written, self._rounds = time.monotonic(), 0
+        columns, rooms = self._columns.take()
+        entries = self._pending
+        if before is not None:
+            entries, columns = _earlier(entries, columns, before)
+        if entries:
+            self._counts.update(entry.kind for entry in entries)
+            tensors = columns | self._batch_tensors({entry.batch for entry in entries})
+            listed = Entries.model_construct(messages=tuple(entries)).model_dump_json(exclude_defaults=True)
+            path = self._folder / shard_name(self._files)
+            self._writer.write(path, tensors, {"messages": listed}, done=lambda: self._columns.recycle(rooms))
+            self._files += 1
+            if self._per_file is not None:
+                self._writer.wait()
+        self._pending, self._batches = [], {}
+
+    def _batch_tensors(self, used: Container[int | None]) -> dict[str, Tensor]:
+        """The record ids of the batches with these numbers, and of a sample the positions that are kept."""
+        tensors = {}
         for number, records in self._batches.values():
             if number in used:
                 tensors[batch_key(number)] = records
                 if self._sample is not None:
                     tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten()
-        self._writer.write(self._folder / shard_name(self._files), tensors, {"messages": entries})
-        self._counts.update(entry.kind for entry, _ in self._pending)
-        self._files, self._pending, self._batches = self._files + 1, [], {}
+        return tensors
 
     def _write_head(self) -> None:
         text = json.dumps(json.loads(self.head.model_dump_json()), indent=2) + "\n"
         write_atomically(self._folder / HEAD, text)
+
+
+def _earlier(
+    entries: Sequence[Entry], columns: Mapping[str, Tensor], before: int
+) -> tuple[list[Entry], dict[str, Tensor]]:
+    """The messages of rounds before this one, and their part of the columns."""
+    import torch
+
+    ends: Counter[str] = Counter()
+    parts: dict[str, list[Tensor]] = {}
+    for entry in entries:
+        for name, rows in entry.rows.items():
+            key, start = column_key(entry, name), ends[column_key(entry, name)]
+            ends[key] += 1 if rows is None else rows
+            if entry.round < before:
+                parts.setdefault(key, []).append(columns[key][start : ends[key]])
+    return [e for e in entries if e.round < before], {key: torch.cat(values) for key, values in parts.items()}
 
 
 def _half(value: Tensor, field: str) -> Tensor:

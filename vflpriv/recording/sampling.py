@@ -33,7 +33,7 @@ class Sample:
 
 
 def sample(*, records: int, seed: int = 0) -> Sample:
-    """Keep the rows of a random sample of so many records, and the ids of all: `record(..., keep=sample(records=2000))`.
+    """Keep the rows of so many records, drawn at random, and the ids of all: `record(..., keep=sample(records=2000))`.
 
     Budgets count every record's participations, so that they stay exact; attacks are made on the sample.
     """

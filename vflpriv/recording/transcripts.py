@@ -26,6 +26,7 @@ from vflpriv.recording.format import (
     Entry,
     Head,
     batch_key,
+    column_key,
     kept_key,
     shard_name,
 )
@@ -219,19 +220,32 @@ def _entries(path: Path) -> tuple[Entry, ...]:
 def _read_shard(path: Path, head: Head) -> Iterator[Message]:
     """The messages of one file."""
     entries, tensors = _entries(path), dict(_tensors(path))
-    listed = {f"{i}/{name}" for i, entry in enumerate(entries) for name in entry.tensors}
-    listed |= {batch_key(entry.batch) for entry in entries if entry.batch is not None}
-    listed |= {kept_key(entry.batch) for entry in entries if entry.batch is not None and head.sampled is not None}
+    numbers = sorted({entry.batch for entry in entries if entry.batch is not None})
+    listed = {column_key(entry, name) for entry in entries for name in entry.rows}
+    listed |= {batch_key(number) for number in numbers}
+    listed |= {kept_key(number) for number in numbers if head.sampled is not None}
     if listed != set(tensors):
         different = sorted(listed ^ set(tensors))[0]
         raise InputError(path.name, different, "the tensors that its messages list, and no others")
-    numbers = {entry.batch for entry in entries if entry.batch is not None}
-    batches = {n: _ids(tensors[batch_key(n)], f"{path.name}: {batch_key(n)}", head) for n in sorted(numbers)}
-    kept = {n: _kept(tensors[kept_key(n)], path.name, len(batches[n])) for n in batches if kept_key(n) in tensors}
-    for number, entry in enumerate(entries):
-        own = {name: tensors[f"{number}/{name}"] for name in entry.tensors}
+    batches = {n: _ids(tensors[batch_key(n)], f"{path.name}: {batch_key(n)}", head) for n in numbers}
+    kept = {n: _kept(tensors[kept_key(n)], path.name, len(batches[n])) for n in numbers if kept_key(n) in tensors}
+    ends: Counter[str] = Counter()
+    for entry in entries:
+        own = {name: _part(tensors, column_key(entry, name), rows, ends, path) for name, rows in entry.rows.items()}
         batch = None if entry.batch is None else batches[entry.batch]
         yield _message(entry, own, batch, None if entry.batch is None else kept.get(entry.batch), head)
+    for key, end in ends.items():
+        if end != len(tensors[key]):
+            raise InputError(f"{path.name}: {key}", f"{len(tensors[key])} rows", f"{end}, as its messages say")
+
+
+def _part(tensors: Mapping[str, Tensor], key: str, rows: int | None, ends: Counter[str], path: Path) -> Tensor:
+    """The next rows of a column, or its next number."""
+    column, start = tensors[key], ends[key]
+    ends[key] = end = start + (1 if rows is None else rows)
+    if column.dim() == 0 or end > len(column) or (rows is None and column.dim() > 1):
+        raise InputError(f"{path.name}: {key}", tuple(column.shape), f"at least {end} rows, as its messages say")
+    return column[start] if rows is None else column[start:end]
 
 
 def _kept(positions: Tensor, where: str, batch: int) -> Tensor:

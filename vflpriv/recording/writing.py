@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -29,6 +30,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
         save_file(contiguous, temporary, metadata=dict(metadata or {}))
 
 
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """A file to be written."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+    done: Callable[[], None]
+
+
 class BackgroundWriter:
     """A thread that writes files in the order in which they are handed over.
 
@@ -36,20 +47,27 @@ class BackgroundWriter:
     """
 
     def __init__(self) -> None:
-        self._jobs: Queue[tuple[Path, dict[str, Tensor], dict[str, str]] | None] = Queue(_WAITING)
+        self._jobs: Queue[_Job | None] = Queue(_WAITING)
         self._error: VflprivError | None = None
         self._thread: Thread | None = None
 
-    def write(self, path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-        """Hand over a file; waits while too many are waiting already. Its tensors must not be changed any more."""
+    def write(
+        self, path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], *, done: Callable[[], None]
+    ) -> None:
+        """Hand over a file; waits while too many are waiting. Its tensors must stay as they are until `done` is called."""
         self._raise()
         if self._thread is None:
             self._thread = Thread(target=self._work, name="transcript writer", daemon=True)
             self._thread.start()
-        self._jobs.put((path, tensors, metadata))
+        self._jobs.put(_Job(path, tensors, metadata, done))
+
+    def wait(self) -> None:
+        """Wait until all files so far are written."""
+        self._jobs.join()
+        self._raise()
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Write all files, and end the thread."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -58,12 +76,14 @@ class BackgroundWriter:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if self._error is not None:
-                continue  # later files would leave a gap
             try:
-                write_tensors(*job)
+                if self._error is None:  # after an error, later files would leave a gap
+                    write_tensors(job.path, job.tensors, job.metadata)
+                    job.done()
             except VflprivError as error:
                 self._error = error
+            finally:
+                self._jobs.task_done()
 
     def _raise(self) -> None:
         if self._error is not None:
