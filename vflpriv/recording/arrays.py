@@ -118,6 +118,7 @@ def _not_strings(records: Any, field: str) -> Any:
 def _plain(records: Any, field: str) -> list[str | int]:
     """Ids as Python strings and whole numbers."""
     listed = records.tolist() if hasattr(records, "tolist") else list(records)
+    listed = [name.item() if isinstance(name, np.generic) else name for name in listed]
     for name in listed:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise InputError(field, name, "ids that are strings or whole numbers")

@@ -54,7 +54,7 @@ class BackgroundWriter:
     def write(
         self, path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], *, done: Callable[[], None]
     ) -> None:
-        """Hand over a file; waits while too many are waiting. Its tensors must stay as they are until `done` is called."""
+        """Hand over a file; waits while too many are waiting. Its tensors stay as they are until `done` is called."""
         self._raise()
         if self._thread is None:
             self._thread = Thread(target=self._work, name="transcript writer", daemon=True)
