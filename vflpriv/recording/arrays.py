@@ -45,7 +45,7 @@ def _from_array(value: Any) -> Tensor:
     if array.dtype.kind in "biufc":
         return torch.from_numpy(np.array(array, order="C"))
     if hasattr(value, "__dlpack__"):
-        return torch.from_dlpack(value).clone()
+        return torch.utils.dlpack.from_dlpack(value).clone()
     return torch.as_tensor(value)
 
 

@@ -48,9 +48,12 @@ class Columns:
 
     def take(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """All columns, which are empty from now on, and the memory they lie in, for `recycle`."""
+        import torch
+
         rooms = {key: self._rooms[key] for key in self._lengths}
         values = {key: room[: self._lengths[key]] for key, room in rooms.items()}
-        self._rooms = self._spare.popleft() if self._spare else {}
+        alike = {key: torch.empty_like(room) for key, room in rooms.items()} if not self._spare else {}
+        self._rooms = self._spare.popleft() if self._spare else alike
         self._lengths, self.bytes = {}, 0
         return values, rooms
 

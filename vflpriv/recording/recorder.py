@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordingWire", "record", "watch"]
 
-_FILE_BYTES = 8 << 20
+_FILE_BYTES = 4 << 20
 _MOST_BYTES = 64 << 20
 """A file is written at the end of a round when it has so many bytes, and in the middle of one that has more."""
 _SECONDS = 1.0
@@ -74,8 +74,8 @@ def record(
     unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
-    options = {"sampled": keep, "precision": precision, "per_file": rounds_per_file, "fresh": fresh, "resume": resume}
-    wire = RecordingWire(Path(folder), **options, **head)
+    options: dict[str, Any] = {"sampled": keep, "precision": precision, "per_file": rounds_per_file}
+    wire = RecordingWire(Path(folder), fresh=fresh, resume=resume, **options, **head)
     try:
         yield wire
     except BaseException:

@@ -148,7 +148,6 @@ def batches_with_ids(loader: Any, begin: Callable[[Any], object]) -> Iterator[An
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
         raise InputError("ids: loader", "no batches of positions", "a loader of batches, or wire.batch(ids) for each")
     noted = _NotedBatches(loader.batch_sampler)
-    workers = {"prefetch_factor": loader.prefetch_factor} if loader.num_workers else {}
     same: DataLoader[Any] = DataLoader(
         loader.dataset,
         batch_sampler=noted,
@@ -159,7 +158,7 @@ def batches_with_ids(loader: Any, begin: Callable[[Any], object]) -> Iterator[An
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
         generator=loader.generator,
-        **workers,
+        prefetch_factor=loader.prefetch_factor if loader.num_workers else None,
     )
     for batch in same:
         begin(noted.drawn.popleft())

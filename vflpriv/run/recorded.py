@@ -71,7 +71,7 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     single = [member for adversary in claimed for member in adversary.each(head.devices)[:_DEVICES_TRIED]]
     views = []
     for adversary in dict.fromkeys((*single, *usual)):
-        view = View.of(whole, adversary, devices=head.devices, classes=head.classes)
+        view = View.of(whole, adversary, devices=head.devices, classes=system.classes)
         hidden = _hidden(system.config, adversary)
         views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
     return views
