@@ -40,12 +40,13 @@ def host_tensor(value: Any, field: str) -> Tensor:
 def _from_array(value: Any) -> Tensor:
     """A copy of anything that is no torch tensor: read by NumPy, or by DLPack where NumPy does not know its type."""
     import torch
+    from torch.utils.dlpack import from_dlpack
 
     array = np.asarray(value)
     if array.dtype.kind in "biufc":
         return torch.from_numpy(np.array(array, order="C"))
     if hasattr(value, "__dlpack__"):
-        return torch.utils.dlpack.from_dlpack(value).clone()
+        return from_dlpack(value).clone()
     return torch.as_tensor(value)
 
 

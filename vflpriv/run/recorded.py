@@ -110,9 +110,10 @@ def _attack(
 def _attempt(
     attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None, split: Split | None
 ) -> Attempt:
-    if answers is None:
+    if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
-        refusal = attack.refusal(view) or unscored
+        regression = "needs labels that are classes; the recorded ones are the targets of a regression"
+        refusal = (attack.refusal(view) or unscored) if answers is None else regression
         return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
     attempts = LabelAttempts(
         truth=answers.labels,
@@ -261,7 +262,17 @@ def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, 
         for r in config.release
         if r.seen_by is not None
     ]
-    if not system.recording.head.finished:
+    head = system.recording.head
+    if head.sampled is not None:
+        lines.append(
+            f"rows of {head.records - head.sampled} of {head.records} records: {head.sampled} were drawn at random and "
+            "kept; attacks and tests are made on these, while budgets count the participations of all"
+        )
+    if head.precision == "half":
+        lines.append(
+            "digits beyond 16 bits: values were rounded when they were recorded, and tests of noise allow for it"
+        )
+    if not head.finished:
         lines.append(f"rounds after {system.recording.rounds}: the recording was cut off")
     if recorded.note:
         lines.append(recorded.note)
