@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     from vflpriv.api import train as train
     from vflpriv.core.canaries import plant as plant
     from vflpriv.recording.recorder import record as record
+    from vflpriv.recording.recorder import watch as watch
+    from vflpriv.recording.sampling import sample as sample
     from vflpriv.recording.transcripts import read_transcript as read_transcript
 
-__all__ = ["__version__", "account", "attack", "audit", "plant", "read_transcript", "record", "train"]
+__all__ = [
+    "__version__",
+    "account",
+    "attack",
+    "audit",
+    "plant",
+    "read_transcript",
+    "record",
+    "sample",
+    "train",
+    "watch",
+]
 
 __version__ = "0.1.0"
 
@@ -28,6 +41,8 @@ __getattr__, __dir__ = lazy_names(
         "plant": "vflpriv.core.canaries",
         "read_transcript": "vflpriv.recording.transcripts",
         "record": "vflpriv.recording.recorder",
+        "sample": "vflpriv.recording.sampling",
         "train": "vflpriv.api",
+        "watch": "vflpriv.recording.recorder",
     },
 )

@@ -67,7 +67,7 @@ def record_small(folder: Path) -> Path:
     """Four rounds of two devices, three classes and twelve records, with canaries."""
     generator = torch.Generator().manual_seed(5)
     labels, canaries = vflpriv.plant(torch.arange(12) % 3, classes=3, canaries=6, seed=1)
-    with vflpriv.record(str(folder), devices=2, classes=3, records=12) as wire:
+    with vflpriv.record(str(folder), devices=2, classes=3, records=12, rounds_per_file=1) as wire:
         wire.labels(labels, canaries=canaries)
         for round_ in range(4):
             ids = torch.arange(6) + 6 * (round_ % 2)
@@ -163,7 +163,7 @@ def _tensors(draw: st.DrawFn, path: Path) -> None:
     elif what == "type":
         tensors[name] = old.to(draw(_DTYPES))
     elif what == "name":
-        tensors[draw(st.sampled_from(["0/x", "records", "99/records", "labels", "../x", "\x1b[2J"]))] = old
+        tensors[draw(st.sampled_from(["0/x", "batch/0", "batch/99", "kept/0", "labels", "../x", "\x1b[2J"]))] = old
     save_file(tensors, path, metadata=words)
 
 

@@ -15,10 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vflpriv
+from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, device
-from vflpriv.errors import InputError
+from vflpriv.errors import InputError, OutputError
 from vflpriv.recording.recorder import RecordingWire
-from vflpriv.recording.transcripts import read_answers, read_transcript
+from vflpriv.recording.transcripts import read_answers, read_names, read_transcript
 
 RECORDS, CLASSES = 12, 3
 
@@ -27,6 +28,7 @@ def make(folder, rounds=3, devices=2, **options):
     """A small transcript, and what was put into it."""
     sent = []
     generator = torch.Generator().manual_seed(0)
+    options = {"rounds_per_file": 1} | options
     with vflpriv.record(folder, devices=devices, classes=CLASSES, records=RECORDS, **options) as wire:
         labels, canaries = vflpriv.plant(torch.arange(RECORDS) % CLASSES, classes=CLASSES, canaries=4, seed=1)
         wire.labels(labels, canaries=canaries)
@@ -127,7 +129,9 @@ BAD_CALLS = {
     "without values": lambda w: w.up(0, 0, "note", {"x": torch.zeros(2, device="meta")}),
     "number too large": lambda w: w.up(0, 0, "note", {"x": 10**30}),
     "name": lambda w: w.up(0, 0, "note", {"a/b": [1.0]}),
-    "reserved": lambda w: w.up(0, 0, "note", {"records": [1.0]}),
+    "to itself": lambda w: w.across(0, 1, 1, "note", {"x": [1.0]}),
+    "to nobody": lambda w: w.across(0, 1, 2, "note", {"x": [1.0]}),
+    "names for numbers": lambda w: w.up(0, 0, "note", {"x": [1.0]}, ["anna"]),
     "half a round": lambda w: w.up(0.5, 0, "note", {"x": [1.0]}),
     "whole logits": lambda w: w.up(0, 0, "logits", {"embedding": torch.zeros(1, CLASSES, dtype=torch.int64)}, [0]),
     "half a label": lambda w: w.labels([0.5] * RECORDS),
@@ -187,11 +191,9 @@ def test_a_byte_order_mark_in_the_head_is_no_error(tmp_path):
     assert read_transcript(tmp_path).rounds == 3
 
 
-def test_a_round_that_is_over_and_a_folder_that_is_taken(tmp_path):
+def test_a_folder_that_is_taken(tmp_path):
     with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
         wire.up(3, 0, "note", {"x": [1.0]})
-        with pytest.raises(InputError, match="3 or later"):
-            wire.up(2, 0, "note", {"x": [1.0]})
     with (
         pytest.raises(InputError, match="without a transcript"),
         vflpriv.record(tmp_path, devices=1, classes=2, records=5),
@@ -256,15 +258,22 @@ BAD_FILES = {
     "cut": (lambda f: (f / "round-00000001.safetensors").write_bytes(b"\x08\x00"), "whole safetensors"),
     "kind": (edit("kind", "../../etc"), "kind"),
     "way": (edit("way", "sideways"), "way"),
-    "far device": (edit("device", 5), "0 to 1"),
-    "missing tensor": (edit("tensors", ["embedding", "other"]), "its messages list"),
+    "far device": (lambda f: head(f, devices=1), "0 to 0"),
+    "another device": (edit("device", 5), "its messages list"),
+    "across to nobody": (edit("way", "across"), "its messages list"),
+    "up to a device": (edit("to", 1), "its messages list"),
+    "missing tensor": (edit("rows", {"embedding": 4, "other": 4}), "its messages list"),
     "stray tensor": (put("9/x", torch.zeros(1)), "its messages list"),
-    "dtype": (put("0/embedding", torch.zeros(4, CLASSES, dtype=torch.int64)), "int64"),
-    "shape": (put("0/embedding", torch.zeros(4, CLASSES + 1)), "classes"),
-    "nan": (put("0/embedding", torch.full((4, CLASSES), float("nan"))), "finite"),
-    "ids": (put("0/records", torch.tensor([0, 1, 2, RECORDS])), f"0 to {RECORDS - 1}"),
-    "ids twice": (put("0/records", torch.tensor([0, 1, 2, 2])), "twice"),
-    "float ids": (put("0/records", torch.zeros(4)), "int64"),
+    "dtype": (put("logits/embedding/up-0", torch.zeros(4, CLASSES, dtype=torch.int64)), "int64"),
+    "shape": (put("logits/embedding/up-0", torch.zeros(4, CLASSES + 1)), "classes"),
+    "fewer rows": (put("logits/embedding/up-0", torch.zeros(3, CLASSES)), "at least 4 rows"),
+    "more rows": (put("logits/embedding/up-0", torch.zeros(5, CLASSES)), "as its messages say"),
+    "number for rows": (edit("rows", {"embedding": None}), "rows"),
+    "a cut without a sample": (edit("cut", {"embedding": 0}), "each record that is kept"),
+    "nan": (put("logits/embedding/up-0", torch.full((4, CLASSES), float("nan"))), "finite"),
+    "ids": (put("batch/0", torch.tensor([0, 1, 2, RECORDS])), f"0 to {RECORDS - 1}"),
+    "ids twice": (put("batch/0", torch.tensor([0, 1, 2, 2])), "twice"),
+    "float ids": (put("batch/0", torch.zeros(4)), "int64"),
 }
 
 
@@ -278,11 +287,170 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path, case):
     assert "\n" not in str(caught.value)
 
 
-def test_rounds_out_of_order_are_refused(tmp_path):
-    make(tmp_path / "run")
-    shard(tmp_path / "run", lambda _, messages: [m.__setitem__("round", 0) for m in messages], 2)
-    with pytest.raises(InputError, match="in order"):
-        read_transcript(tmp_path / "run")
+def test_rounds_out_of_order_are_read_in_order(tmp_path):
+    """A pipelined training sends the next batch up before the gradients of the one before come down."""
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
+        for t in range(3):
+            wire.up(t + 1, 0, "note", {"x": [float(t)]})
+            wire.down(t, 0, "note", {"x": [10.0 + t]})
+    messages = read_transcript(tmp_path).transcript.messages
+    assert [(m.round, m.tensors["x"].item()) for m in messages] == [(0, 10), (1, 0), (1, 11), (2, 1), (2, 12), (3, 2)]
+
+
+def test_shapes_may_change_from_message_to_message(tmp_path):
+    with vflpriv.record(tmp_path, devices=2, classes=2, records=5) as wire:
+        for t, width in enumerate((3, 3, 4, 3)):
+            for m in range(2):
+                wire.up(t, m, "note", {"x": torch.full((2, width + m), float(t)), "n": t})
+    messages = read_transcript(tmp_path).transcript.messages
+    assert [tuple(m.tensors["x"].shape[1:]) for m in messages] == [(2, w + m) for w in (3, 3, 4, 3) for m in range(2)]
+    assert all(m.tensors["x"].eq(m.round).all() and m.tensors["n"].item() == m.round for m in messages)
+
+
+def test_devices_may_send_to_each_other(tmp_path):
+    with vflpriv.record(tmp_path, devices=3, classes=2, records=5) as wire:
+        wire.across(0, 0, 2, "note", {"x": [1.0]})
+    (message,) = read_transcript(tmp_path).transcript.messages
+    assert (message.sender, message.receiver, message.device) == (device(0), device(2), device(0))
+    seen = {view: Adversary.parse(view).sees(message, 3) for view in ("device(0)", "device(1)", "device(2)", "server")}
+    assert seen == {"device(0)": True, "device(1)": False, "device(2)": True, "server": False}
+    assert Adversary.parse("eavesdropper").sees(message, 3)
+
+
+def test_a_recording_goes_on_after_a_restart(tmp_path):
+    def train(rounds, **options):
+        with vflpriv.record(tmp_path, devices=1, classes=2, records=5, **options) as wire:
+            for t in rounds:
+                wire.up(t, 0, "note", {"x": [float(t)]}, [t])
+            if rounds[0] == 0:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(range(3))
+    assert read_transcript(tmp_path).rounds == 2
+    train(range(2, 5), resume=True)
+    recording = read_transcript(tmp_path)
+    assert [m.tensors["x"].item() for m in recording.transcript.messages] == [0, 1, 2, 3, 4]
+    assert (recording.head.finished, recording.head.messages) == (True, {"note": 5})
+    with (
+        pytest.raises(InputError, match="records = 6: expected 5, as before"),
+        vflpriv.record(tmp_path, devices=1, classes=2, records=6, resume=True),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("ids", [["anna", "bert", "carl"], [2**60, 7, -5], np.array([10**12, 3, 4])])
+def test_records_may_have_ids_of_their_own(tmp_path, ids):
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=ids) as wire:
+        wire.labels([0, 1, 1])
+        wire.up(0, 0, "note", {"x": [1.0, 2.0]}, [ids[2], ids[0]])
+        with pytest.raises(InputError, match="an id from those"):
+            wire.up(0, 0, "note", {"x": [1.0]}, ["dora"])
+    recording = read_transcript(tmp_path)
+    assert recording.transcript.messages[0].records.tolist() == [2, 0]
+    assert read_names(tmp_path, recording.head) == tuple(ids if isinstance(ids, list) else ids.tolist())
+
+
+LABELS = {
+    "whole": [0, 2, 1, 2],
+    "numpy": np.array([0, 2, 1, 2], dtype=np.uint8),
+    "floats": torch.tensor([0.0, 2.0, 1.0, 2.0]),
+    "column": np.array([[0], [2], [1], [2]]),
+    "names": ["no", "yes", "perhaps", "yes"],
+    "array of names": np.array(["no", "yes", "perhaps", "yes"]),
+}
+
+
+@pytest.mark.parametrize("form", LABELS)
+def test_labels_in_any_form(tmp_path, form):
+    with vflpriv.record(tmp_path, devices=1, classes=3, records=4) as wire:
+        wire.labels(LABELS[form])
+        wire.up(0, 0, "note", {"x": [1.0]})
+    head = read_transcript(tmp_path).head
+    assert read_answers(tmp_path, head).labels.tolist() == [0, 2, 1, 2]
+    assert head.class_names == (("no", "perhaps", "yes") if "names" in form else ())
+
+
+def test_the_targets_of_a_regression_are_kept(tmp_path):
+    with vflpriv.record(tmp_path, devices=1, records=3) as wire:
+        wire.labels([0.5, -2.0, 1e6])
+        wire.down(0, 0, "logit-gradient", {"gradient": torch.zeros(2, 1)}, [0, 1])
+    answers = read_answers(tmp_path, read_transcript(tmp_path).head)
+    assert answers.targets.tolist() == [0.5, -2.0, 1e6]
+    assert answers.labels.tolist() == [-1, -1, -1]
+
+
+class Array:
+    """An array of a library that this package does not know."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones((2, 3), dtype=np.float32)
+
+
+class OnDlpack:
+    """An array that can be read by DLPack alone, as one of a type that NumPy does not know."""
+
+    def __init__(self):
+        self._values = torch.ones(2, 3, dtype=torch.bfloat16)
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+@pytest.mark.parametrize("value", [Array(), OnDlpack(), [[1.0] * 3] * 2, np.ones((3, 2)).T])
+def test_arrays_of_any_library(tmp_path, value):
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
+        received = wire.up(0, 0, "embeddings", {"embedding": value}, [0, 1])
+    (message,) = read_transcript(tmp_path).transcript.messages
+    assert message.tensors["embedding"].shape == (1, 2, 3)
+    assert message.tensors["embedding"].eq(1).all()
+    assert received["embedding"].eq(1).all()
+
+
+def test_a_sample_of_the_records_keeps_their_rows_and_everybodys_ids(tmp_path):
+    labels, canaries = vflpriv.plant(torch.zeros(100, dtype=torch.int64), classes=2, canaries=5, seed=0)
+    sizes = {"devices": 1, "classes": 2, "records": 100}
+    with vflpriv.record(tmp_path, **sizes, keep=vflpriv.sample(records=10, seed=4)) as wire:
+        wire.labels(labels, canaries=canaries)
+        for t in range(5):
+            ids = torch.arange(20) + 20 * t
+            wire.up(t, 0, "embeddings", {"embedding": ids.float().unsqueeze(1)}, ids)
+            wire.down(t, 0, "zo-scalar", {"delta": 1.0}, ids)
+    recording = read_transcript(tmp_path)
+    rows, scalars = (recording.transcript.messages[first::2] for first in (0, 1))
+    kept = torch.cat([m.records for m in rows])
+    assert len(kept) == recording.head.sampled
+    assert 10 <= len(kept) <= 15
+    assert set(canaries.records) <= set(kept.tolist())
+    assert all(torch.equal(m.tensors["embedding"][0, :, 0], m.records.float()) for m in rows)
+    assert torch.cat([m.contributors for m in rows]).tolist() == list(range(100))
+    assert torch.cat([m.records for m in scalars]).tolist() == list(range(100))
+
+
+def test_half_precision_rounds_and_refuses_what_it_cannot_hold(tmp_path):
+    value = torch.tensor([[1 / 3, 1000.5]])
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5, precision="half") as wire:
+        wire.up(0, 0, "note", {"x": value, "n": 7})
+        with pytest.raises(InputError, match="65504"):
+            wire.up(0, 0, "note", {"x": torch.tensor([[1e5, 0.0]]), "n": 7})
+    (message,) = read_transcript(tmp_path).transcript.messages
+    assert torch.equal(message.tensors["x"][0], value.half())
+    assert message.tensors["n"].dtype == torch.int64
+
+
+def test_a_full_disk_ends_the_recording_with_one_line(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
+        wire.up(0, 0, "note", {"x": [1.0]})
+        monkeypatch.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(OutputError, match="No space left"):
+            wire.finish()
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
@@ -343,3 +511,21 @@ def test_no_change_of_bytes_escapes_the_reader(whole, data):
     finally:
         (folder / name).write_bytes(files[name])
     assert "\n" not in complaint
+
+
+@pytest.mark.parametrize("form", [list, np.array, torch.tensor, lambda values: np.array(values)[:, None]])
+def test_canaries_are_planted_in_labels_of_any_form(form):
+    numbers = [0, 1, 2] * 10
+    given = form(numbers)
+    planted, canaries = vflpriv.plant(given, classes=3, canaries=6, seed=0)
+    assert type(planted) is type(given)
+    expected, _ = vflpriv.plant(torch.tensor(numbers), classes=3, canaries=6, seed=0)
+    assert np.asarray(planted).reshape(-1).tolist() == expected.tolist()
+    assert np.asarray(given).reshape(-1).tolist() == numbers
+    assert sum(a != b for a, b in zip(expected.tolist(), numbers, strict=True)) == int(canaries.worlds.sum())
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [0.5, 1.0], object()])
+def test_canaries_need_class_numbers(labels):
+    with pytest.raises(InputError, match="class numbers"):
+        vflpriv.plant(labels, classes=2, canaries=1, seed=0)

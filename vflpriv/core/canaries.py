@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.units import Unit
@@ -121,6 +124,9 @@ class Canaries:
 # Canaries in labels: a few records whose label is decided by a fair coin, so that one training is an experiment.
 
 
+Labels = TypeVar("Labels")
+
+
 def draw_canaries(labels: Tensor, classes: int, *, canaries: int, seed: int, field: str = "canaries") -> Canaries:
     """Records drawn at random, each with its own label in world 0, another one in world 1, and a fair coin."""
     import torch
@@ -135,19 +141,40 @@ def draw_canaries(labels: Tensor, classes: int, *, canaries: int, seed: int, fie
     return Canaries(records=tuple(map(int, records)), labels=torch.stack([own, other], dim=1), worlds=worlds)
 
 
-def plant(labels: Tensor, *, classes: int, canaries: int, seed: int) -> tuple[Tensor, Canaries]:
-    """Labels to train on, and the canaries in them; hand the latter to the recorder with `wire.labels`.
+def plant(labels: Labels, *, classes: int, canaries: int, seed: int) -> tuple[Labels, Canaries]:
+    """Labels to train on, in the form in which they are given, and the canaries in them, for `wire.labels`.
 
     Each canary's label is its own or another one, by a fair coin: how many coins an adversary guesses bounds ε from
-    below. Whoever knows the seed knows the coins.
+    below. Whoever knows the seed knows the coins. Labels are class numbers: a torch tensor, a NumPy array or a list.
 
-    >>> import torch
-    >>> planted, canaries = plant(torch.zeros(10, dtype=torch.int64), classes=3, canaries=4, seed=0)
+    >>> import numpy as np
+    >>> planted, canaries = plant(np.zeros(10, dtype=int), classes=3, canaries=4, seed=0)
     >>> len(canaries.records), int((planted != 0).sum()) == int(canaries.worlds.sum())
     (4, True)
     """
-    drawn = draw_canaries(labels, classes, canaries=canaries, seed=seed)
-    planted = labels.clone()
+    import torch
+
+    given: Any = labels
+    numbers = given if isinstance(given, torch.Tensor) else torch.from_numpy(_class_numbers(given))
+    drawn = draw_canaries(numbers.reshape(len(numbers)), classes, canaries=canaries, seed=seed)
     chosen = drawn.labels.gather(1, drawn.worlds[0].unsqueeze(1)).squeeze(1)
-    planted[list(drawn.records)] = chosen.to(planted)
+    if isinstance(given, torch.Tensor):
+        planted: Any = given.clone()
+        planted.view(len(given))[list(drawn.records)] = chosen.to(planted)
+    else:
+        planted = np.array(given)
+        planted.reshape(len(given))[list(drawn.records)] = chosen.numpy().astype(planted.dtype)
+        planted = planted.tolist() if isinstance(given, list) else planted
     return planted, drawn
+
+
+def _class_numbers(labels: Any) -> NDArray[np.int64]:
+    """Labels as whole numbers."""
+    try:
+        given = np.asarray(labels)
+        numbers = given.astype(np.int64)
+        if given.dtype.kind in "biuf" and bool((numbers == given).all()):
+            return numbers
+    except (TypeError, ValueError) as error:
+        raise InputError("plant: labels", type(labels).__name__, "class numbers, 0, 1, …") from error
+    raise InputError("plant: labels", f"{given.dtype} {given.reshape(-1)[:1].tolist()}", "class numbers, 0, 1, …")

@@ -15,10 +15,23 @@ from types import MappingProxyType
 
 from vflpriv.common.plugins import Plugins, load_plugins
 
-__all__ = ["KINDS", "Content", "Direction", "Kind", "Tensors", "all_kinds", "kind_named", "names_of", "register_kind"]
+__all__ = [
+    "FURTHER",
+    "KINDS",
+    "Content",
+    "Direction",
+    "Kind",
+    "Tensors",
+    "all_kinds",
+    "kind_named",
+    "names_of",
+    "register_kind",
+]
 
 Tensors = Mapping[str, tuple[str, ...]]
 """Axes of each tensor, without the replica axis: `batch` (one row for each record), `classes`, or any other length."""
+FURTHER = "…"
+"""Any number of further axes, at the end: rows may be vectors, images or single numbers. Attacks read them flat."""
 
 
 class Direction(StrEnum):
@@ -109,7 +122,7 @@ class Kind:
         return all({"batch", "classes"} <= set(axes) for form in self.forms for axes in form.values())
 
 
-_EMBEDDING, _PER_CLASS = ("batch", "width"), ("batch", "classes")
+_EMBEDDING, _PER_CLASS = ("batch", FURTHER), ("batch", "classes")
 _SEVERAL = "directions"
 
 _ALL = (

@@ -96,8 +96,10 @@ class Adversary:
     def sees(self, message: Message, devices: int) -> bool:
         """Whether it observes this message."""
         if self.is_device:
-            return message.device.index in self.members(devices)
-        return self.kind == "server" or (self.kind in ON_THE_WIRE and not message.encrypted)
+            return not {message.sender.index, message.receiver.index}.isdisjoint(self.members(devices))
+        if self.kind == "server" and not message.across:
+            return True
+        return self.kind in ON_THE_WIRE and not message.encrypted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -150,7 +152,7 @@ class View:
         """An adversary's view of a transcript; without record ids if it does not know the batches."""
         seen = (m for m in transcript.messages if adversary.sees(m, devices))
         if not adversary.knows_batches:
-            seen = (replace(m, records=None) for m in seen)
+            seen = (replace(m, records=None, batch=None) for m in seen)
         members = adversary.members(devices)
         return cls(adversary, tuple(seen), classes, {m: b for m, b in (own or {}).items() if m in members})
 

@@ -54,6 +54,13 @@ class Message:
     records: Tensor | None = None
     encrypted: bool = False
     """Whether only the sender and the receiver can read it."""
+    batch: Tensor | None = None
+    """The ids of all records that it was computed from, where tensors and `records` are those of a sample of them."""
+
+    @property
+    def contributors(self) -> Tensor | None:
+        """The ids of all records that it was computed from."""
+        return self.records if self.batch is None else self.batch
 
     @property
     def payload_bytes(self) -> int:
@@ -61,8 +68,13 @@ class Message:
         return sum(t[0].numel() * t.element_size() for t in self.tensors.values())
 
     @property
+    def across(self) -> bool:
+        """Whether one device sends it to another."""
+        return not self.sender.is_server and not self.receiver.is_server
+
+    @property
     def device(self) -> Party:
-        """The device at the far end of the link to the server."""
+        """The device at the far end of the link to the server; of two devices, the one that sends."""
         return self.receiver if self.sender == SERVER else self.sender
 
     def replica(self, r: int) -> Message:

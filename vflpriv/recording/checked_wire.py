@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +11,32 @@ from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
+from vflpriv.recording.arrays import RecordIds, host_tensor
 from vflpriv.recording.checks import check_kind_name, check_shapes, check_values, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
+from vflpriv.recording.watching import Watch, batches_with_ids
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-__all__ = ["CheckedWire", "MemoryWire", "host_copy"]
+__all__ = ["CheckedWire", "MemoryWire"]
 
 
 class CheckedWire(ABC):
-    """Tensors may be torch tensors, NumPy arrays or numbers, without a replica axis; they are copied."""
+    """Tensors may be those of any library, arrays or numbers, without a replica axis; they are copied."""
 
-    def __init__(self, *, devices: int, classes: int, records: int, name: str = "") -> None:
-        fields = {"schema_version": SCHEMA, "name": name, "devices": devices, "classes": classes, "records": records}
+    def __init__(self, *, devices: int, classes: int | None, records: Any, name: str = "") -> None:
+        self.record_ids = RecordIds(records)
+        fields = {"schema_version": SCHEMA, "name": name, "devices": devices, "classes": classes}
         try:
-            self.head = Head.model_validate(fields)
+            self.head = Head.model_validate({**fields, "records": self.record_ids.count})
         except ValidationError as error:
             first = error.errors()[0]
-            raise InputError(f"record: {first['loc'][-1]}", first["input"], first["msg"]) from error
-        self._round = -1
+            raise InputError(f"record: {first['loc'][0]}", first["input"], first["msg"]) from error
         self._over = False
+        self._watch: Watch | None = None
+        self._last_ids: tuple[Tensor, int, Tensor] | None = None
+        self._known: dict[tuple[str, ...], Entry] = {}
 
     def up(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
@@ -39,101 +44,155 @@ class CheckedWire(ABC):
         """Record a message from a device to the server, and return its tensors as the server gets them.
 
         `records` are the ids of the records it is computed from; without them it is taken to depend on all records.
-        A training that goes on with the returned tensors can be compared in two worlds (`assert_twin_wires`).
+        Messages of several rounds may be sent in any order. A training that goes on with the returned tensors can be
+        compared in two worlds (`assert_twin_wires`).
         """
-        return self._add("up", round_, device, kind, tensors, records)
+        ids = None if records is None else self.checked_ids(records, f"{kind}: records")
+        return self.delivered(*self.add("up", round_, device, kind, tensors, ids))
 
     def down(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
     ) -> Mapping[str, Tensor]:
         """Record a message from the server to a device, and return its tensors as the device gets them, as in `up`."""
-        return self._add("down", round_, device, kind, tensors, records)
+        ids = None if records is None else self.checked_ids(records, f"{kind}: records")
+        return self.delivered(*self.add("down", round_, device, kind, tensors, ids))
+
+    def across(
+        self, round_: int, sender: int, receiver: int, kind: str, tensors: Mapping[str, Any], records: Any = None
+    ) -> Mapping[str, Tensor]:
+        """Record a message from one device to another, and return its tensors as the receiver gets them, as in `up`."""
+        ids = None if records is None else self.checked_ids(records, f"{kind}: records")
+        return self.delivered(*self.add("across", round_, sender, kind, tensors, ids, to=receiver))
+
+    def watch(self, bottoms: Sequence[nn.Module], *, top: nn.Module | None = None, kind: str = "embeddings") -> None:
+        """Record what the devices' modules send and receive, by hooks, from now on; `bottoms[m]` is device m's.
+
+        Each training step is a round and begins with `batch`, or is a step of `ids`. A message is the output of a
+        device's module, and the gradient by it. With `top`, the server's module, it is what that module is given
+        instead: watch it if noise is added in between. `kind` is `embeddings`, or `logits` if the server sums them.
+        """
+        self.check_open("watch", "bottoms")
+        if len(bottoms) != self.head.devices:
+            raise InputError("watch: bottoms", f"{len(bottoms)} modules", f"{self.head.devices}, one for each device")
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = Watch(self, bottoms, top=top, kind=kind, first=self.next_round)
+
+    def batch(self, records: Any) -> Any:
+        """Begin a round of the watched modules with the records of these ids, which are returned."""
+        self.check_open("batch", "records")
+        if self._watch is None:
+            raise InputError("batch", "records", "wire.watch(bottoms) before")
+        self._watch.batch(self.checked_ids(records, "batch: records"))
+        return records
+
+    def ids(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a torch DataLoader, each of which begins a round with its positions in the data set as ids."""
+        return batches_with_ids(loader, self._begin_positions)
+
+    def _begin_positions(self, positions: Sequence[int]) -> None:
+        names = self.record_ids.names
+        self.batch(positions if names is None else [names[position] for position in positions])
 
     def check_open(self, field: str, value: object) -> None:
         """Raise an InputError if the recording has ended."""
         if self._over:
             raise InputError(field, value, "a call inside the `with` block: the recording has ended")
 
+    def close(self) -> None:
+        """End the recording: nothing is watched any more, and further calls are errors."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._over = True
+
+    @property
+    def next_round(self) -> int:
+        """The number of the first round that a watched training has."""
+        return 0
+
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        """Keep a message that has passed the checks; its round is the current one or a later one."""
+        """Keep a copy of a message that has passed the checks; messages about one batch may share `records`."""
 
     def delivered(self, entry: Entry, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """What the receiver of a message gets: a copy of what was sent."""
         del entry
         return {name: value.clone() for name, value in tensors.items()}
 
-    def _add(
-        self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any
-    ) -> Mapping[str, Tensor]:
+    def add(
+        self,
+        way: str,
+        round_: int,
+        device: int,
+        kind: str,
+        tensors: Mapping[str, Any],
+        ids: Tensor | None,
+        *,
+        to: int | None = None,
+    ) -> tuple[Entry, dict[str, Tensor]]:
+        """Check a message and keep it; `ids` are what `checked_ids` has returned."""
         kind = check_kind_name(kind)
         self.check_open(f"{kind}: round", round_)
-        round_, device = _whole(round_, f"{kind}: round"), _whole(device, f"{kind}: device")
-        if not 0 <= device < self.head.devices:
-            raise InputError(f"{kind}: device", device, f"0 to {self.head.devices - 1}")
-        if round_ < max(0, self._round):
-            raise InputError(f"{kind}: round", round_, f"a round that is not over, {max(0, self._round)} or later")
-        ids = None if records is None else self.ids(records, f"{kind}: records")
-        copies = self._copied(kind, tensors, None if ids is None else len(ids))
-        fields = {"round": round_, "way": way, "device": device, "kind": kind, "tensors": tuple(copies)}
-        try:
-            entry = Entry.model_validate({**fields, "records": ids is not None})
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise InputError(f"{kind}: {first['loc'][0]}", first["input"], "names of letters and digits") from error
-        self.keep(entry, copies, ids)
-        self._round = round_
-        return self.delivered(entry, copies)
+        round_, device = _whole(round_, f"{kind}: round"), self._device(device, f"{kind}: device")
+        if round_ < 0:
+            raise InputError(f"{kind}: round", round_, "0 or more")
+        if to is not None and self._device(to, f"{kind}: receiver") == device:
+            raise InputError(f"{kind}: receiver", to, "another device than the sender")
+        values = self._checked(kind, tensors, None if ids is None else len(ids))
+        rows = {name: value.shape[0] if value.dim() else None for name, value in values.items()}
+        fields = {"round": round_, "way": way, "device": device, "to": to, "kind": kind, "rows": rows}
+        entry = self._entry((way, kind, *rows), fields)
+        self.keep(entry, values, ids)
+        return entry, values
 
-    def _copied(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
-        """Copies of a message's tensors, checked."""
+    def _entry(self, names: tuple[str, ...], fields: dict[str, Any]) -> Entry:
+        """The entry of a message, whose names are checked once: checks take longer than a copy."""
+        if names not in self._known:
+            try:
+                self._known[names] = Entry.model_validate(fields)
+            except ValidationError as error:
+                first = error.errors()[0]
+                expected = "names of letters and digits"
+                raise InputError(f"{fields['kind']}: {first['loc'][-2]}", first["input"], expected) from error
+        return self._known[names].model_copy(update=fields)
+
+    def _device(self, device: Any, field: str) -> int:
+        number = _whole(device, field)
+        if not 0 <= number < self.head.devices:
+            raise InputError(field, number, f"0 to {self.head.devices - 1}")
+        return number
+
+    def _checked(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
+        """A message's tensors in the host's memory, checked."""
         if not isinstance(tensors, Mapping):
             raise InputError(f"{kind}: tensors", type(tensors).__name__, "a mapping of names to tensors")
-        copies = {name: host_copy(value, f"{kind}: {name}") for name, value in tensors.items()}
-        for name, value in copies.items():
+        values = {name: host_tensor(value, f"{kind}: {name}") for name, value in tensors.items()}
+        for name, value in values.items():
             check_values(kind, value, f"{kind}: {name}")
-        check_shapes(kind, {name: value.shape for name, value in copies.items()}, batch, self.head.classes)
-        if "records" in copies:
-            raise InputError(f"{kind}: tensors", "records", "another name, since files keep the record ids under it")
-        return copies
+        check_shapes(kind, {name: value.shape for name, value in values.items()}, batch, self.head.classes)
+        return values
 
-    def ids(self, records: Any, field: str) -> Tensor:
-        """Record ids: whole numbers, each once."""
-        import torch
-
-        ids = host_copy(records, field)
-        if ids.dim() != 1 or (len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool)):
-            raise InputError(field, f"{ids.dtype} {tuple(ids.shape)}", "a list of whole numbers")
-        ids = ids.long()
-        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.head.records:
-            raise InputError(field, [int(ids.min()), int(ids.max())], f"0 to {self.head.records - 1}")
-        if len(ids.unique()) != len(ids):
-            raise InputError(field, ids.tolist(), "no record twice")
+    def checked_ids(self, records: Any, field: str) -> Tensor:
+        """The numbers of these records; those of the last call if it was about the same unchanged tensor."""
+        last = self._last_ids
+        if last is not None and records is last[0] and records._version == last[1]:
+            return last[2]
+        ids = self.record_ids.numbers(records, field)
+        if self.record_ids.names is None and hasattr(records, "_version"):
+            self._last_ids = records, records._version, ids
         return ids
 
 
 class MemoryWire(CheckedWire):
     """Keeps the messages of one training in memory."""
 
-    def __init__(self, *, devices: int, classes: int, records: int) -> None:
+    def __init__(self, *, devices: int, classes: int | None, records: Any) -> None:
         super().__init__(devices=devices, classes=classes, records=records)
         self.transcript = Transcript()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        self.transcript.messages.append(message_of(entry, tensors, records))
-
-
-def host_copy(value: Any, field: str) -> Tensor:
-    """A copy of a tensor, an array or numbers, without its graph, in the host's memory."""
-    import torch
-
-    try:
-        tensor = value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
-        if tensor.layout == torch.strided and not tensor.is_nested:
-            return tensor.to("cpu", copy=True).contiguous()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(field, type(value).__name__, "a tensor, an array or numbers") from error
-    raise InputError(field, f"a sparse tensor ({tensor.layout})", "a dense tensor: to_dense() makes one")
+        copies = {name: value.clone() for name, value in tensors.items()}
+        self.transcript.messages.append(message_of(entry, copies, records))
 
 
 def _whole(value: Any, field: str) -> int:

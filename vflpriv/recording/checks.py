@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vflpriv.core.kinds import Content, Kind, Tensors, kind_named
+from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.errors import InputError
 from vflpriv.recording.format import Entry
@@ -14,7 +15,7 @@ from vflpriv.recording.format import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "single_precision"]
+__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "readable", "row_axis"]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
@@ -28,7 +29,7 @@ def check_kind_name(kind: object) -> str:
     return kind
 
 
-def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | None, classes: int) -> None:
+def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | None, classes: int | None) -> None:
     """Whether a message of a kind in the table (`vflpriv.core.kinds`) has the tensors that attacks look for."""
     kind = kind_named(name)
     if kind is None:
@@ -36,13 +37,20 @@ def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | No
     form = _form(kind, shapes)
     if batch is None and any("batch" in axes for axes in form.values()):
         raise InputError(f"{name}: records", None, "the ids of the records, one for each row")
-    sizes = {"batch": batch, "classes": classes}
+    sizes = {"batch": batch} if classes is None else {"batch": batch, "classes": classes}
     for tensor, axes in form.items():
-        shape = tuple(shapes[tensor])
-        fits = len(shape) == len(axes) and all(sizes.get(a, n) == n for a, n in zip(axes, shape, strict=True))
-        if not fits:
+        if not _fits(tuple(shapes[tensor]), axes, sizes):
             expected = " × ".join(f"{sizes[a]} ({a})" if a in sizes else a for a in axes) or "a single number"
-            raise InputError(f"{name}: {tensor}", shape, f"{expected}, or the name of another kind")
+            raise InputError(f"{name}: {tensor}", tuple(shapes[tensor]), f"{expected}, or the name of another kind")
+
+
+def _fits(shape: tuple[int, ...], axes: tuple[str, ...], sizes: Mapping[str, int | None]) -> bool:
+    """Whether a tensor has these axes; of two classes, or of a target, one score is enough."""
+    before = len(axes) - 1
+    one_score = axes[-1:] == ("classes",) and sizes.get("classes", 2) == 2 and shape[before:] in ((), (1,))
+    if one_score or axes[-1:] == (FURTHER,):
+        axes, shape = axes[:before], shape[:before]
+    return len(shape) == len(axes) and all(sizes.get(a, n) == n for a, n in zip(axes, shape, strict=True))
 
 
 def _form(kind: Kind, shapes: Mapping[str, Sequence[int]]) -> Tensors:
@@ -54,15 +62,28 @@ def _form(kind: Kind, shapes: Mapping[str, Sequence[int]]) -> Tensors:
     raise InputError(f"{kind.name}: tensors", sorted(shapes), f"{expected}, or the name of another kind")
 
 
+def row_axis(name: str, tensor: str, shape: Sequence[int], batch: int) -> int | None:
+    """The axis of a tensor with an entry for each record of the batch: by its kind, else the first of that length."""
+    kind = kind_named(name)
+    named = [form[tensor] for form in kind.forms if tensor in form] if kind is not None else []
+    if named:
+        return named[0].index("batch") if "batch" in named[0] else None
+    return next((axis for axis, length in enumerate(shape) if length == batch), None)
+
+
 def check_values(kind: str, value: Tensor, where: str) -> None:
     """Whether these are finite numbers of a common type, and floats in a kind that attacks compute with."""
-    import torch
-
-    common = value.dtype in {getattr(torch, name) for name in _DTYPES}
+    common = str(value.dtype).removeprefix("torch.") in _DTYPES
     if not common or (_computed_with(kind) and not value.is_floating_point()):
         raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
-    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+    if value.is_floating_point() and value.numel() and not _finite(value):
         raise InputError(where, "NaN or infinity", "finite numbers")
+
+
+def _finite(value: Tensor) -> bool:
+    """Whether no value is NaN or infinite, in one pass without memory of its own: extremes are NaN if a value is."""
+    least, largest = value.aminmax()
+    return math.isfinite(float(least)) and math.isfinite(float(largest))
 
 
 def _computed_with(name: str) -> bool:
@@ -70,21 +91,60 @@ def _computed_with(name: str) -> bool:
     return kind is not None and kind.content is not Content.OTHER
 
 
-def message_of(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> Message:
-    """A checked message with a replica axis of one, as views hold it, every bit as it was sent."""
-    up, far_end = entry.way == "up", device(entry.device)
+def message_of(
+    entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, kept: Tensor | None = None
+) -> Message:
+    """A checked message with a replica axis of one, as views hold it, every bit as it was stored.
+
+    Where tensors have the rows of a sample alone, the message is about the sample, and knows its whole batch.
+    """
+    far_end = device(entry.device)
+    sender = SERVER if entry.way == "down" else far_end
+    receiver = far_end if entry.way == "down" else SERVER
+    if entry.way == "across":
+        receiver = device(entry.to or 0)
+    sampled = records is not None and kept is not None and bool(entry.cut)
     return Message(
         round=entry.round,
-        sender=far_end if up else SERVER,
-        receiver=SERVER if up else far_end,
+        sender=sender,
+        receiver=receiver,
         kind=entry.kind,
         tensors={name: value.unsqueeze(0) for name, value in tensors.items()},
-        records=records,
+        records=records[kept] if sampled and records is not None else records,
+        batch=records if sampled else None,
     )
 
 
-def single_precision(message: Message) -> Message:
-    """The message with float32 values, if it is of a kind that attacks compute with."""
-    if not _computed_with(message.kind):
+def readable(message: Message, classes: int | None) -> Message:
+    """The message as attacks compute with it, if it is of such a kind: float32 values, and rows that are vectors.
+
+    One score of two classes becomes two, as if the first class had the score 0.
+    """
+    kind = kind_named(message.kind)
+    if kind is None or not _computed_with(message.kind):
         return message
-    return replace(message, tensors={name: value.float() for name, value in message.tensors.items()})
+    form = _form(kind, {name: value.shape[1:] for name, value in message.tensors.items()})
+    tensors = {name: _rows(value.float(), form.get(name, ())) for name, value in message.tensors.items()}
+    if classes == 2:
+        tensors = {name: _two_columns(name, value, form.get(name, ())) for name, value in tensors.items()}
+    return replace(message, tensors=tensors)
+
+
+def _rows(value: Tensor, axes: Sequence[str]) -> Tensor:
+    """The tensor (1, …) with all axes behind the named ones as one."""
+    named = len(axes)  # the axes before the last, and that of replicas
+    if axes[-1:] == ("classes",) and value.dim() == named:
+        return value.unsqueeze(-1)
+    if axes[-1:] != (FURTHER,):
+        return value
+    return value.unsqueeze(-1) if value.dim() == named else value.flatten(named)
+
+
+def _two_columns(name: str, value: Tensor, axes: Sequence[str]) -> Tensor:
+    """(…, 2) from one column: a gradient by the one score is minus that by the other, and other scores are 0."""
+    import torch
+
+    if axes[-1:] != ("classes",) or value.shape[-1] != 1:
+        return value
+    first = -value if name in ("gradient", "duals", "residuals") else 1 - value if name == "confidences" else 0 * value
+    return torch.cat((first, value), dim=-1)

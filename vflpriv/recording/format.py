@@ -1,4 +1,8 @@
-"""The transcript format: the names of its files, and what its JSON head and the list of messages in a file hold."""
+"""The transcript format: the names of its files, and what its JSON head and the list of messages in a file hold.
+
+A file has the messages of some rounds. The ids of a batch are in it once, however many messages are about the batch;
+of a batch of which only a sample is kept, messages have the rows of the sample.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,25 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ANSWERS", "HEAD", "SCHEMA", "SHARDS", "Entries", "Entry", "Head", "shard_name"]
+__all__ = [
+    "ANSWERS",
+    "HEAD",
+    "IDS",
+    "SCHEMA",
+    "SHARDS",
+    "Entries",
+    "Entry",
+    "Head",
+    "batch_key",
+    "column_key",
+    "kept_key",
+    "shard_name",
+]
 
-SCHEMA = "vflpriv-transcript/1"
+SCHEMA = "vflpriv-transcript/2"
 HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
+IDS = "ids.json"
 SHARDS = "round-*.safetensors"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]
@@ -22,14 +40,25 @@ class _Strict(BaseModel):
 
 
 class Entry(_Strict):
-    """One message of a shard: tensor t of message i is stored under `i/t`, its record ids under `i/records`."""
+    """One message of a file.
+
+    `rows` names its tensors, and the length of each one's first axis; a single number has none. All messages of a kind
+    on one link have their tensors of a name in one tensor of the file (`column_key`), one after another. `batch` is the
+    number of the batch that the message is about: its record ids are stored under `batch/n`, and the positions of those
+    that are kept, if not all are, under `kept/n`. `cut` are the tensors that have rows of these alone, with the axis of
+    the rows.
+    """
 
     round: Count
-    way: Literal["up", "down"]
+    way: Literal["up", "down", "across"]
     device: Count
+    """The device at the other end than the server's; of two devices, the one that sends."""
+    to: Count | None = None
+    """The device that receives, if devices send to each other."""
     kind: Name
-    tensors: tuple[Name, ...]
-    records: bool
+    rows: dict[Name, Count | None]
+    batch: Count | None = None
+    cut: dict[Name, Count] = Field(default_factory=dict)
 
 
 class Entries(_Strict):
@@ -44,10 +73,11 @@ class Head(_Strict):
     The numbers of devices, classes and records are bounded, since tables of their size are made whatever was recorded.
     """
 
-    schema_version: Literal["vflpriv-transcript/1"]
+    schema_version: Literal["vflpriv-transcript/2"]
     name: str = Field(max_length=200)
     devices: Annotated[int, Field(ge=1, le=10_000)]
-    classes: Annotated[int, Field(ge=2, le=100_000)]
+    classes: Annotated[int, Field(ge=2, le=100_000)] | None
+    """None if the labels are the targets of a regression."""
     records: Annotated[int, Field(ge=1, le=10_000_000)]
     finished: bool = False
     rounds: Count | None = None
@@ -56,6 +86,12 @@ class Head(_Strict):
     """By kind."""
     shapes: dict[Name, dict[Name, tuple[Count, ...]]] = Field(default_factory=dict)
     """By kind and tensor, of the first message."""
+    class_names: tuple[Annotated[str, Field(max_length=200)], ...] = Field(default=(), max_length=100_000)
+    """In the order of the class numbers, if the labels have names."""
+    sampled: Annotated[int, Field(ge=1)] | None = None
+    """The number of records whose rows are kept; None if all are."""
+    precision: Literal["full", "half"] = "full"
+    """Whether floating-point values were rounded to 16 bits."""
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
     tests: Count = 0
     """The number of test records that the accuracy was measured on."""
@@ -64,3 +100,23 @@ class Head(_Strict):
 def shard_name(number: int) -> str:
     """The name of the file with the messages of one round, or of several."""
     return f"round-{number:08d}.safetensors"
+
+
+def column_key(entry: Entry, tensor: str) -> str:
+    """The name of the tensor of a file with the values of this tensor in all messages like this one.
+
+    >>> column_key(Entry(round=0, way="up", device=3, kind="logits", rows={"embedding": 64}), "embedding")
+    'logits/embedding/up-3'
+    """
+    receiver = "" if entry.to is None else f"-{entry.to}"
+    return f"{entry.kind}/{tensor}/{entry.way}-{entry.device}{receiver}"
+
+
+def batch_key(number: int) -> str:
+    """The name of the tensor with the record ids of one batch of a file."""
+    return f"batch/{number}"
+
+
+def kept_key(number: int) -> str:
+    """The name of the tensor with the positions, in one batch of a file, of the records that are kept."""
+    return f"kept/{number}"

@@ -1,25 +1,51 @@
-"""The recorder: writes the messages of a user's own system to disk as a transcript, round by round."""
+"""The recorder: writes the messages of a user's own system to disk as a transcript, while it trains."""
 
 from __future__ import annotations
 
+import atexit
 import json
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from vflpriv.common.files import atomically, write_atomically
+from vflpriv.common.files import write_atomically
 from vflpriv.errors import InputError
-from vflpriv.recording.checked_wire import CheckedWire, host_copy
-from vflpriv.recording.format import ANSWERS, HEAD, SHARDS, Entries, Entry, shard_name
+from vflpriv.recording.arrays import labels_of
+from vflpriv.recording.checked_wire import CheckedWire
+from vflpriv.recording.checks import row_axis
+from vflpriv.recording.columns import Columns
+from vflpriv.recording.format import (
+    ANSWERS,
+    HEAD,
+    IDS,
+    SHARDS,
+    Entries,
+    Entry,
+    batch_key,
+    column_key,
+    kept_key,
+    shard_name,
+)
+from vflpriv.recording.sampling import Sample
+from vflpriv.recording.transcripts import Continued, read_continued
+from vflpriv.recording.writing import BackgroundWriter, write_tensors
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from vflpriv.core.canaries import Canaries
 
-__all__ = ["RecordingWire", "record"]
+__all__ = ["RecordingWire", "record", "watch"]
+
+_FILE_BYTES = 4 << 20
+_MOST_BYTES = 64 << 20
+"""A file is written at the end of a round when it has so many bytes, and in the middle of one that has more."""
+_SECONDS = 1.0
+"""A file is written at the end of a round when the last one is older."""
 
 
 @contextmanager
@@ -27,19 +53,29 @@ def record(
     folder: str | Path,
     *,
     devices: int,
-    classes: int,
-    records: int,
+    records: Any,
+    classes: int | None = None,
     name: str = "",
-    rounds_per_file: int = 1,
+    keep: Sample | None = None,
+    precision: Literal["full", "half"] = "full",
+    rounds_per_file: int | None = None,
     fresh: bool = False,
+    resume: bool = False,
 ) -> Iterator[RecordingWire]:
-    """Record the messages of a training into a folder without a transcript; `fresh` deletes one that is there.
+    """Record the messages of a training into a folder.
 
-    Every `rounds_per_file` rounds are written as soon as the next one begins, so that a killed training leaves a
-    transcript of all rounds before. After an error in the training the unfinished round is left out.
+    `records` is how many records there are, or their ids: strings, or whole numbers of any size. Without `classes` the
+    labels are the targets of a regression. `keep=vflpriv.sample(records=2000)` keeps the rows of a sample of the
+    records; `precision="half"` stores floating-point values in 16 bits. A folder with a transcript is refused, unless
+    `fresh` deletes it or `resume` goes on with it.
+
+    Rounds are written in the background, about once a second: a killed training leaves a transcript of the rounds
+    before. With `rounds_per_file`, so many are on disk before the next one begins. After an error in the training the
+    unfinished round is left out.
     """
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
-    wire = RecordingWire(Path(folder), per_file=rounds_per_file, fresh=fresh, **head)
+    options: dict[str, Any] = {"sampled": keep, "precision": precision, "per_file": rounds_per_file}
+    wire = RecordingWire(Path(folder), fresh=fresh, resume=resume, **options, **head)
     try:
         yield wire
     except BaseException:
@@ -48,50 +84,126 @@ def record(
     wire.finish()
 
 
+def watch(
+    bottoms: Sequence[nn.Module],
+    *,
+    labels: Any,
+    classes: int | None,
+    folder: str | Path = "transcript",
+    top: nn.Module | None = None,
+    kind: str = "embeddings",
+    canaries: Canaries | None = None,
+    **options: Any,
+) -> RecordingWire:
+    """Record a training by hooks on its modules: begin each step with `wire.batch(ids)`, or use `wire.ids(loader)`.
+
+    The recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
+    `options` are those of `record`; the records are numbered as the labels are, unless their ids are given.
+    """
+    usual: dict[str, Any] = {"records": len(labels), "name": Path(folder).name, "fresh": not options.get("resume")}
+    renamed = {"keep": "sampled", "rounds_per_file": "per_file"}
+    choices = usual | {renamed.get(name, name): value for name, value in options.items()}
+    wire = RecordingWire(Path(folder), devices=len(bottoms), classes=classes, **choices)
+    wire.labels(labels, canaries=canaries)
+    wire.watch(bottoms, top=top, kind=kind)
+    atexit.register(wire.end_with_program)
+    return wire
+
+
 class RecordingWire(CheckedWire):
     """The wire that `record` gives to the training; it writes each message to the transcript."""
 
-    def __init__(self, folder: Path, *, per_file: int, fresh: bool = False, **head: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sampled: Sample | None = None,
+        precision: str = "full",
+        per_file: int | None = None,
+        fresh: bool = False,
+        resume: bool = False,
+        **head: Any,
+    ) -> None:
         super().__init__(**head)
-        if per_file < 1:
+        if precision not in ("full", "half"):
+            raise InputError("record: precision", precision, "full or half")
+        if per_file is not None and per_file < 1:
             raise InputError("record: rounds_per_file", per_file, "a whole number >= 1")
+        self.head = self.head.model_copy(update={"precision": precision})
+        self._folder, self._sample = folder, sampled
+        self._kept: Tensor | None = None
+        self._pending: list[Entry] = []
+        self._columns = Columns()
+        self._batches: dict[int, tuple[int, Tensor]] = {}
+        self._rounds, self._per_file, self._written = 0, per_file, time.monotonic()
+        self._writer = BackgroundWriter()
+        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
+        before = self._prepare(fresh, resume)
+        self._files, self._round = before.files, before.rounds - 1
+        self._counts: Counter[str] = Counter(before.messages)
+        self._write_head()
+        if self.record_ids.names is not None:
+            write_atomically(folder / IDS, json.dumps(self.record_ids.names))
+
+    def _prepare(self, fresh: bool, resume: bool) -> Continued:
+        """Make room for the transcript, and return what of it is there already."""
+        folder = self._folder
         if fresh and (folder / HEAD).exists():
-            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / HEAD):
+            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / IDS, folder / HEAD):
                 path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
-            raise InputError("record: folder", str(folder), "a folder without a transcript, or fresh=True")
+            if not resume:
+                expected = "a folder without a transcript, fresh=True or resume=True"
+                raise InputError("record: folder", str(folder), expected)
+            return read_continued(folder, self.head, self.record_ids.names)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError("record: folder", str(folder), f"a folder that can be made ({error.strerror})") from error
-        self._folder, self._per_file, self._files = folder, per_file, 0
-        self._pending: list[tuple[Entry, dict[str, Tensor]]] = []
-        self._counts: Counter[str] = Counter()
-        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
-        self._write_head()
+        return Continued()
+
+    @property
+    def next_round(self) -> int:
+        return self._round + 1
 
     def labels(self, labels: Any, *, records: Any = None, canaries: Canaries | None = None) -> None:
         """Record the labels trained on, of all records or of these, and the canaries that `plant` returned.
 
-        Attacks are scored by them. They are kept in a file of their own, which no adversary's view includes.
+        Attacks are scored by them. They are kept in a file of their own, which no adversary's view includes. Call it
+        before the first message if only a sample of the records is kept: canaries are always part of it.
         """
         import torch
 
         self.check_open("labels", "labels")
-        truth = host_copy(labels, "labels")
-        if truth.is_floating_point() or truth.is_complex():
-            raise InputError("labels", str(truth.dtype), "whole numbers")
-        truth = truth.long()
-        ids = torch.arange(self.head.records) if records is None else self.ids(records, "labels: records")
+        given = labels_of(labels, self.head.classes)
+        truth = given.targets if given.classes is None else given.classes
+        assert truth is not None
+        ids = torch.arange(self.head.records) if records is None else self.checked_ids(records, "labels: records")
         if truth.shape != ids.shape:
             raise InputError("labels", tuple(truth.shape), f"one label for each of {len(ids)} records")
-        if len(truth) and not 0 <= int(truth.min()) <= int(truth.max()) < self.head.classes:
-            raise InputError("labels", [int(truth.min()), int(truth.max())], f"0 to {self.head.classes - 1}")
-        answers = {"records": ids, "labels": truth}
+        answers = {"records": ids, "targets" if given.classes is None else "labels": truth}
+        if given.classes is not None:
+            self._check_classes(truth)
+            self.head = self.head.model_copy(update={"class_names": given.names})
         if canaries is not None:
-            answers["canaries"] = self.ids(torch.tensor(canaries.records), "labels: canaries")
-            answers |= {"canary_labels": canaries.labels.long(), "worlds": canaries.worlds[0].long()}
-        self._write(ANSWERS, answers)
+            answers |= self._canaries(canaries)
+        write_tensors(self._folder / ANSWERS, answers)
+
+    def _check_classes(self, truth: Tensor) -> None:
+        classes = self.head.classes or 0
+        if len(truth) and not 0 <= int(truth.min()) <= int(truth.max()) < classes:
+            raise InputError("labels", [int(truth.min()), int(truth.max())], f"0 to {classes - 1}")
+
+    def _canaries(self, canaries: Canaries) -> dict[str, Tensor]:
+        import torch
+
+        if self.head.classes is None:
+            raise InputError("labels: canaries", "targets of a regression", "classes: a canary has one of two labels")
+        records = torch.tensor(canaries.records)
+        if self._sample is not None:
+            self._kept = self._sample.mask(self.head.records, canaries.records)
+        labels, worlds = canaries.labels.long(), canaries.worlds[0].long()
+        return {"canaries": records, "canary_labels": labels, "worlds": worlds}
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Record the trained model's accuracy on `tests` test records."""
@@ -102,39 +214,131 @@ class RecordingWire(CheckedWire):
 
     def finish(self) -> None:
         """Write the last messages, and mark the recording as finished."""
+        if self._over:
+            return
         self._flush()
+        self._writer.close()
         totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
-        self._over = True
+        self.close()
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
-        self._pending = [(entry, tensors) for entry, tensors in self._pending if entry.round < self._round]
-        self._flush()
-        self._over = True
+        self._flush(before=self._round)
+        self._writer.close()
+        self.close()
+
+    def end_with_program(self) -> None:
+        """Finish the recording when the program ends, or leave it unfinished if an error ended it."""
+        if not self._over:
+            failed = getattr(sys, "last_value", None) is not None
+            (self.abandon if failed else self.finish)()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        if entry.round // self._per_file != self._round // self._per_file:
-            self._flush()  # the rounds before are complete
-        self._pending.append((entry, dict(tensors) if records is None else {**tensors, "records": records}))
+        if entry.round > self._round:
+            if self._is_full():
+                self._flush()  # the rounds before are complete
+            self._round, self._rounds = entry.round, self._rounds + 1
+        elif self._columns.bytes >= _MOST_BYTES:
+            self._flush()
         self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
+        stored = tensors
+        if self.head.precision == "half":
+            stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
+        if records is not None:
+            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
+            entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
+        columns = {column_key(entry, name): value for name, value in stored.items()}
+        if not self._columns.fit(columns):
+            self._flush()  # a file has one shape for each tensor on a link
+            return self.keep(entry, tensors, records)
+        self._pending.append(entry)
+        self._columns.add(columns)
+        return None
 
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        entries = Entries(messages=tuple(entry for entry, _ in self._pending)).model_dump_json()
-        tensors = {f"{i}/{name}": value for i, (_, own) in enumerate(self._pending) for name, value in own.items()}
-        self._write(shard_name(self._files), tensors, {"messages": entries})
-        self._counts.update(entry.kind for entry, _ in self._pending)
-        self._files, self._pending = self._files + 1, []
+    def _is_full(self) -> bool:
+        """Whether the rounds so far are written before the next one begins."""
+        if self._per_file is not None:
+            return self._rounds >= self._per_file
+        return self._columns.bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS
 
-    def _write(self, name: str, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-        from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+    def _cut(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor) -> tuple[Entry, Mapping[str, Tensor]]:
+        """The message with the rows of the sample alone, if there is one."""
+        if self._sample is None:
+            return entry, tensors
+        positions = self._sampled()[records].nonzero().flatten()
+        axes = {name: row_axis(entry.kind, name, value.shape, len(records)) for name, value in tensors.items()}
+        cut = {name: axis for name, axis in axes.items() if axis is not None}
+        rows = {n: v.index_select(cut[n], positions) if n in cut else v for n, v in tensors.items()}
+        lengths = {name: value.shape[0] if value.dim() else None for name, value in rows.items()}
+        return entry.model_copy(update={"cut": cut, "rows": lengths}), rows
 
-        with atomically(self._folder / name) as temporary:
-            save_file({key: value.contiguous() for key, value in tensors.items()}, temporary, metadata=metadata)
+    def _sampled(self) -> Tensor:
+        """(records,) whether each record is part of the sample."""
+        assert self._sample is not None
+        if self._kept is None:
+            self._kept = self._sample.mask(self.head.records)
+        if self.head.sampled is None:
+            self.head = self.head.model_copy(update={"sampled": int(self._kept.sum())})
+            self._write_head()
+        return self._kept
+
+    def _flush(self, *, before: int | None = None) -> None:
+        """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""
+        self._written, self._rounds = time.monotonic(), 0
+        columns, rooms = self._columns.take()
+        entries = self._pending
+        if before is not None:
+            entries, columns = _earlier(entries, columns, before)
+        if entries:
+            self._counts.update(entry.kind for entry in entries)
+            tensors = columns | self._batch_tensors({entry.batch for entry in entries})
+            listed = Entries.model_construct(messages=tuple(entries)).model_dump_json(exclude_defaults=True)
+            path = self._folder / shard_name(self._files)
+            self._writer.write(path, tensors, {"messages": listed}, done=lambda: self._columns.recycle(rooms))
+            self._files += 1
+            if self._per_file is not None:
+                self._writer.wait()
+        self._pending, self._batches = [], {}
+
+    def _batch_tensors(self, used: Container[int | None]) -> dict[str, Tensor]:
+        """The record ids of the batches with these numbers, and of a sample the positions that are kept."""
+        tensors = {}
+        for number, records in self._batches.values():
+            if number in used:
+                tensors[batch_key(number)] = records
+                if self._sample is not None:
+                    tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten()
+        return tensors
 
     def _write_head(self) -> None:
         text = json.dumps(json.loads(self.head.model_dump_json()), indent=2) + "\n"
         write_atomically(self._folder / HEAD, text)
+
+
+def _earlier(
+    entries: Sequence[Entry], columns: Mapping[str, Tensor], before: int
+) -> tuple[list[Entry], dict[str, Tensor]]:
+    """The messages of rounds before this one, and their part of the columns."""
+    import torch
+
+    ends: Counter[str] = Counter()
+    parts: dict[str, list[Tensor]] = {}
+    for entry in entries:
+        for name, rows in entry.rows.items():
+            key, start = column_key(entry, name), ends[column_key(entry, name)]
+            ends[key] += 1 if rows is None else rows
+            if entry.round < before:
+                parts.setdefault(key, []).append(columns[key][start : ends[key]])
+    return [e for e in entries if e.round < before], {key: torch.cat(values) for key, values in parts.items()}
+
+
+def _half(value: Tensor, field: str) -> Tensor:
+    """The value in 16 bits."""
+    if not value.is_floating_point():
+        return value
+    rounded = value.half()
+    if value.numel() and not bool(rounded.isfinite().all()):
+        raise InputError(field, float(value.abs().max()), 'values up to 65504 with precision="half"')
+    return rounded

@@ -125,7 +125,7 @@ def _turns(
             turn, original = first.setdefault((m.round, m.kind, turn[2]), (turn, m))
             _check_same(m, original)
         turns_of[m.kind].add(number_of.setdefault(turn, len(number_of)))
-        turns.setdefault(turn, []).append(None if m.records is None else m.records.numpy())
+        turns.setdefault(turn, []).append(None if m.contributors is None else m.contributors.numpy())
     return turns, turns_of
 
 
@@ -133,7 +133,7 @@ def _check_same(message: Message, original: Message) -> None:
     """Raise an error if a value that counts once for all devices differs between them."""
     pairs = [(message.tensors.get(name), value) for name, value in original.tensors.items()]
     same = len(message.tensors) == len(pairs) and all(a is not None and a.equal(b) for a, b in pairs)
-    ids = (message.records, original.records)
+    ids = (message.contributors, original.contributors)
     alike = ids[0].equal(ids[1]) if ids[0] is not None and ids[1] is not None else ids[0] is ids[1]
     if not (same and alike):
         where = f"release {message.kind}: shared"

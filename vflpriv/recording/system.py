@@ -57,7 +57,8 @@ class RecordedSystem(BaseSystem):
 
     @property
     def classes(self) -> int:
-        return self.recording.head.classes
+        """How many labels there are; 0 if they are the targets of a regression."""
+        return self.recording.head.classes or 0
 
     @property
     def messages(self) -> Sequence[Message]:

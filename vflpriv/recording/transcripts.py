@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,12 +16,25 @@ from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, wanted
 from vflpriv.recording.checks import check_shapes, check_values, message_of
-from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, SHARDS, Entries, Entry, Head, shard_name
+from vflpriv.recording.format import (
+    ANSWERS,
+    HEAD,
+    IDS,
+    SCHEMA,
+    SHARDS,
+    Entries,
+    Entry,
+    Head,
+    batch_key,
+    column_key,
+    kept_key,
+    shard_name,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Answers", "Recording", "read_answers", "read_transcript"]
+__all__ = ["Answers", "Continued", "Recording", "read_answers", "read_continued", "read_names", "read_transcript"]
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_BYTES = 10_000_000
@@ -38,24 +52,70 @@ class Recording:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answers:
-    """The values that attacks are scored by, in no adversary's view: labels (N,), -1 where unknown, and canaries."""
+    """The values that attacks are scored by, in no adversary's view: labels (N,), -1 where unknown, and canaries.
+
+    The labels of a regression are its `targets` (N,), NaN where unknown, and no class numbers.
+    """
 
     labels: Tensor
     canaries: Canaries | None
+    targets: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continued:
+    """The part of a transcript that is there when a recording goes on with it."""
+
+    files: int = 0
+    rounds: int = 0
+    messages: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_transcript(folder: Path) -> Recording:
-    """All messages of a transcript; of an unfinished one, those in its complete files."""
+    """All messages of a transcript by round, and in a round as sent; of an unfinished one, those in its complete files.
+
+    Files are mapped into memory: a tensor takes memory of its own only where something is computed with it.
+    """
     head = _read_head(folder)
     messages: list[Message] = []
     for path in _shards(folder, head):
-        messages += _read_shard(path, head, messages[-1].round if messages else 0)
+        messages += _read_shard(path, head)
     if not messages:
         raise InputError("transcript", str(folder), "at least one message")
+    messages.sort(key=lambda message: message.round)
     rounds = messages[-1].round + 1
     if head.rounds is not None and head.rounds != rounds:
         raise InputError(f"{HEAD}: rounds", head.rounds, f"{rounds}, as the messages say")
     return Recording(head=head, transcript=Transcript(messages=messages), rounds=rounds)
+
+
+def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) -> Continued:
+    """What is in the files of a transcript that a recording with this head goes on with."""
+    before = _read_head(folder)
+    for name in ("devices", "classes", "records", "precision"):
+        if getattr(before, name) != getattr(head, name):
+            raise InputError(f"record: {name}", getattr(head, name), f"{getattr(before, name)}, as before")
+    if names is not None and read_names(folder, before) != tuple(names):
+        raise InputError("record: records", f"{len(names)} ids", "the same ids as before, in the same order")
+    paths = _shards(folder, before.model_copy(update={"files": None}))
+    entries = [entry for path in paths for entry in _entries(path)]
+    rounds = 1 + max((entry.round for entry in entries), default=-1)
+    return Continued(files=len(paths), rounds=rounds, messages=Counter(entry.kind for entry in entries))
+
+
+def read_names(folder: Path, head: Head) -> tuple[str | int, ...] | None:
+    """The ids of the records in the order of their numbers; None if they are numbered and have no others."""
+    path = folder / IDS
+    if not path.exists():
+        return None
+    try:
+        names = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(IDS, str(path), f"a JSON list of ids ({error})") from error
+    fits = isinstance(names, list) and len(names) == head.records == len(set(map(repr, names)))
+    if not fits or not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        raise InputError(IDS, str(path), f"a list of {head.records} different strings or whole numbers")
+    return tuple(names)
 
 
 def read_answers(folder: Path, head: Head) -> Answers | None:
@@ -66,6 +126,8 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     if not path.exists():
         return None
     tensors = dict(_tensors(path))
+    if head.classes is None:
+        return _targets(tensors, head)
     planted = {"canaries", "canary_labels", "worlds"}
     if set(tensors) not in ({"records", "labels"}, {"records", "labels"} | planted):
         raise InputError(f"{ANSWERS}: tensors", sorted(tensors), "records and labels, with or without canaries")
@@ -75,14 +137,27 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     ids = _ids(tensors["records"], f"{ANSWERS}: records", head)
     known = _between(tensors["labels"], f"{ANSWERS}: labels", (len(ids),), head.classes)
     labels = torch.full((head.records,), -1).index_copy(0, ids, known)
-    canaries = _canaries(tensors, labels, head) if "canaries" in tensors else None
+    canaries = _canaries(tensors, labels, head.classes, head) if "canaries" in tensors else None
     return Answers(labels=labels, canaries=canaries)
 
 
-def _canaries(tensors: Mapping[str, Tensor], labels: Tensor, head: Head) -> Canaries:
+def _targets(tensors: Mapping[str, Tensor], head: Head) -> Answers:
+    """The targets of a regression."""
+    import torch
+
+    if set(tensors) != {"records", "targets"}:
+        raise InputError(f"{ANSWERS}: tensors", sorted(tensors), "records and targets, since there are no classes")
+    ids, targets = _ids(tensors["records"], f"{ANSWERS}: records", head), tensors["targets"]
+    if targets.dtype != torch.float64 or targets.shape != ids.shape or not bool(targets.isfinite().all()):
+        raise InputError(f"{ANSWERS}: targets", f"{targets.dtype} {tuple(targets.shape)}", "a finite float64 a record")
+    every = torch.full((head.records,), torch.nan, dtype=torch.float64).index_copy(0, ids, targets)
+    return Answers(labels=torch.full((head.records,), -1), canaries=None, targets=every)
+
+
+def _canaries(tensors: Mapping[str, Tensor], labels: Tensor, classes: int, head: Head) -> Canaries:
     """The planted canaries, whose coins must agree with the recorded labels."""
     records = _ids(tensors["canaries"], f"{ANSWERS}: canaries", head)
-    pairs = _between(tensors["canary_labels"], f"{ANSWERS}: canary_labels", (len(records), 2), head.classes)
+    pairs = _between(tensors["canary_labels"], f"{ANSWERS}: canary_labels", (len(records), 2), classes)
     worlds = _between(tensors["worlds"], f"{ANSWERS}: worlds", (len(records),), 2)
     if bool((pairs[:, 0] == pairs[:, 1]).any()):
         raise InputError(f"{ANSWERS}: canary_labels", "the same label twice", "two different labels for each canary")
@@ -134,33 +209,74 @@ def _shards(folder: Path, head: Head) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _read_shard(path: Path, head: Head, round_: int) -> Iterator[Message]:
-    """The messages of one file, none of them before `round_`."""
-    metadata, tensors = _metadata(path), dict(_tensors(path))
+def _entries(path: Path) -> tuple[Entry, ...]:
+    """The list of messages in one file."""
+    metadata = _metadata(path)
     if "messages" not in metadata:
         raise InputError(path.name, "metadata", "the list of its messages")
-    entries = _validated(Entries, metadata["messages"], path.name).messages
-    listed = {f"{i}/{name}" for i, e in enumerate(entries) for name in (*e.tensors, *(["records"] * e.records))}
+    return _validated(Entries, metadata["messages"], path.name).messages
+
+
+def _read_shard(path: Path, head: Head) -> Iterator[Message]:
+    """The messages of one file."""
+    entries, tensors = _entries(path), dict(_tensors(path))
+    numbers = sorted({entry.batch for entry in entries if entry.batch is not None})
+    listed = {column_key(entry, name) for entry in entries for name in entry.rows}
+    listed |= {batch_key(number) for number in numbers}
+    listed |= {kept_key(number) for number in numbers if head.sampled is not None}
     if listed != set(tensors):
         different = sorted(listed ^ set(tensors))[0]
         raise InputError(path.name, different, "the tensors that its messages list, and no others")
-    for number, entry in enumerate(entries):
-        if entry.round < round_:
-            raise InputError(f"{path.name}: round", entry.round, f"{round_} or later: rounds are in order")
-        round_ = entry.round
-        own = {name: tensors[f"{number}/{name}"] for name in entry.tensors}
-        yield _message(entry, own, tensors.get(f"{number}/records"), head)
+    batches = {n: _ids(tensors[batch_key(n)], f"{path.name}: {batch_key(n)}", head) for n in numbers}
+    kept = {n: _kept(tensors[kept_key(n)], path.name, len(batches[n])) for n in numbers if kept_key(n) in tensors}
+    ends: Counter[str] = Counter()
+    for entry in entries:
+        own = {name: _part(tensors, column_key(entry, name), rows, ends, path) for name, rows in entry.rows.items()}
+        batch = None if entry.batch is None else batches[entry.batch]
+        yield _message(entry, own, batch, None if entry.batch is None else kept.get(entry.batch), head)
+    for key, end in ends.items():
+        if end != len(tensors[key]):
+            raise InputError(f"{path.name}: {key}", f"{len(tensors[key])} rows", f"{end}, as its messages say")
 
 
-def _message(entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, head: Head) -> Message:
+def _part(tensors: Mapping[str, Tensor], key: str, rows: int | None, ends: Counter[str], path: Path) -> Tensor:
+    """The next rows of a column, or its next number."""
+    column, start = tensors[key], ends[key]
+    ends[key] = end = start + (1 if rows is None else rows)
+    if column.dim() == 0 or end > len(column) or (rows is None and column.dim() > 1):
+        raise InputError(f"{path.name}: {key}", tuple(column.shape), f"at least {end} rows, as its messages say")
+    return column[start] if rows is None else column[start:end]
+
+
+def _kept(positions: Tensor, where: str, batch: int) -> Tensor:
+    """The positions, in order, of the records of a batch whose rows are kept."""
+    import torch
+
+    in_order = positions.dim() == 1 and bool((positions[1:] > positions[:-1]).all())
+    if positions.dtype != torch.int64 or not in_order:
+        raise InputError(f"{where}: kept", f"{positions.dtype} {tuple(positions.shape)}", "positions in order, int64")
+    return _between(positions, f"{where}: kept", (len(positions),), batch)
+
+
+def _message(
+    entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, kept: Tensor | None, head: Head
+) -> Message:
     where = f"round {entry.round}: {entry.kind}"
-    if entry.device >= head.devices:
-        raise InputError(f"{where}: device", entry.device, f"0 to {head.devices - 1}")
-    ids = None if records is None else _ids(records, f"{where}: records", head)
-    check_shapes(entry.kind, {n: t.shape for n, t in tensors.items()}, None if ids is None else len(ids), head.classes)
+    for field_, device in (("device", entry.device), ("to", entry.to)):
+        if device is not None and device >= head.devices:
+            raise InputError(f"{where}: {field_}", device, f"0 to {head.devices - 1}")
+    if (entry.to is not None) != (entry.way == "across") or entry.to == entry.device:
+        raise InputError(f"{where}: to", entry.to, "another device if the message goes across, else nothing")
+    shapes = {name: list(value.shape) for name, value in tensors.items()}
+    for name, axis in entry.cut.items():
+        rows = None if kept is None else len(kept)
+        if name not in shapes or axis >= len(shapes[name]) or shapes[name][axis] != rows:
+            raise InputError(f"{where}: cut", {name: axis}, "tensors with a row for each record that is kept")
+        shapes[name][axis] = 0 if records is None else len(records)
+    check_shapes(entry.kind, shapes, None if records is None else len(records), head.classes)
     for name, value in tensors.items():
         check_values(entry.kind, value, f"{where}: {name}")
-    return message_of(entry, tensors, ids)
+    return message_of(entry, tensors, records, kept)
 
 
 def _ids(ids: Tensor, where: str, head: Head) -> Tensor:

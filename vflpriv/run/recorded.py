@@ -23,7 +23,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
 from vflpriv.errors import InputError
-from vflpriv.recording.checks import single_precision
+from vflpriv.recording.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
@@ -71,7 +71,7 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     single = [member for adversary in claimed for member in adversary.each(head.devices)[:_DEVICES_TRIED]]
     views = []
     for adversary in dict.fromkeys((*single, *usual)):
-        view = View.of(whole, adversary, devices=head.devices, classes=head.classes)
+        view = View.of(whole, adversary, devices=head.devices, classes=system.classes)
         hidden = _hidden(system.config, adversary)
         views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
     return views
@@ -96,9 +96,10 @@ def _attack(
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     attempts, guesses = [], _Guesses()
-    readable = [replace(view, messages=tuple(map(single_precision, view.messages))) for view in views]
+    classes = views[0].classes if views else None
+    computable = [replace(view, messages=tuple(readable(m, classes) for m in view.messages)) for view in views]
     for attack in attacks:
-        for view in readable:
+        for view in computable:
             attempt = _attempt(attack, view, config, answers, split)
             attempts.append(attempt)
             if attempt.guess is not None:
@@ -109,9 +110,10 @@ def _attack(
 def _attempt(
     attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None, split: Split | None
 ) -> Attempt:
-    if answers is None:
+    if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
-        refusal = attack.refusal(view) or unscored
+        regression = "needs labels that are classes; the recorded ones are the targets of a regression"
+        refusal = (attack.refusal(view) or unscored) if answers is None else regression
         return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
     attempts = LabelAttempts(
         truth=answers.labels,
@@ -260,7 +262,17 @@ def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, 
         for r in config.release
         if r.seen_by is not None
     ]
-    if not system.recording.head.finished:
+    head = system.recording.head
+    if head.sampled is not None:
+        lines.append(
+            f"rows of {head.records - head.sampled} of {head.records} records: {head.sampled} were drawn at random and "
+            "kept; attacks and tests are made on these, while budgets count the participations of all"
+        )
+    if head.precision == "half":
+        lines.append(
+            "digits beyond 16 bits: values were rounded when they were recorded, and tests of noise allow for it"
+        )
+    if not head.finished:
         lines.append(f"rounds after {system.recording.rounds}: the recording was cut off")
     if recorded.note:
         lines.append(recorded.note)

@@ -1,0 +1,91 @@
+"""Writes files of tensors in the background, with a bounded number of them waiting in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from vflpriv.common.files import atomically
+from vflpriv.errors import VflprivError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["BackgroundWriter", "write_tensors"]
+
+_WAITING = 2
+"""Files that may wait to be written; a training that is faster than the disk waits for it."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file that a reader sees as a whole or not at all."""
+    from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+
+    with atomically(path) as temporary:
+        contiguous = {key: value.contiguous() for key, value in tensors.items()}
+        save_file(contiguous, temporary, metadata=dict(metadata or {}))
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """A file to be written."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    metadata: dict[str, str]
+    done: Callable[[], None]
+
+
+class BackgroundWriter:
+    """A thread that writes files in the order in which they are handed over.
+
+    An error of writing is raised by the next call. Files are complete or absent, also when the program is killed.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: Queue[_Job | None] = Queue(_WAITING)
+        self._error: VflprivError | None = None
+        self._thread: Thread | None = None
+
+    def write(
+        self, path: Path, tensors: dict[str, Tensor], metadata: dict[str, str], *, done: Callable[[], None]
+    ) -> None:
+        """Hand over a file; waits while too many are waiting. Its tensors stay as they are until `done` is called."""
+        self._raise()
+        if self._thread is None:
+            self._thread = Thread(target=self._work, name="transcript writer", daemon=True)
+            self._thread.start()
+        self._jobs.put(_Job(path, tensors, metadata, done))
+
+    def wait(self) -> None:
+        """Wait until all files so far are written."""
+        self._jobs.join()
+        self._raise()
+
+    def close(self) -> None:
+        """Write all files, and end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+        self._raise()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                if self._error is None:  # after an error, later files would leave a gap
+                    write_tensors(job.path, job.tensors, job.metadata)
+                    job.done()
+            except VflprivError as error:
+                self._error = error
+            finally:
+                self._jobs.task_done()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
