@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
-from vflpriv.core.kinds import KINDS
+from vflpriv.core.kinds import FURTHER, KINDS
 from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
 
@@ -26,7 +26,7 @@ def test_the_table_of_message_kinds_is_the_one_of_the_code():
     documented = {}
     for names, way, tensors in rows:
         for name in names.strip("| ").split(", "):
-            axes = [axis for axis in ("batch", "width", "classes", "directions") if axis in tensors]
+            axes = [axis for axis in ("batch", FURTHER, "classes", "directions") if axis in tensors]
             documented[name.strip("`")] = (way, set(tensors.split("`")[1::2]), set(axes))
     table = {}
     for name, kind in KINDS.items():
