@@ -13,7 +13,9 @@ from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.training.engines.dpzv import Dpzv
+from vflpriv.training.engines.zeroth_order import Losses
 from vflpriv.training.mechanisms.base import NoNoise
+from vflpriv.training.models.nearby import Change
 
 __all__ = ["NoisyLeak", "OwnNoise", "Padded", "Plain"]
 
@@ -33,10 +35,10 @@ class OwnNoise(Dpzv):
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         ((m, pair),) = uplinks.items()
         s, rows = self.settings, self.refresh(m, records, (pair["plus"] + pair["minus"]) / 2)
-        step, columns = self.server_step(round_, records, rows), self.columns(m)
-        weights = self.server_update.weights(step)
-        plus = step.losses(weights[0], step.replaced(columns, pair["plus"])).of(step.labels)
-        minus = step.losses(weights[1], step.replaced(columns, pair["minus"])).of(step.labels)
+        step = self.server_step(round_, records, rows)
+        change = Change(self.columns(m), (pair["plus"] - pair["minus"]) / 2)
+        either_side = step.outputs.either_side(self.server_update.shift(step), change)
+        plus, minus = (Losses(logits).of(step.labels) for logits in either_side)
         mean = ((plus - minus) / s.smoothing).clamp(-s.clip, s.clip).sum(1) / self.schedule.batch_size
         delta = mean + 0.2 * (s.noise_std or 0.0) * self.stream("server-noise").normal(1, round_)[:, 0]
         self.server_update.apply(step, delta)
