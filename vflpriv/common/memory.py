@@ -42,7 +42,10 @@ def _of_machine() -> int:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, ValueError, StopIteration):
-        pass
+        return _half_of_all()
+
+
+def _half_of_all() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, OSError, ValueError):

@@ -227,7 +227,7 @@ class _Run:
             try:
                 return self._done.get(timeout=_TICK)
             except queue.Empty:
-                pass
+                continue
             finally:
                 pool.spent += time.monotonic() - begun
                 if pool.spent > pool.patience and self._portable and not self._jobs.empty():
