@@ -87,7 +87,7 @@ class AdmmEngine(Engine):
 
     @abstractmethod
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        """The update of a group of devices of one shape: (devices · R, …), or (B, …) inputs that replicas share."""
+        """The update of a group of devices of one shape: replies (devices · R, …), inputs (devices, R, B, n)."""
 
     def setup(self) -> None:
         self.bank = self.build()

@@ -56,9 +56,9 @@ class LinearAdmm(AdmmEngine):
     @no_grad
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, weight = self.settings, self.bank.stacked[group]["weight0"]
-        inputs = inputs if inputs.dim() == 3 else inputs.expand(len(weight), *inputs.shape)
-        transposed = inputs.transpose(1, 2) / self.schedule.batch_size
-        gram = s.penalty * torch.bmm(transposed, inputs)
+        rows = inputs.flatten(0, 1)
+        transposed = rows.transpose(1, 2) / self.schedule.batch_size
+        gram = s.penalty * torch.bmm(transposed, rows)
         gram.diagonal(dim1=1, dim2=2).add_(s.weight_decay)
         target = torch.bmm(transposed, s.penalty * reply["residuals"] - reply["duals"])
         best = torch.linalg.solve_ex(gram, target).result

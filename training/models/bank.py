@@ -59,11 +59,11 @@ class Bank:
         return self if list(members) == list(self.members) else _Part(self, members)
 
     def inputs(self, data: VerticalData, records: Tensor) -> list[Tensor]:
-        """The features of these records, flat, as `outputs` takes them: (devices · R, B, n) for each group."""
+        """The features of these records, flat: (devices, R, B, n) for each group, not copied where replicas share them."""
         return [self._rows(data, [self.members[m] for m in group], records) for group in self.groups]
 
     def _rows(self, data: VerticalData, members: Sequence[int], records: Tensor) -> Tensor:
-        """(devices · R, B, n) of one group."""
+        """(devices, R, B, n) of one group."""
         first = data.blocks[members[0]]
         if any(data.differs(m) for m in members) or len(members) == 1:
             features = [data.features(m, records) for m in members]
@@ -71,18 +71,18 @@ class Bank:
         rows = first.new_empty(len(members), len(records), first[0].numel())
         for row, m in zip(rows, members, strict=True):
             torch.index_select(data.blocks[m].flatten(1), 0, records, out=row)
-        return rows if self.replicas == 1 else rows.repeat_interleave(self.replicas, 0)
+        return rows.unsqueeze(1).expand(-1, self.replicas, -1, -1)
 
     def _stack(self, inputs: Sequence[Tensor]) -> Tensor:
-        """(devices · R, B, n) from one (R, B, n), or (B, n) that replicas share, per device."""
+        """(devices, R, B, n) from one (R, B, n), or (B, n) that replicas share, per device."""
         # One product per replica: as columns of one wide product equal replicas would differ in their last bits.
         rows = [x if x.dim() == 3 else x.expand(self.replicas, *x.shape) for x in inputs]
-        return rows[0] if len(rows) == 1 else torch.cat(rows)
+        return rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(rows)
 
     def outputs(self, inputs: Sequence[Tensor], parameters: Sequence[Parameters] | None = None) -> list[Tensor]:
         """(devices · R, B, …) outputs of each group, with the stacked parameters or others that are stacked alike."""
         groups = zip(self.groups, parameters or self.stacked, inputs, strict=True)
-        return [self.models[group[0]].apply(stacked, batch) for group, stacked, batch in groups]
+        return [self.models[group[0]].apply(stacked, batch.flatten(0, 1)) for group, stacked, batch in groups]
 
     def split(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """(R, B, …) for each device, as views, from (devices · R, B, …) for each group."""

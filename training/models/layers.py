@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.lazy import no_grad, torch
@@ -169,7 +170,9 @@ class _Gradients:
 class LayersPass:
     """One forward pass of stacked MLPs, which can go backward once. Its outputs (models, B, width) are new memory.
 
-    It works through a few models at a time, so that what a layer reads is still in the cache.
+    It works through a few models at a time, so that what a layer reads is still in the cache. Inputs are (models, B, n)
+    or, where the models of a group share their rows, (groups, models of a group, B, n), expanded: these are not copied
+    for every model, unless so many are computed at once that they are of several groups.
     """
 
     def __init__(
@@ -181,50 +184,68 @@ class LayersPass:
 
     @classmethod
     def start(cls, room: Room, inputs: Tensor, flat: Sequence[Tensor], *, activate: bool) -> LayersPass:
-        """The forward pass of inputs (models, B, n)."""
-        models, records, _ = inputs.shape
+        """The forward pass."""
+        models, records = len(flat[0]), inputs.shape[-2]
         *widths, last = [bias.shape[1] for bias in flat[1::2]]
         hidden = [room.borrow(inputs, models, width, records) for width in widths]
         outputs = inputs.new_empty(models, last, records)
         started = cls(room, inputs, [*hidden, outputs], flat, activate=activate)
-        for layers in started._layers(started._models_at_once()):
+        for layers in started._layers(started._parts()):
             layers.forward()
         return started
 
-    def _models_at_once(self) -> int:
-        """How many models' values fit into the cache of a core; all of them on other hardware."""
-        models, records, width = self._inputs.shape
+    def _parts(self, *, together: bool = False) -> list[int]:
+        """How many models are computed at once, part by part: as many as fit into the cache of a core.
+
+        All of them if `together`, or on other hardware.
+        """
+        records, width = self._inputs.shape[-2:]
         used = 4 * max(1, records) * (width + sum(value.shape[1] for value in self.values))
-        return max(1, _CACHE // used if self._inputs.is_cpu else models)
+        models = len(self._flat[0])
+        most = max(1, models if together or not self._inputs.is_cpu else _CACHE // used)
+        if self._inputs.dim() == 4 and most >= 2 * self._inputs.shape[1]:
+            self._inputs = self._inputs.flatten(0, 1)
+        if self._inputs.dim() == 3:
+            return _sizes(models, most)
+        groups, of_group = self._inputs.shape[:2]
+        return _sizes(of_group, most) * groups
 
-    def _layers(self, size: int) -> list[_Layers]:
-        values = _cut([self._inputs.transpose(1, 2), *self.values], size)
-        weights = _cut([weight.transpose(1, 2) for weight in self._flat[::2]], size)
-        biases = _cut([bias.unsqueeze(2) for bias in self._flat[1::2]], size)
-        parts = zip(values, weights, biases, strict=True)
-        return [_Layers(values=v, weights=w, biases=b, activate=self._activate) for v, w, b in parts]
+    def _rows(self, parts: Sequence[int]) -> list[Tensor]:
+        """(k, B, n) inputs of each part."""
+        if self._inputs.dim() == 3:
+            return list(self._inputs.split(parts))
+        return [rows for group in self._inputs for rows in group.split(parts[: len(parts) // len(self._inputs)])]
 
-    def _gradients(self, size: int, gradients: Sequence[Tensor], by_inputs: Tensor | None) -> list[_Gradients]:
+    def _layers(self, parts: Sequence[int]) -> list[_Layers]:
+        values = _cut(self.values, parts)
+        weights = _cut([weight.transpose(1, 2) for weight in self._flat[::2]], parts)
+        biases = _cut([bias.unsqueeze(2) for bias in self._flat[1::2]], parts)
+        return [
+            _Layers(values=[rows.transpose(1, 2), *v], weights=w, biases=b, activate=self._activate)
+            for rows, v, w, b in zip(self._rows(parts), values, weights, biases, strict=True)
+        ]
+
+    def _gradients(
+        self, parts: Sequence[int], gradients: Sequence[Tensor], by_inputs: Tensor | None
+    ) -> list[_Gradients]:
         """Views of the operands of backward passes, and of the memory of the parameters' gradients and the inputs'."""
-        models, records, _ = self._inputs.shape
-        parts: tuple[Sequence[Tensor], ...] = (
-            [self._inputs, *(value.transpose(1, 2) for value in self.values[:-1])],
-            self._flat[::2],
-            [self._inputs.new_ones(records).expand(models, 1, records)],
-            [gradient.transpose(1, 2) for gradient in gradients[::2]],
-            [gradient.unsqueeze(1) for gradient in gradients[1::2]],
-            [] if by_inputs is None else [by_inputs.transpose(1, 2)],
-        )
-        names = ("rows", "weights", "ones", "by_weight", "by_bias", "by_inputs")
-        nothing: list[list[Tensor]] = [[] for _ in range(0, models, size)]
-        cut = [_cut(part, size) if part else nothing for part in parts]
-        return [_Gradients(**dict(zip(names, chunk, strict=True))) for chunk in zip(*cut, strict=True)]
+        models, records = len(self._flat[0]), self._inputs.shape[-2]
+        hidden = _cut([value.transpose(1, 2) for value in self.values[:-1]], parts)
+        cut = {
+            "rows": [[rows, *values] for rows, values in zip(self._rows(parts), hidden, strict=True)],
+            "weights": _cut(self._flat[::2], parts),
+            "ones": _cut([self._inputs.new_ones(records).expand(models, 1, records)], parts),
+            "by_weight": _cut([gradient.transpose(1, 2) for gradient in gradients[::2]], parts),
+            "by_bias": _cut([gradient.unsqueeze(1) for gradient in gradients[1::2]], parts),
+            "by_inputs": _cut([] if by_inputs is None else [by_inputs.transpose(1, 2)], parts),
+        }
+        return [_Gradients(**dict(zip(cut, part, strict=True))) for part in zip(*cut.values(), strict=True)]
 
     def backward(self, by_outputs: Tensor, gradients: Sequence[Tensor], by_inputs: Tensor | None = None) -> None:
         """Write the gradients of weights and biases, unless there is no memory for them, and of the inputs."""
-        size = self._models_at_once()
+        parts = self._parts()
         chunks = zip(
-            by_outputs.split(size), self._layers(size), self._gradients(size, gradients, by_inputs), strict=True
+            by_outputs.split(parts), self._layers(parts), self._gradients(parts, gradients, by_inputs), strict=True
         )
         for upstream, layers, gradient in chunks:
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
@@ -254,13 +275,14 @@ class LayersPass:
         buffers of weights and biases, empty without momentum. The gradient of the inputs in the first step is written
         into `by_inputs`, if it is not None.
         """
-        size = max(1, len(self.outputs)) if together else self._models_at_once()
+        parts = self._parts(together=together)
         moves = velocity or [torch.empty_like(value) for value in self._flat]
-        parameters, moved = _cut(self._flat, size), _cut(moves, size)
-        chunks = zip(self._layers(size), self._gradients(size, moves, by_inputs), parameters, moved, strict=True)
+        models = [slice(end - size, end) for size, end in zip(parts, accumulate(parts), strict=True)]
+        parameters, moved = _cut(self._flat, parts), _cut(moves, parts)
+        operands = self._layers(parts), self._gradients(parts, moves, by_inputs)
+        chunks = list(zip(models, *operands, parameters, moved, strict=True))
         # From the last to the first: what the forward pass wrote last is likeliest to be in the cache still.
-        for i, (layers, gradients, own, own_moves) in reversed(list(enumerate(chunks))):
-            models = slice(i * size, i * size + len(layers.values[0]))
+        for which, layers, gradients, own, own_moves in reversed(chunks):
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
             borrowed = list(by_values)
             for step in range(steps):
@@ -270,13 +292,20 @@ class LayersPass:
                     layers.values[-1], gradients.by_inputs = borrowed[-1], []
                 if step:
                     layers.forward()
-                by_outputs = slope(models, step, layers.values[-1].transpose(1, 2))
+                by_outputs = slope(which, step, layers.values[-1].transpose(1, 2))
                 gradients.backward(layers, by_outputs, by_values, sgd.momentum)
                 sgd.apply(own, own_moves)
             self._room.give_back(borrowed)
         self.close()
 
 
-def _cut(tensors: Sequence[Tensor], size: int) -> list[list[Tensor]]:
-    """For every `size` models, in order, their part of each tensor (models, …), as views."""
-    return [list(part) for part in zip(*(tensor.split(size) for tensor in tensors), strict=True)]
+def _sizes(models: int, most: int) -> list[int]:
+    """Sizes of parts of at most so many models."""
+    return [min(most, models - first) for first in range(0, models, most)]
+
+
+def _cut(tensors: Sequence[Tensor], parts: Sequence[int]) -> list[list[Tensor]]:
+    """For each part of so many models, in order, its views of all tensors (models, …)."""
+    if not tensors:
+        return [[] for _ in parts]
+    return [list(views) for views in zip(*(tensor.split(parts) for tensor in tensors), strict=True)]

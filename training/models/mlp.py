@@ -46,7 +46,7 @@ class FusedMlp(Mlp):
         return started.outputs
 
     def start(self, parameters: Parameters, inputs: Tensor) -> LayersPass:
-        """A pass of inputs (R, B, n) that can go backward."""
+        """A pass of inputs, as `LayersPass` takes them, that can go backward."""
         return LayersPass.start(self.room, inputs, self.flat(parameters), activate=self.activate)
 
     def flat(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:

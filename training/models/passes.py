@@ -51,13 +51,15 @@ def start(
     learn: bool = True,
     fixed: bool = True,
 ) -> Pass:
-    """A pass of inputs (k, B, …); `extra` is what the model reads beside parameters, such as the noise of neurons.
+    """A pass of inputs (k, B, n), or of rows that groups of models share, (groups, models of a group, B, n).
 
-    Without `learn` the parameters are not stepped afterwards; `fixed` inputs are not differentiated by.
+    `extra` is what the model reads beside parameters, such as the noise of neurons. Without `learn` the parameters are
+    not stepped afterwards; `fixed` inputs are not differentiated by.
     """
     if isinstance(model, FusedMlp) and not extra:
         return _Fused(model, parameters, inputs)
-    return _Differentiated(model, parameters, inputs, extra or {}, learn=learn, fixed=fixed)
+    rows = inputs.flatten(0, 1) if inputs.dim() == 4 else inputs
+    return _Differentiated(model, parameters, rows, extra or {}, learn=learn, fixed=fixed)
 
 
 def leaves_of(parameters: Parameters) -> dict[str, Tensor]:
@@ -74,10 +76,11 @@ class _Fused(Pass):
     """Matrix products in memory that is reused."""
 
     def __init__(self, model: FusedMlp, parameters: Parameters, inputs: Tensor) -> None:
-        self._model, self._parameters, self._inputs = model, parameters, inputs
+        self._model, self._parameters = model, parameters
         with torch.no_grad():
             self._pass: LayersPass = model.start(parameters, inputs)
         self.outputs = self._pass.outputs
+        self._inputs_shape = (*self.outputs.shape[:2], inputs.shape[-1])
 
     def descend(
         self, slope: Slope, velocity: dict[str, Tensor], sgd: Sgd, *, steps: int = 1, together: bool = False
@@ -86,12 +89,12 @@ class _Fused(Pass):
 
     @no_grad
     def by_inputs(self, by_outputs: Tensor) -> Tensor:
-        found = empty_rows(self._inputs, *self._inputs.shape)
+        found = empty_rows(self.outputs, *self._inputs_shape)
         self._pass.backward(by_outputs, [], found)
         return found
 
     def descend_and_return(self, by_outputs: Tensor, velocity: dict[str, Tensor], sgd: Sgd) -> Tensor:
-        found = empty_rows(self._inputs, *self._inputs.shape)
+        found = empty_rows(self.outputs, *self._inputs_shape)
         self._pass.descend(constant(by_outputs), self._moves(velocity, sgd), sgd, by_inputs=found)
         return found
 
