@@ -9,7 +9,7 @@ from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
 from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
-from vflpriv.training.models.layers import join_rows
+from vflpriv.training.models.layers import adjacent, join_rows
 from vflpriv.training.models.passes import Pass, Sgd, Slope, start
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Bank:
         return self if list(members) == list(self.members) else _Part(self, members)
 
     def inputs(self, data: VerticalData, records: Tensor) -> list[Tensor]:
-        """The features of these records, flat: (devices, R, B, n) for each group, not copied where replicas share them."""
+        """The features of these records, flat: (devices, R, B, n) of each group, expanded where replicas share them."""
         return [self._rows(data, [self.members[m] for m in group], records) for group in self.groups]
 
     def _rows(self, data: VerticalData, members: Sequence[int], records: Tensor) -> Tensor:
@@ -68,9 +68,13 @@ class Bank:
         if any(data.differs(m) for m in members) or len(members) == 1:
             features = [data.features(m, records) for m in members]
             return self._stack([x.flatten(x.dim() - first.dim() + 1) for x in features])
-        rows = first.new_empty(len(members), len(records), first[0].numel())
-        for row, m in zip(rows, members, strict=True):
-            torch.index_select(data.blocks[m].flatten(1), 0, records, out=row)
+        table = adjacent([data.blocks[m].flatten(1) for m in members], 1)
+        if table is not None:
+            rows = table.index_select(0, records).unflatten(1, (len(members), -1)).transpose(0, 1)
+        else:
+            rows = first.new_empty(len(members), len(records), first[0].numel())
+            for row, m in zip(rows, members, strict=True):
+                torch.index_select(data.blocks[m].flatten(1), 0, records, out=row)
         return rows.unsqueeze(1).expand(-1, self.replicas, -1, -1)
 
     def _stack(self, inputs: Sequence[Tensor]) -> Tensor:

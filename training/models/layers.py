@@ -16,7 +16,7 @@ from vflpriv.common.lazy import no_grad, torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LayersPass", "Room", "Sgd", "Slope", "empty_rows", "join_rows", "outputs_first"]
+__all__ = ["LayersPass", "Room", "Sgd", "Slope", "adjacent", "empty_rows", "join_rows", "outputs_first"]
 
 _CACHE = 1 << 20
 """Bytes of hidden values that stay in the cache of one core."""
@@ -67,21 +67,27 @@ def join_rows(rows: Sequence[Tensor], dim: int) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    whole = adjacent(parts, dim)
+    return torch.cat(list(parts), dim) if whole is None else whole
+
+
+def adjacent(parts: Sequence[Tensor], dim: int) -> Tensor | None:
+    """torch.cat of tensors that lie next to each other in memory, as a view; None if they do not."""
     first, stride = parts[0], list(parts[0].stride())
     offsets = [int(part.storage_offset()) for part in parts]
     if first.shape[dim] == 1 and len(parts) > 1:
         stride[dim] = max(0, offsets[1] - offsets[0])
     step = first.shape[dim] * stride[dim]
     memory = first.untyped_storage()
-    adjacent = step > 0 and all(
+    are_adjacent = step > 0 and all(
         part.shape == first.shape
         and part.stride() == first.stride()
         and offset == offsets[0] + i * step
         and part.untyped_storage().data_ptr() == memory.data_ptr()
         for i, (part, offset) in enumerate(zip(parts, offsets, strict=True))
     )
-    if first.is_meta or not adjacent:
-        return torch.cat(list(parts), dim)
+    if first.is_meta or not are_adjacent:
+        return None
     return first.as_strided([n * len(parts) if d == dim else n for d, n in enumerate(first.shape)], stride)
 
 

@@ -124,7 +124,8 @@ class VerticalData(BaseData):
     def standardised(self) -> VerticalData:
         """The same data, shifted and scaled as a whole: mean 0, deviation 1 over all features of the training records.
 
-        One shift and one scale for all features keep the relations between them, as images need it.
+        One shift and one scale for all features keep the relations between them, as images need it. The blocks lie
+        side by side in memory, record by record: a batch's rows of all devices are then gathered in one copy.
         """
         self.check_numeric()
         count = sum(block.numel() for block in self.blocks)
@@ -133,7 +134,12 @@ class VerticalData(BaseData):
         deviation = math.sqrt(squares / count) or 1.0  # constant features become zero, not NaN
 
         def scale(blocks: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple((block - mean) / deviation for block in blocks)
+            widths = [math.prod(block.shape[1:]) for block in blocks]
+            table = self.blocks[0].new_empty(len(blocks[0]) if blocks else 0, sum(widths))
+            columns = zip(blocks, table.split(widths, 1), strict=True)
+            return tuple(
+                torch.sub(block, mean, out=own.unflatten(1, block.shape[1:])).div_(deviation) for block, own in columns
+            )
 
         return replace(self, blocks=scale(self.blocks), test_blocks=scale(self.test_blocks))
 

@@ -40,3 +40,32 @@ def test_a_part_of_a_bank_steps_its_devices_and_keeps_their_momentum(momentum):
             for n, v in expected.items():
                 torch.testing.assert_close(trained[n], v, atol=1e-5, rtol=1e-4)
     assert whole.part([0, 1, 2, 3]) is whole
+
+
+@pytest.mark.parametrize("cache", [1, 1 << 10, 1 << 20], ids=["one model at once", "a few", "all"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_rows_that_replicas_share_give_what_copies_of_them_give(monkeypatch, cache, steps):
+    monkeypatch.setattr("vflpriv.training.models.layers._CACHE", cache)
+    data, records = toy_data(), torch.arange(10)
+    shared, copied = (Bank([FusedMlp((5, 6, 4), activate=True) for _ in data.blocks], STREAM) for _ in range(2))
+    inputs = shared.inputs(data, records)
+    assert inputs[0].shape == (3, 6, 10, 5), "three devices, six replicas"
+    assert inputs[0].stride(1) == 0, "not copied for each replica"
+    for bank, rows in (
+        (shared, inputs),
+        (copied, [own.clone(memory_format=torch.contiguous_format) for own in inputs]),
+    ):
+        passes = bank.start(rows)
+        bank.descend(passes, [lambda models, step, out: out * (1 + step)], Sgd(rate=0.1, momentum=0.9), steps=steps)
+    for ours, theirs in zip(shared.parameters, copied.parameters, strict=True):
+        for name, value in theirs.items():
+            torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("members", [[0, 1, 2], [1, 2], [2, 0]])
+def test_blocks_side_by_side_in_memory_give_the_same_rows(members):
+    data, records = toy_data().standardised(), torch.tensor([7, 0, 3])
+    bank = Bank([FusedMlp((5, 4), activate=True) for _ in data.blocks], STREAM).part(members)
+    (rows,) = bank.inputs(data, records)
+    for own, m in zip(rows, members, strict=True):
+        assert torch.equal(own[0], data.blocks[m][records])
