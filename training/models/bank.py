@@ -70,7 +70,7 @@ class Bank:
             return self._stack([x.flatten(x.dim() - first.dim() + 1) for x in features])
         table = adjacent([data.blocks[m].flatten(1) for m in members], 1)
         if table is not None:
-            rows = table.index_select(0, records).unflatten(1, (len(members), -1)).transpose(0, 1)
+            rows = table.index_select(0, records).reshape(len(records), len(members), -1).transpose(0, 1)
         else:
             rows = first.new_empty(len(members), len(records), first[0].numel())
             for row, m in zip(rows, members, strict=True):
