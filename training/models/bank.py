@@ -68,11 +68,11 @@ class Bank:
         if any(data.differs(m) for m in members) or len(members) == 1:
             features = [data.features(m, records) for m in members]
             return self._stack([x.flatten(x.dim() - first.dim() + 1) for x in features])
-        table = adjacent([data.blocks[m].flatten(1) for m in members], 1)
+        table, width = adjacent([data.blocks[m].flatten(1) for m in members], 1), first[0].numel()
         if table is not None:
-            rows = table.index_select(0, records).reshape(len(records), len(members), -1).transpose(0, 1)
+            rows = table.index_select(0, records).reshape(len(records), len(members), width).transpose(0, 1)
         else:
-            rows = first.new_empty(len(members), len(records), first[0].numel())
+            rows = first.new_empty(len(members), len(records), width)
             for row, m in zip(rows, members, strict=True):
                 torch.index_select(data.blocks[m].flatten(1), 0, records, out=row)
         return rows.unsqueeze(1).expand(-1, self.replicas, -1, -1)

@@ -62,9 +62,10 @@ def test_rows_that_replicas_share_give_what_copies_of_them_give(monkeypatch, cac
             torch.testing.assert_close(ours[name], value, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("ids", [[7, 0, 3], []])
 @pytest.mark.parametrize("members", [[0, 1, 2], [1, 2], [2, 0]])
-def test_blocks_side_by_side_in_memory_give_the_same_rows(members):
-    data, records = toy_data().standardised(), torch.tensor([7, 0, 3])
+def test_blocks_side_by_side_in_memory_give_the_same_rows(members, ids):
+    data, records = toy_data().standardised(), torch.tensor(ids, dtype=torch.int64)
     bank = Bank([FusedMlp((5, 4), activate=True) for _ in data.blocks], STREAM).part(members)
     (rows,) = bank.inputs(data, records)
     for own, m in zip(rows, members, strict=True):
