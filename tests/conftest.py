@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,16 @@ settings.load_profile(os.environ.get("VFLPRIV_HYPOTHESIS", "default"))
 def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that tests run write no step summary of the job that runs the tests."""
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def few_trees() -> Iterator[None]:
+    """Small forests learn the scores of whole views, in modules that do not ask how well: they are most of an audit."""
+    from vflpriv.audits.scoring import learners
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learners, "_TREES", 4)
+        yield
 
 
 def pytest_configure() -> None:

@@ -13,6 +13,7 @@ import torch
 from vflpriv.cli.main import main
 from vflpriv.report.audit import read_report
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 SMALL = """
 seed = 1
 [data]
