@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,10 @@ def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
-@pytest.fixture(scope="module")
-def few_trees() -> Iterator[None]:
-    """Small forests learn the scores of whole views, in modules that do not ask how well: they are most of an audit."""
-    from vflpriv.audits.scoring import learners
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learners, "_TREES", 4)
-        yield
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""
+    monkeypatch.setattr("vflpriv.audits.scoring.learners._TREES", 4)
 
 
 def pytest_configure() -> None:

@@ -22,6 +22,25 @@ from vflpriv.core.units import Unit
 MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known() -> None:
+    """Bounds that another test, or another grid, has found are computed again."""
+    prv._bounds.cache_clear()
+
+
+def test_the_same_releases_are_bounded_once(monkeypatch):
+    """Whoever sees them; other counts and another delta are computed by themselves."""
+    computed, bracket = [], prv._bracket
+    monkeypatch.setattr(prv, "_bracket", lambda *a, **k: computed.append(a[1]) or bracket(*a, **k))
+    one = event(Gaussian(1.0), 1.0, 10, 0.1)
+    for unit in (Unit.LABEL, Unit.RECORD):
+        PrvAccountant().budget(expose(one, unit=unit), 1e-5)
+    assert computed == [1e-5]
+    PrvAccountant().budget(expose(one, unit=Unit.LABEL), 1e-6)
+    PrvAccountant().budget(expose(event(Gaussian(1.0), 1.0, 11, 0.1), unit=Unit.LABEL), 1e-5)
+    assert computed == [1e-5, 1e-6, 1e-5]
+
+
 def test_a_mesh_that_would_not_fit_falls_back_to_rdp_and_says_so():
     exposure = expose(event(Gaussian(20.0), 1.0, 10**12, 1e-4))
     budget = PrvAccountant().budget(exposure, 1e-5)
@@ -43,6 +62,7 @@ def test_the_grid_is_checked_before_it_is_allocated(monkeypatch):
         sizes.clear()
         monkeypatch.setattr(_composition, "MAX_GRID_POINTS", limit)
         monkeypatch.setattr(prv, "MAX_GRID_POINTS", limit)
+        prv._bounds.cache_clear()
         tight = PrvAccountant().budget(exposure, 1e-5)
         assert tight.lower <= free.upper <= tight.upper * (1 + 1e-6)
         assert all(size <= 1.1 * limit for size in sizes)

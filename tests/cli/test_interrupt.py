@@ -23,7 +23,6 @@ from vflpriv.audits.scoring.whole_view import feature_key
 from vflpriv.common.files import atomically, write_atomically
 from vflpriv.errors import OutputError
 
-pytestmark = pytest.mark.usefixtures("few_trees")
 # Shards of several kinds: trained with a canary in the data and watched as a whole, trained at the clip, and replayed.
 CONFIG = """
 [data]
@@ -71,6 +70,13 @@ pathlib.Path.replace = replace
 
 STOPPED_LINE = "vflpriv: stopped; finished trials are kept, run the same command to continue\n"
 Audit = Callable[[Path], CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees() -> Iterator[None]:
+    """Forests of whole views are small, in the run that is never stopped as in the others."""
+    with mock.patch("vflpriv.audits.scoring.learners._TREES", 4):
+        yield
 
 
 @pytest.fixture(scope="module")

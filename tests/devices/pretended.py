@@ -104,6 +104,12 @@ class _Elsewhere(torch.Tensor):
     def __init__(self, held: Tensor) -> None:
         self.held = held
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """`tensor.data = other` makes a tensor refer to the values of another one: to what that one holds, too."""
+        super().__setattr__(name, value)
+        if name == "data":
+            self.held = value.held
+
     def __repr__(self, **_: Any) -> str:
         return f"elsewhere({self.held!r})"
 
