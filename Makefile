@@ -39,7 +39,7 @@ audit: $(VENV)/.test  ## the default audit, on data that ships with the packages
 	esac
 
 test: $(VENV)/.test  ## all tests but the slow ones
-	@$(ONE) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS)
+	@$(ONE) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile
 
 $(VENV)/.ray: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[ray]'
