@@ -18,12 +18,13 @@ SMALL = """
 seed = 1
 [data]
 name = "digits"
+train = 640
 
 [[system]]
 key = "published"
 [system.engine]
 name = "dpzv"
-rounds = 92
+rounds = 40
 batch_size = 64
 activation = "round-robin"
 embedding = 4
@@ -34,7 +35,7 @@ trials = { worst-case = 96, natural = 8 }
 key = "sound"
 [system.engine]
 name = "dpzv"
-rounds = 46
+rounds = 20
 batch_size = 64
 activation = "round-robin"
 embedding = 4
