@@ -76,7 +76,9 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_grn, "_EPOCHS", 2)
     monkeypatch.setattr(feature_grn.FeatureGrn, "steps", 6)
     monkeypatch.setattr(feature_inversion, "_STEPS", 10)
-    monkeypatch.setattr(LabelCompletionPassive, "completion", Completion(epochs=1, iterations=40, rate=0.02, average=0.5))
+    monkeypatch.setattr(
+        LabelCompletionPassive, "completion", Completion(epochs=1, iterations=40, rate=0.02, average=0.5)
+    )
 
 
 def test_every_attack_is_here():
