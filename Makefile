@@ -8,6 +8,8 @@ PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo pyth
 BIN      := $(VENV)/bin
 PIP      := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Tests start interpreters: modules that are compiled once are kept, whatever the environment says.
+TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench docs clean
@@ -39,14 +41,14 @@ audit: $(VENV)/.test  ## the default audit, on data that ships with the packages
 	esac
 
 test: $(VENV)/.test  ## all tests but the slow ones
-	@$(ONE) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS)
+	@$(TESTED) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile
 
 $(VENV)/.ray: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[ray]'
 	@touch $@
 
 test-slow: $(VENV)/.ray  ## the slow tests, those on clusters of Ray included
-	@$(ONE) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+	@$(TESTED) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
 
 test-cuda: $(VENV)/.test  ## the tests that need a CUDA device
 	@$(ONE) $(BIN)/python -m pytest -q -m cuda

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
@@ -63,8 +64,7 @@ class PrvAccountant:
         pairs = merged.all_pairs
         if delta == 0:
             return _pure(self.name, merged)
-        known, method = _known(pairs, delta)
-        bracket = _bracket(pairs, delta, known)
+        known, method, bracket = _bounds(tuple(pairs.items()), delta)
         upper = min(bracket.upper, known.epsilon)
         lower = min(bracket.lower, upper)
         return Budget(
@@ -86,6 +86,14 @@ class PrvAccountant:
         check(self.supports(exposure), delta)
         known, _ = _known(merged.all_pairs, delta)
         return min(known.epsilon, _bracket(merged.all_pairs, delta, known, lower=False).upper)
+
+
+@lru_cache(maxsize=256)
+def _bounds(pairs: tuple[tuple[Pair, int], ...], delta: float) -> tuple[Bound, str, _Bracket]:
+    """The bound without a grid, its method, and the bounds of grids; several views and units often have one answer."""
+    counted = dict(pairs)
+    known, method = _known(counted, delta)
+    return known, method, _bracket(counted, delta, known)
 
 
 def _known(pairs: Mapping[Pair, int], delta: float) -> tuple[Bound, str]:

@@ -23,6 +23,12 @@ def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
+@pytest.fixture
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""
+    monkeypatch.setattr("vflpriv.audits.scoring.learners._TREES", 4)
+
+
 def pytest_configure() -> None:
     """Another copy of the package on the path would be tested in place of this one, and pass."""
     for package in PACKAGES:

@@ -46,7 +46,7 @@ def test_a_mapping_is_a_configuration_and_can_be_run_again(monkeypatch, capsys, 
     assert given == before
     assert report.claims[0].reproduce == "vflpriv audit here/config.toml --only sound"
     first = (tmp_path / "here" / "report.json").read_bytes()
-    run(monkeypatch, capsys, *report.claims[0].reproduce.split()[1:], "--out", "again", "-q")
+    run(monkeypatch, capsys, *report.claims[0].reproduce.split()[1:], "--out", "again", "-q", "--format", "json")
     assert (tmp_path / "again" / "report.json").read_bytes() == first
     assert vflpriv.audit(load_config(tmp_path / "here" / "config.toml")).systems[0].claims[0].mu == report.claims[0].mu
 

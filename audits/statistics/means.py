@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vflpriv.audits.statistics.bounds import check_alpha
+from vflpriv.common.numerics import Floats
 
 __all__ = ["mean_bounds", "p_value_mean"]
 
@@ -29,9 +30,20 @@ def p_value_mean(values: Sequence[float], bound: float) -> float:
     >>> p_value_mean([0.3, 0.31, 0.29], 0.3), p_value_mean([0.9] * 8, 0.1) < 1e-6, p_value_mean([0.9], 0.1) > 0.1
     (1.0, True, True)
     """
+    x = _checked(values)
+    if not 0 <= bound <= 1:
+        raise ValueError(f"Expected a bound={bound} between 0 and 1.")
+    return _p_value(x, bound)
+
+
+def _checked(values: Sequence[float]) -> Floats:
     x = np.asarray(values, dtype=np.float64)
-    if not len(x) or not ((x >= 0) & (x <= 1)).all() or not 0 <= bound <= 1:
-        raise ValueError(f"Expected values and a bound={bound} between 0 and 1, found {list(values)}.")
+    if not len(x) or not ((x >= 0) & (x <= 1)).all():
+        raise ValueError(f"Expected values between 0 and 1, at least one, found {list(values)}.")
+    return x
+
+
+def _p_value(x: Floats, bound: float) -> float:
     if bound == 0:
         return 0.0 if x.any() else 1.0
     with np.errstate(divide="ignore"):
@@ -44,14 +56,15 @@ def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, floa
     """The ends of an interval that holds the expected value with probability `confidence`, alpha / 2 on each side."""
     alpha = 1 - confidence
     check_alpha(alpha)
-    return _lower(values, alpha / 2), 1 - _lower([1 - x for x in values], alpha / 2)
+    x = _checked(values)
+    return _lower(x, alpha / 2), 1 - _lower(1 - x, alpha / 2)
 
 
-def _lower(values: Sequence[float], alpha: float) -> float:
+def _lower(x: Floats, alpha: float) -> float:
     """The largest mean that is refuted at this level, from below; 0 if there is none."""
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         # The p-value rises with the bound.
         middle = (low + high) / 2
-        low, high = (middle, high) if p_value_mean(values, middle) <= alpha else (low, middle)
+        low, high = (middle, high) if _p_value(x, middle) <= alpha else (low, middle)
     return low

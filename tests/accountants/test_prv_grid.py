@@ -22,6 +22,25 @@ from vflpriv.core.units import Unit
 MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known() -> None:
+    """Bounds that another test, or another grid, has found are computed again."""
+    prv._bounds.cache_clear()
+
+
+def test_the_same_releases_are_bounded_once(monkeypatch):
+    """Whoever sees them; other counts and another delta are computed by themselves."""
+    computed, bracket = [], prv._bracket
+    monkeypatch.setattr(prv, "_bracket", lambda *a, **k: computed.append(a[1]) or bracket(*a, **k))
+    one = event(Gaussian(1.0), 1.0, 10, 0.1)
+    for unit in (Unit.LABEL, Unit.RECORD):
+        PrvAccountant().budget(expose(one, unit=unit), 1e-5)
+    assert computed == [1e-5]
+    PrvAccountant().budget(expose(one, unit=Unit.LABEL), 1e-6)
+    PrvAccountant().budget(expose(event(Gaussian(1.0), 1.0, 11, 0.1), unit=Unit.LABEL), 1e-5)
+    assert computed == [1e-5, 1e-6, 1e-5]
+
+
 def test_a_mesh_that_would_not_fit_falls_back_to_rdp_and_says_so():
     exposure = expose(event(Gaussian(20.0), 1.0, 10**12, 1e-4))
     budget = PrvAccountant().budget(exposure, 1e-5)
@@ -43,6 +62,7 @@ def test_the_grid_is_checked_before_it_is_allocated(monkeypatch):
         sizes.clear()
         monkeypatch.setattr(_composition, "MAX_GRID_POINTS", limit)
         monkeypatch.setattr(prv, "MAX_GRID_POINTS", limit)
+        prv._bounds.cache_clear()
         tight = PrvAccountant().budget(exposure, 1e-5)
         assert tight.lower <= free.upper <= tight.upper * (1 + 1e-6)
         assert all(size <= 1.1 * limit for size in sizes)
@@ -79,22 +99,24 @@ def test_a_rare_catastrophe_below_delta_costs_nothing():
     assert RdpAccountant().budget(exposure, 1e-5).upper > 100
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_torch_is_not_loaded(module):
-    code = f"import vflpriv.accountants.{module}, sys; sys.exit('torch' in sys.modules or 'opacus' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_torch_is_not_loaded_by_a_budget():
+def test_torch_is_loaded_neither_by_a_module_nor_by_a_budget():
     code = (
-        "import sys; from tests.accountants.exposures import event, expose\n"
+        "import importlib, sys\n"
+        "def check(what):\n"
+        "    heavy = {'torch', 'opacus'} & set(sys.modules)\n"
+        "    if heavy: sys.exit(f'{what} loads {heavy}')\n"
+        f"for module in {MODULES!r}:\n"
+        "    importlib.import_module(f'vflpriv.accountants.{module}')\n"
+        "    check(module)\n"
+        "from tests.accountants.exposures import event, expose\n"
         "from vflpriv.common.registry import available\n"
         "from vflpriv.core.releases import Gaussian\n"
-        "for accountant in available('accountant').values():\n"
+        "for name, accountant in available('accountant').items():\n"
         "    accountant().budget(expose(event(Gaussian(1.0))), 1e-5)\n"
-        "sys.exit('torch' in sys.modules)"
+        "    check(f'a budget by {name}')\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], check=False, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from tests.support import make_system, toy_data
+from vflpriv.audits.scoring import learners
 from vflpriv.audits.scoring.learners import learn
 from vflpriv.audits.scoring.rows import moments
 from vflpriv.audits.scoring.whole_view import LARGEST, WholeView
@@ -30,7 +31,9 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 Dpzv, Split = find("engine", "dpzv"), find("engine", "split")
+ALL_TREES = learners._TREES
 ALL = Adversary.parse("devices(all)")
 
 
@@ -290,7 +293,8 @@ def test_a_mechanism_at_its_claim_is_seldom_accused():
     assert false_alarms(8, 0.01) <= 1 / 8
 
 
-def test_every_learner_finds_what_suits_it():
+def test_every_learner_finds_what_suits_it(monkeypatch):
+    monkeypatch.setattr(learners, "_TREES", ALL_TREES)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((400, 60))
     world = np.arange(400) % 2

@@ -13,16 +13,18 @@ import torch
 from vflpriv.cli.main import main
 from vflpriv.report.audit import read_report
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 SMALL = """
 seed = 1
 [data]
 name = "digits"
+train = 640
 
 [[system]]
 key = "published"
 [system.engine]
 name = "dpzv"
-rounds = 92
+rounds = 40
 batch_size = 64
 activation = "round-robin"
 embedding = 4
@@ -33,7 +35,7 @@ trials = { worst-case = 96, natural = 8 }
 key = "sound"
 [system.engine]
 name = "dpzv"
-rounds = 46
+rounds = 20
 batch_size = 64
 activation = "round-robin"
 embedding = 4

@@ -12,6 +12,7 @@ import torch
 
 from tests.launches import Launches, NoCopies
 from vflpriv.common import philox
+from vflpriv.training.memory import LiveBytes
 
 NOT_BUILT = "vflpriv was installed where there was no C compiler; tensor operations draw its random numbers."
 
@@ -199,9 +200,23 @@ def test_the_extension_refuses_memory_that_does_not_fit():
         c.polar(keys, 1, 2, 3, 0, 2, 0, target, target[:4])
 
 
+@pytest.mark.parametrize("numbers", [(3, 1), (torch.arange(4), 1, torch.arange(4))], ids=["one", "four"])
+@pytest.mark.parametrize("draw", [philox.normals, philox.uniforms])
+def test_without_values_sizes_and_memory_are_those_of_the_operations(monkeypatch, draw, numbers):
+    keys, peaks, shapes = torch.empty(5, 2, dtype=torch.int64, device="meta"), [], []
+    for ways in (philox._WAYS, {}):
+        monkeypatch.setattr(philox, "_WAYS", ways)
+        with LiveBytes() as tracker:
+            shapes.append(draw(keys, numbers, 1000).shape)
+        peaks.append(tracker.peak)
+    assert shapes[0] == shapes[1]
+    assert peaks[0] == pytest.approx(peaks[1], rel=1e-3)
+
+
 @pytest.mark.parametrize("replicas", [1, 5])
-def test_a_draw_for_resnet_18_on_an_accelerator_is_few_launches_and_no_copies(replicas):
+def test_a_draw_for_resnet_18_on_an_accelerator_is_few_launches_and_no_copies(monkeypatch, replicas):
     """Ten rounds are 16 operations each; ResNet-18 has 11.7 million parameters."""
+    monkeypatch.delitem(philox._WAYS, "meta")
     keys = torch.empty(replicas, 2, dtype=torch.int64, device="meta")
     with Launches() as launches, NoCopies():
         drawn = philox.normals(keys, (3, 1), 11_700_000 // 4)
@@ -209,7 +224,8 @@ def test_a_draw_for_resnet_18_on_an_accelerator_is_few_launches_and_no_copies(re
     assert 100 < launches.count <= 190
 
 
-def test_sequences_drawn_together_are_no_more_launches():
+def test_sequences_drawn_together_are_no_more_launches(monkeypatch):
+    monkeypatch.delitem(philox._WAYS, "meta")
     keys = torch.empty(2, 2, dtype=torch.int64, device="meta")
     numbers = torch.empty(32, dtype=torch.int64, device="meta")
     with Launches() as launches, NoCopies():

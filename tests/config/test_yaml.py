@@ -179,7 +179,8 @@ def test_sarif_points_to_the_line_of_yaml(monkeypatch, capsys, tmp_path) -> None
     mine = {"key": "mine", "unit": "label", "view": "device", "epsilon": 0.001}
     tree["system"] = [tree["system"][0] | {"claim": [mine]}]
     path, sarif = written(tmp_path, yaml.safe_dump(tree, sort_keys=False)), tmp_path / "a.sarif"
-    code, _, _ = run(monkeypatch, capsys, "audit", str(path), "-q", "--out", str(tmp_path), "--sarif", str(sarif))
+    told = ("-q", "--format", "json", "--out", str(tmp_path), "--sarif", str(sarif))
+    code, _, _ = run(monkeypatch, capsys, "audit", str(path), *told)
     assert code == 3
     (result,) = json.loads(sarif.read_text("utf-8"))["runs"][0]["results"]
     line = result["locations"][0]["physicalLocation"]["region"]["startLine"]

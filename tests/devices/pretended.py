@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = ["PRETENDED", "Counts", "counted", "without_float64"]
 
@@ -104,6 +104,12 @@ class _Elsewhere(torch.Tensor):
     def __init__(self, held: Tensor) -> None:
         self.held = held
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """`tensor.data = other` makes a tensor refer to the values of another one: to what that one holds, too."""
+        super().__setattr__(name, value)
+        if name == "data":
+            self.held = value.held
+
     def __repr__(self, **_: Any) -> str:
         return f"elsewhere({self.held!r})"
 
@@ -126,18 +132,39 @@ class _Elsewhere(torch.Tensor):
         return _run(operation, args, kwargs or {})
 
 
+@dataclass(frozen=True)
+class _Operation:
+    """What holds of an operation whatever it is called with."""
+
+    name: str
+    composed: bool
+    launches: bool
+
+    @classmethod
+    @cache
+    def of(cls, operation: Any) -> _Operation:
+        name = operation._schema.name.removeprefix("aten::")
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in operation._schema.returns)
+        return cls(
+            name=name,
+            composed=torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "CompositeImplicitAutograd"),
+            launches=not view and name not in _NO_KERNEL,
+        )
+
+
 def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One operation, on the held tensors; what it returns is elsewhere too, unless it was asked for on the CPU."""
-    if torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "CompositeImplicitAutograd"):
+    known = _Operation.of(operation)
+    if known.composed:
         composed = operation.decompose(*args, **kwargs)
         if composed is not NotImplemented:
             return composed
-    name, given = operation._schema.name.removeprefix("aten::"), tree_leaves((args, kwargs))
+    name, given = known.name, _tensors((args, kwargs))
     goal = torch.device(kwargs.get("device") or PRETENDED)
-    _check(name, [x for x in given if isinstance(x, Tensor)])
-    _count(operation, name, args, goal)
+    _check(name, given)
+    _count(known, args, goal)
     owners = {id(x.held): x for x in given if isinstance(x, _Elsewhere)}
-    result = operation(*tree_map(_inside, args), **tree_map(_inside, kwargs))
+    result = operation(*_each(_inside, args), **_each(_inside, kwargs))
     to_host = goal.type == "cpu" or (name == "copy_" and not isinstance(args[0], _Elsewhere))
 
     def outside(value: Any) -> Any:
@@ -148,7 +175,24 @@ def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise RuntimeError(f"{name} resized a tensor of the pretended device; allocate it in its final shape.")
         return _Elsewhere(value) if owner is None else owner
 
-    return tree_map(outside, result)
+    return _each(outside, result)
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """The function of every leaf of arguments or results: torch's own trees cost several times an operation here."""
+    if isinstance(value, dict):
+        return {name: _each(function, inner) for name, inner in value.items()}
+    if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
+        made = [_each(function, inner) for inner in value]
+        return made if isinstance(value, list) else tuple(made)
+    return function(value)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Every tensor among arguments."""
+    found: list[Tensor] = []
+    _each(lambda leaf: found.append(leaf) if isinstance(leaf, Tensor) else None, value)
+    return found
 
 
 def _inside(value: Any) -> Any:
@@ -166,24 +210,24 @@ def _check(name: str, tensors: list[Tensor]) -> None:
         raise RuntimeError(f"Expected indices of a CPU tensor on the CPU, found some on {PRETENDED}.")
 
 
-def _count(operation: Any, name: str, args: tuple[Any, ...], goal: torch.device) -> None:
+def _count(operation: _Operation, args: tuple[Any, ...], goal: torch.device) -> None:
     uploads = reads = 0
+    name = operation.name
     if name == "copy_":
         uploads, reads = _is_here(args[1]), not isinstance(args[0], _Elsewhere)
     elif name == "_to_copy":
         reads = goal.type == "cpu"
     elif name in _INDEXING:
-        indices = [x for x in tree_leaves(args[1]) if isinstance(x, Tensor)]
+        indices = _tensors(args[1])
         uploads = sum(_is_here(x) for x in indices)
         masks = any(x.dtype in (torch.bool, torch.uint8) for x in indices)
         # A single value at the places of a mask is a masked_fill_, which waits for nothing.
         reads = masks and (name == "index" or args[2].numel() > 1)
     elif name in _READS:
         reads = True
-    view = any(r.alias_info is not None and not r.alias_info.is_write for r in operation._schema.returns)
     for counts in _counts:
         counts.uploads += uploads
-        counts.launches += not view and name not in _NO_KERNEL
+        counts.launches += operation.launches
         counts.operations[name] += 1
         if reads:
             counts.reads[name] += 1

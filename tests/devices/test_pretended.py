@@ -37,6 +37,17 @@ def test_views_share_memory_and_steps_in_place_are_seen_through_them():
     assert product.tolist() == [[[3.0, 3.0], [3.0, 3.0]]]
 
 
+def test_a_parameter_can_be_made_a_view_of_a_vector():
+    """As optimisers do that keep all parameters in one."""
+    parameter, vector = torch.nn.Parameter(there(1.0, 2.0)), there(3.0, 4.0, 5.0)
+    torch.nn.utils.vector_to_parameters(vector, [parameter])
+    vector.mul_(2.0)
+    assert parameter.tolist() == [6.0, 8.0]
+    (parameter.sum() * 1.0).backward()
+    assert parameter.grad is not None
+    assert parameter.grad.tolist() == [1.0, 1.0]
+
+
 def test_gradients_and_modules_work():
     rows, layer = torch.randn(5, 3), torch.nn.Linear(3, 2)
     layer(rows).square().sum().backward()

@@ -15,6 +15,7 @@ from tests.docs.blocks import ROOT, Block, Page, blocks, commands
 from tests.docs.reduced import FLAGS, PRELUDE
 from tools.docs_pages import pages
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 FILES = sorted(
     path
     for pattern in ("*.md", "docs/**/*.md", "examples/**/README.md", "benchmarks/**/*.md", "tests/**/*.md")

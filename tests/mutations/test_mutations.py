@@ -55,6 +55,7 @@ def _as_in_the_table(mutation: Mutation, result: Result, trials: int | None) -> 
     assert mutation.caught(outcome) == bool(result.caught), outcome
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("mutation", _named(MUTATIONS, fast=True))
 def test_what_needs_no_statistics_is_caught_with_few_trials(mutation):
     _as_in_the_table(mutation, read_results()[mutation.name], FEW)
@@ -66,6 +67,7 @@ def test_broken_systems_are_caught(mutation):
     _as_in_the_table(mutation, read_results()[mutation.name], None)
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("control", _named(CONTROLS, fast=True))
 def test_sound_systems_are_not_accused(control):
     assert [audited(control, seed, FEW).exit_code for seed in (1, 2)].count(1) == 0
@@ -90,6 +92,7 @@ def test_the_page_of_limits_lists_the_broken_systems_that_are_missed():
     assert listed == [m.name for m in MISSED]
 
 
+@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("system", KNOWN)
 def test_what_is_known_to_be_missed_leaks_and_is_not_caught(system):
     """If one is caught, good: give it to another family, and take it off the page of limits."""

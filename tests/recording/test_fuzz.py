@@ -53,16 +53,29 @@ def test_without_damage_there_is_a_report(recorded: Path) -> None:
     assert ends_well(recorded, LEDGER.encode()) in (0, 1, 3)
 
 
-@settings(max_examples=60, suppress_health_check=RELAXED)
-@given(ledger=ledgers())
-def test_sixty_hostile_ledgers_end_well(recorded: Path, ledger: bytes) -> None:
-    ends_well(recorded, ledger)
+def test_sixty_hostile_ledgers_end_well(recorded: Path) -> None:
+    """Some are audited and some are refused: the fuzzing reaches what it is for."""
+    refused: Counter[bool] = Counter()
+
+    @settings(max_examples=60, suppress_health_check=RELAXED)
+    @given(ledger=ledgers())
+    def look(ledger: bytes) -> None:
+        refused[ends_well(recorded, ledger) == 2] += 1
+
+    look()
+    assert min(refused[True], refused[False]) >= 1
 
 
-@settings(max_examples=60, suppress_health_check=RELAXED)
-@given(data=st.data())
-def test_sixty_damaged_transcripts_end_well(recorded: Path, data: st.DataObject) -> None:
-    damaged(recorded, data)
+def test_sixty_damaged_transcripts_end_well(recorded: Path) -> None:
+    refused: Counter[bool] = Counter()
+
+    @settings(max_examples=60, suppress_health_check=RELAXED)
+    @given(data=st.data())
+    def look(data: st.DataObject) -> None:
+        refused[damaged(recorded, data) == 2] += 1
+
+    look()
+    assert min(refused[True], refused[False]) >= 1
 
 
 @pytest.mark.slow
@@ -77,18 +90,3 @@ def test_five_hundred_hostile_ledgers_end_well(recorded: Path, ledger: bytes) ->
 @given(data=st.data())
 def test_five_hundred_damaged_transcripts_end_well(recorded: Path, data: st.DataObject) -> None:
     damaged(recorded, data)
-
-
-def test_the_hostile_files_are_of_all_kinds(recorded: Path) -> None:
-    """The fuzzing reaches what it is for: some are audited and some are refused."""
-    seen: dict[str, Counter[bool]] = {"ledgers": Counter(), "transcripts": Counter()}
-
-    @settings(max_examples=40, database=None, suppress_health_check=RELAXED)
-    @given(ledger=ledgers(), data=st.data())
-    def look(ledger: bytes, data: st.DataObject) -> None:
-        seen["ledgers"][ends_well(recorded, ledger) == 2] += 1
-        seen["transcripts"][damaged(recorded, data) == 2] += 1
-
-    look()
-    for found in seen.values():
-        assert min(found[True], found[False]) >= 1

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import vflpriv
+from tests.seams.plugins import command_beside
 from vflpriv.cli.main import main
 from vflpriv.core.claims import Verdict
 from vflpriv.report.audit import read_report
@@ -220,25 +221,16 @@ def installed(tmp_path_factory):
     return place / "site"
 
 
-def command(installed, folder, *arguments):
-    env = os.environ | {"PYTHONPATH": str(installed), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", "from vflpriv.cli.main import main; main()", *map(str, arguments)],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_an_engine_of_another_package_is_listed_and_audited(installed, tmp_path):
-    listed = command(installed, tmp_path, "engines")
-    assert listed.returncode == 0
+    """Listed by a new interpreter, and audited in this one."""
+    program = [sys.executable, "-m", "vflpriv", "engines"]
+    environment = os.environ | {"PYTHONPATH": str(installed), "COLUMNS": "200"}
+    listed = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "sign-split" in listed.stdout
     assert "dpzv" in listed.stdout
     assert "broken_engine:Engine of broken-engine cannot be loaded" in listed.stderr
-    done = command(installed, tmp_path, "audit", PACKAGE / "audit.toml", "--quiet", "--set", "engine.rounds=25")
+    arguments = ("audit", PACKAGE / "audit.toml", "--quiet", "--format", "json", "--set", "engine.rounds=25")
+    done = command_beside(installed, tmp_path, *arguments)
     assert done.returncode == 1, done.stderr
     (system,) = read_report(tmp_path / "vflpriv-report" / "report.json").systems
     assert (system.engine, system.success_claims[0].verdict) == ("sign-split", Verdict.VIOLATED)
@@ -246,7 +238,7 @@ def test_an_engine_of_another_package_is_listed_and_audited(installed, tmp_path)
 
 def test_a_plug_in_that_cannot_be_imported_says_so_when_it_is_asked_for(installed, tmp_path):
     (tmp_path / "audit.toml").write_text('[engine]\nname = "broken"\nrounds = 1\nbatch_size = 8\n')
-    done = command(installed, tmp_path, "validate", "audit.toml")
+    done = command_beside(installed, tmp_path, "validate", "audit.toml")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in done.stderr
 

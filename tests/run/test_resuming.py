@@ -16,6 +16,7 @@ from vflpriv.report.attacks import TrainedRow
 from vflpriv.run.attack import AttackStore, SystemResults
 from vflpriv.run.systems import build_system, load_data
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 ENGINE = '''
     """DPZV under another name, whose clip is a number in this file; the ledger takes it to be the settings'."""
 

@@ -58,7 +58,8 @@ def _budgets(plugin: Plugin, accountant: str) -> list[dict[str, Any]]:
 
 
 def test_it_is_listed(plugin: Plugin) -> None:
-    listed = plugin.command("accountants")
+    """In a new interpreter, as a user starts it."""
+    listed = plugin.process("accountants")
     assert "a bound that it is sure of" in listed.stdout
     assert "gdp" in listed.stdout
 

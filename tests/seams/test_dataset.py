@@ -51,7 +51,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
 
 
 def test_it_is_listed_fetched_and_trained_on(plugin: Plugin) -> None:
-    listed = plugin.command("data")
+    listed = plugin.process("data")
     assert "parity" in listed.stdout
     assert "30 + 10 numbers, odd or even" in listed.stdout
     fetched = plugin.command("data", "fetch", "parity", "--folder", "files")

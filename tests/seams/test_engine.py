@@ -10,6 +10,7 @@ import pytest
 from tests.seams.plugins import Plugin
 from tests.tree import ROOT
 
+pytestmark = pytest.mark.usefixtures("few_trees")
 SIGNS = (ROOT / "examples" / "engine_package" / "vflpriv_sign_split.py").read_text("utf-8")
 NOISED_SUM = '''
     """Summed logits with noise on them: a release point of the base class is all that audits need."""

@@ -63,7 +63,7 @@ def test_an_unknown_format_is_one_line_that_lists_the_plugin(plugin):
     assert done.stderr == f"vflpriv: --format = 'pdf': expected one of {known}\n"
     done = plugin.command("attack", "audit.toml", "--format", "verdicts")
     assert done.stderr == ("vflpriv: --format = 'verdicts': expected one of html, json, junit, md, sarif, summary\n")
-    assert f"{known}; repeat for more." in plugin.command("audit", "--help").stdout
+    assert f"{known}; repeat for more." in plugin.process("audit", "--help").stdout
 
 
 def test_a_plugin_that_cannot_be_loaded_spoils_nothing_else(tmp_path):

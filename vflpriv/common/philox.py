@@ -2,7 +2,8 @@
 
 They are computed in one of three ways: by a small C extension on the CPU, by tensor operations where that was not built
 and on other devices, and on CUDA by one fused kernel. All give the same words and uniforms, and on one device the same
-normals, since logarithms, roots, sines and cosines are always torch's. A report does not depend on which it was.
+normals, since logarithms, roots, sines and cosines are always torch's. A report does not depend on which it was. On the
+device `meta`, where nothing has a value, nothing is computed.
 
 `keys` is (R, 2), two words for each replica. A `path` of up to three numbers names a sequence; where one is a tensor of
 K numbers, K sequences are drawn at once, and the results have an axis K behind the replicas'. `first` and `blocks` are
@@ -30,12 +31,14 @@ try:
 except ImportError:  # There was no C compiler where this was installed.
     _philox = None  # type: ignore[assignment]
 
-__all__ = ["Fused", "compiled", "normals", "philox", "uniforms", "units", "words"]
+__all__ = ["Fused", "compiled", "normals", "philox", "sized", "uniforms", "units", "words"]
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
+_WORDS_ALIVE = 10
+"""Words for each block at the end of a round: four old ones, two products, four new ones."""
 _CPU_PIECE, _ACCELERATOR_PIECE = 1 << 16, 1 << 24
 """Blocks drawn at once: on a CPU what stays in its caches; elsewhere the 67 million normals of a large model."""
 
@@ -160,6 +163,18 @@ def units(index: Tensor, keys: Tensor, *numbers: Number) -> Units:
     return a, b, c, d
 
 
+def sized(index: Tensor, keys: Tensor, *numbers: Number) -> Units:
+    """Tensors as large as those of `units`, with as much memory taken on the way, for the device `meta`.
+
+    A training that is rehearsed there for its memory draws many times, and operations without values are slow.
+    """
+    sequences = max((len(n) for n in numbers if isinstance(n, torch.Tensor)), default=1)
+    shape = (len(keys), sequences, len(index))
+    torch.empty((_WORDS_ALIVE, *shape), dtype=torch.int64, device=keys.device)
+    a, b, c, d = (torch.empty(shape, dtype=torch.float32, device=keys.device) for _ in range(4))
+    return a, b, c, d
+
+
 class Fused:
     """`units` as one kernel made by `torch.compile`; single operations from the first time on that this fails.
 
@@ -203,7 +218,7 @@ class Fused:
             return self._function(index, keys, *columns)
 
 
-_WAYS: dict[str, Callable[..., Units]] = {"cuda": Fused()}
+_WAYS: dict[str, Callable[..., Units]] = {"cuda": Fused(), "meta": sized}
 """How `units` is computed on a type of device, where not operation by operation."""
 
 

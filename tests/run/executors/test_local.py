@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 
@@ -19,16 +20,18 @@ from tests.run.executors import work
 from tests.tree import ROOT
 from vflpriv.common.tasks import InProcess, NoProgress
 from vflpriv.errors import InputError
-from vflpriv.run.executors import local
+from vflpriv.run.executors import local, process
 from vflpriv.run.executors.local import LocalExecutor
 from vflpriv.run.executors.outcomes import TRIES, WorkerError
 from vflpriv.run.executors.table import executor_of
 
+CODE = process._CODE
+
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[LocalExecutor]:
-    """Two worker processes that are ready, in place of threads."""
-    with LocalExecutor(2, patience=0.0) as executor:
+    """Two worker processes that are ready, in place of threads; none of them imports torch before a task does."""
+    with work.light_workers(), LocalExecutor(2, patience=0.0) as executor:
         executor.run(work.tasks(work.slow_square, range(40)), progress=NoProgress())
         yield executor
 
@@ -36,14 +39,6 @@ def processes() -> Iterator[LocalExecutor]:
 def run(executor: Any, function: Any, items: Any, common: Any = None, **options: Any) -> list[Any]:
     result: list[Any] = executor.run(work.tasks(function, items, common), progress=NoProgress(), **options)
     return result
-
-
-def wait_for_processes(executor: LocalExecutor, count: int = 2) -> None:
-    """Run small tasks until all processes take part."""
-    for _ in range(200):
-        if len({pid for pid, _ in run(executor, work.whereabouts, range(4))} - {os.getpid()}) == count:
-            return
-    raise AssertionError("the worker processes never became ready")
 
 
 @pytest.mark.parametrize("executor", [InProcess(), LocalExecutor(1), LocalExecutor(3)])
@@ -67,7 +62,7 @@ def test_small_work_stays_in_this_process() -> None:
 
 
 def test_lasting_work_goes_to_processes_that_end_with_the_executor(processes: LocalExecutor) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     assert set(run(processes, work.whereabouts, range(8))) == {(pid, 2) for pid in processes.processes}
     seen, told = [], work.Told()
     found = processes.run(
@@ -81,7 +76,7 @@ def test_lasting_work_goes_to_processes_that_end_with_the_executor(processes: Lo
 
 
 def test_what_all_tasks_need_is_sent_once_to_each_process(processes: LocalExecutor, monkeypatch: Any) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     common, sent = [torch.full((50_000,), float(n)) for n in range(6)], []
     send = local.WorkerProcess._send
     monkeypatch.setattr(local.WorkerProcess, "_send", lambda self, frame: (sent.append(len(frame)), send(self, frame)))
@@ -91,21 +86,33 @@ def test_what_all_tasks_need_is_sent_once_to_each_process(processes: LocalExecut
 
 
 def test_an_error_of_a_task_is_raised_here_as_it_was(processes: LocalExecutor) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     for executor in (processes, LocalExecutor(2)):
         with pytest.raises(InputError, match="field = 3: expected another number"):
             run(executor, work.fail, range(12))
     assert run(processes, work.square, range(4)) == [0, 1, 4, 9]
 
 
+def test_a_worker_has_loaded_what_most_tasks_need_and_computes_on_one_thread(monkeypatch: Any) -> None:
+    """As users have it, rather than light."""
+    monkeypatch.setattr(process, "_CODE", CODE)
+    worker = process.WorkerProcess({})
+    try:
+        worker.wait_until_ready()
+        task = cloudpickle.dumps((work.loaded, "vflpriv.audits.two_world", 1))
+        assert worker.call(None, b"", task).value == (True, 1)
+    finally:
+        worker.close()
+
+
 def test_warnings_of_a_task_are_given_here(processes: LocalExecutor) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     with pytest.warns(UserWarning, match="item 1 is odd"):
         run(processes, work.warn, (1, 1))
 
 
 def test_the_task_of_a_dead_process_is_run_again(processes: LocalExecutor, tmp_path: Any) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     before, told = set(processes.processes), work.Told()
     found = processes.run(work.tasks(work.die_once, range(6), str(tmp_path)), progress=told)
     assert found == [n * n for n in range(6)]
@@ -116,14 +123,14 @@ def test_the_task_of_a_dead_process_is_run_again(processes: LocalExecutor, tmp_p
 
 
 def test_a_task_that_kills_every_process_is_named(processes: LocalExecutor) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     with pytest.raises(WorkerError, match=rf"task 2: its worker process died {TRIES} times, .* signal 9"):
         run(processes, work.die, range(3))
     assert run(processes, work.square, range(4)) == [0, 1, 4, 9]
 
 
 def test_what_cannot_be_pickled_runs_on_threads(processes: LocalExecutor) -> None:
-    wait_for_processes(processes)
+    work.wait_for_processes(processes)
     assert {pid for pid, _ in run(processes, work.whereabouts, range(4), threading.Lock())} == {os.getpid()}
 
 
@@ -139,12 +146,11 @@ def test_processes_that_cannot_start_leave_the_work_to_threads(monkeypatch: Any)
 DRIVER = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tests.run.executors.test_local import wait_for_processes
 from tests.run.executors import work
 from vflpriv.common.tasks import NoProgress
 from vflpriv.run.executors.local import LocalExecutor
-with LocalExecutor(2, patience=0.0) as executor:
-    wait_for_processes(executor)
+with work.light_workers(), LocalExecutor(2, patience=0.0) as executor:
+    work.wait_for_processes(executor)
     print(*executor.processes, flush=True)
     executor.run(work.tasks(work.whereabouts, range(10_000)), progress=NoProgress())
 """
@@ -164,17 +170,17 @@ def test_no_process_outlives_the_program(number: signal.Signals) -> None:
         [sys.executable, "-c", DRIVER], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as driver:
         assert driver.stdout is not None
-        workers = [int(pid) for pid in driver.stdout.readline().split()]
-        assert len(workers) == 2
+        started = [int(pid) for pid in driver.stdout.readline().split()]
+        assert len(started) == 2
         driver.send_signal(number)
         try:
             driver.wait(60)
         finally:
             driver.kill()
     deadline = time.monotonic() + 60
-    while any(map(alive, workers)) and time.monotonic() < deadline:
+    while any(map(alive, started)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(alive, workers))
+    assert not any(map(alive, started))
 
 
 def test_each_gpu_has_a_process_that_sees_no_other(monkeypatch: Any) -> None:

@@ -4,27 +4,56 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from vflpriv.common.tasks import Tasks, Worker
+from vflpriv.common.tasks import NoProgress, Tasks, Worker
 from vflpriv.errors import InputError
+from vflpriv.run.executors.local import LocalExecutor
 
 __all__ = [
+    "LIGHT",
     "Told",
     "die",
     "die_once",
     "fail",
+    "light_workers",
+    "loaded",
     "mark",
     "mean_of",
     "slow_square",
     "square",
     "tasks",
+    "wait_for_processes",
     "warn",
     "whereabouts",
 ]
+
+LIGHT = """
+from contextlib import nullcontext
+from vflpriv.run.executors import process
+process.single_threaded = nullcontext
+process.main(first="vflpriv.errors")
+"""
+"""The program of workers that import no torch, which takes them ten times as long as to start."""
+
+
+def light_workers() -> Any:
+    """Inside the block worker processes run that program."""
+    return mock.patch("vflpriv.run.executors.process._CODE", LIGHT)
+
+
+def wait_for_processes(executor: LocalExecutor, count: int = 2) -> None:
+    """Run small tasks until all processes take part."""
+    for _ in range(200):
+        found = executor.run(tasks(whereabouts, range(4)), progress=NoProgress())
+        if len({pid for pid, _ in found} - {os.getpid()}) == count:
+            return
+    raise AssertionError("the worker processes never became ready")
 
 
 class Told:
@@ -63,6 +92,14 @@ def whereabouts(common: Any, item: int, worker: Worker) -> tuple[int, int]:
 def mean_of(common: Any, item: int, worker: Worker) -> float:
     """Needs what all have in common, and torch."""
     return float(common[item].mean())
+
+
+def loaded(common: Any, item: str, worker: Worker) -> tuple[bool, int]:
+    """Whether a module was there before, and on how many threads torch computes."""
+    there = item in sys.modules
+    import torch
+
+    return there, torch.get_num_threads()
 
 
 def die(common: str, item: int, worker: Worker) -> int:

@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import IO
 
 import cloudpickle
@@ -28,6 +29,8 @@ _LENGTH = 8
 _COMMON, _TASK = b"c", b"t"
 """The first byte of a frame: what all tasks need, or one of them."""
 _CODE = "from vflpriv.run.executors.process import main; main()"
+_FIRST = "vflpriv.audits.two_world"
+"""What most tasks need is there before the first one is."""
 
 
 class ProcessDiedError(Exception):
@@ -116,8 +119,8 @@ def _read(pipe: IO[bytes]) -> bytes | None:
 # In the worker process
 
 
-def main() -> None:
-    """Answer tasks until the input ends; each needs the last object that came before it."""
+def main(first: str = _FIRST) -> None:
+    """Import a module, then answer tasks until the input ends; each needs the last object that came before it."""
     # Whatever prints to standard output must not come between the answers.
     answers, requests = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
     os.dup2(2, 1)
@@ -125,8 +128,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, frames), daemon=True).start()
-    import vflpriv.audits.two_world  # noqa: F401 (what most tasks need is there before the first one is)
-
+    import_module(first)
     _write(answers, cloudpickle.dumps("ready"))
     common = _Common()
     with single_threaded():
