@@ -191,7 +191,7 @@ class MemoryWire(CheckedWire):
         self.transcript = Transcript()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        copies = {name: value.clone() for name, value in tensors.items()}
+        copies = {name: value.clone().unsqueeze(0) for name, value in tensors.items()}
         self.transcript.messages.append(message_of(entry, copies, records))
 
 
