@@ -21,7 +21,7 @@ from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Wire
+from vflpriv.core.wire import Message, Wire
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
@@ -96,8 +96,7 @@ def _attack(
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     attempts, guesses = [], _Guesses()
-    classes = views[0].classes if views else None
-    computable = [replace(view, messages=tuple(readable(m, classes) for m in view.messages)) for view in views]
+    computable = _computable(views)
     for attack in attacks:
         for view in computable:
             attempt = _attempt(attack, view, config, answers, split)
@@ -105,6 +104,16 @@ def _attack(
             if attempt.guess is not None:
                 guesses.setdefault(view.adversary, {})[attack.name] = attempt.guess
     return tuple(attempts), guesses
+
+
+def _computable(views: Sequence[View]) -> list[View]:
+    """The views with their messages as attacks compute with them; messages that views share are made once."""
+    made: dict[int, Message] = {}
+    for view in views:
+        for message in view.messages:
+            if id(message) not in made:
+                made[id(message)] = readable(message, view.classes)
+    return [replace(view, messages=tuple(made[id(m)] for m in view.messages)) for view in views]
 
 
 def _attempt(
