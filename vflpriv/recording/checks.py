@@ -16,7 +16,16 @@ from vflpriv.recording.format import Entry
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "readable", "row_axis"]
+__all__ = [
+    "check_finite",
+    "check_kind_name",
+    "check_shapes",
+    "check_type",
+    "check_values",
+    "message_of",
+    "readable",
+    "row_axis",
+]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
@@ -74,15 +83,30 @@ def row_axis(name: str, tensor: str, shape: Sequence[int], batch: int) -> int | 
 
 def check_values(kind: str, value: Tensor, where: str) -> None:
     """Whether these are finite numbers of a common type, and floats in a kind that attacks compute with."""
+    check_type(kind, value, where)
+    check_finite(value, where)
+
+
+def check_type(kind: str, value: Tensor, where: str) -> None:
+    """Whether these are numbers of a common type, and floats in a kind that attacks compute with."""
     common = str(value.dtype).removeprefix("torch.") in _DTYPES
     if not common or (_computed_with(kind) and not value.is_floating_point()):
         raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
+
+
+def check_finite(value: Tensor, *where: str) -> None:
+    """Whether no value is NaN or infinite; `where` are the parts of the field's name."""
     if value.is_floating_point() and value.numel() and not _finite(value):
-        raise InputError(where, "NaN or infinity", "finite numbers")
+        raise InputError(": ".join(where), "NaN or infinity", "finite numbers")
 
 
 def _finite(value: Tensor) -> bool:
-    """Whether no value is NaN or infinite, in one pass without memory of its own: extremes are NaN if a value is."""
+    """Whether no value is NaN or infinite, without memory of its own: then neither their sum nor an extreme is.
+
+    A sum can be infinite although no value is; then the extremes decide.
+    """
+    if math.isfinite(float(value.sum())):
+        return True
     least, largest = value.aminmax()
     return math.isfinite(float(least)) and math.isfinite(float(largest))
 

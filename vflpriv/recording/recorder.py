@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordingWire", "record", "watch"]
 
-_FILE_BYTES = 4 << 20
+_FILE_BYTES = 16 << 20
 _MOST_BYTES = 64 << 20
 """A file is written at the end of a round when it has so many bytes, and in the middle of one that has more."""
 _SECONDS = 1.0
@@ -242,19 +242,18 @@ class RecordingWire(CheckedWire):
             self._round, self._rounds = entry.round, self._rounds + 1
         elif self._columns.bytes >= _MOST_BYTES:
             self._flush()
-        self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
+        if entry.kind not in self._shapes:
+            self._shapes[entry.kind] = {name: tuple(value.shape) for name, value in tensors.items()}
         stored = tensors
         if self.head.precision == "half":
             stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
         if records is not None:
             number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
-            entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
-        columns = {column_key(entry, name): value for name, value in stored.items()}
-        if not self._columns.fit(columns):
+            entry, stored = self._cut(entry.changed({"batch": number}), stored, records)
+        if not self._columns.add({column_key(entry, name): value for name, value in stored.items()}):
             self._flush()  # a file has one shape for each tensor on a link
             return self.keep(entry, tensors, records)
         self._pending.append(entry)
-        self._columns.add(columns)
         return None
 
     def _is_full(self) -> bool:
@@ -272,7 +271,7 @@ class RecordingWire(CheckedWire):
         cut = {name: axis for name, axis in axes.items() if axis is not None}
         rows = {n: v.index_select(cut[n], positions) if n in cut else v for n, v in tensors.items()}
         lengths = {name: value.shape[0] if value.dim() else None for name, value in rows.items()}
-        return entry.model_copy(update={"cut": cut, "rows": lengths}), rows
+        return entry.changed({"cut": cut, "rows": lengths}), rows
 
     def _sampled(self) -> Tensor:
         """(records,) whether each record is part of the sample."""

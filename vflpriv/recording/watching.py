@@ -120,10 +120,10 @@ class Watch:
 
         def receive(gradient: Tensor) -> None:
             for m, own in columns.items():
-                self._sink.add("down", round_, m, reply, {"gradient": gradient[own]}, ids)
+                self._sink.add("down", round_, m, reply, {"gradient": _part(gradient, own)}, ids)
 
         for m, own in columns.items():
-            self._sink.add("up", round_, m, self._kind, {"embedding": sent[own]}, ids)
+            self._sink.add("up", round_, m, self._kind, {"embedding": _part(sent, own)}, ids)
         if sent.requires_grad:
             sent.register_hook(receive)
 
@@ -179,6 +179,10 @@ class _NotedBatches:
 
     def __len__(self) -> int:
         return len(self._sampler)
+
+
+def _part(value: Tensor, columns: _Columns) -> Tensor:
+    return value if columns is ... else value[columns]
 
 
 def _is_training_pass(module: nn.Module) -> bool:
