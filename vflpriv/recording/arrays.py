@@ -28,12 +28,13 @@ def host_copy(value: Any, field: str) -> Tensor:
 
 def host_tensor(value: Any, field: str) -> Tensor:
     """The same as `host_copy`, but a torch tensor in the host's memory is not copied."""
-    torch_type = _tensor_type()
+    import torch
+
     try:
-        tensor = value.detach() if isinstance(value, torch_type) else _from_array(value)
-        if tensor.is_nested or "strided" not in str(tensor.layout):
+        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_array(value)
+        if tensor.layout is not torch.strided or tensor.is_nested:
             raise InputError(field, f"a sparse tensor ({tensor.layout})", "a dense tensor: to_dense() makes one")
-        return tensor.cpu()
+        return tensor if tensor.is_cpu else tensor.cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(field, type(value).__name__, "a tensor, an array or numbers") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationError
 
@@ -108,6 +108,9 @@ class CheckedWire(ABC):
             self._watch.stop()
         self._over = True
 
+    checks_later: ClassVar[bool] = False
+    """Whether it checks by itself that the values it was given to keep are finite."""
+
     @property
     def next_round(self) -> int:
         """The number of the first round that a watched training has."""
@@ -132,8 +135,12 @@ class CheckedWire(ABC):
         ids: Tensor | None,
         *,
         to: int | None = None,
+        at_once: bool = True,
     ) -> tuple[Entry, dict[str, Tensor]]:
-        """Check a message and keep it; `ids` are what `checked_ids` has returned."""
+        """Check a message and keep it; `ids` are what `checked_ids` has returned.
+
+        Without `at_once`, a wire that collects messages may check that values are finite when it has many.
+        """
         if self._over:
             self.check_open(f"{kind}: round", round_)
         if not isinstance(tensors, Mapping):
@@ -144,8 +151,9 @@ class CheckedWire(ABC):
         if entry is None:
             link = {"way": way, "device": device, "to": to, "kind": kind}
             self._known[form] = entry = self._checked_entry(link, values, None if ids is None else len(ids))
-        for name, value in values.items():
-            check_finite(value, kind, name)
+        if at_once or not self.checks_later:
+            for name, value in values.items():
+                check_finite(value, kind, name)
         entry = entry.at(_round(round_, kind))
         self.keep(entry, values, ids)
         return entry, values

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "all_finite",
     "check_finite",
     "check_kind_name",
     "check_shapes",
@@ -96,16 +97,16 @@ def check_type(kind: str, value: Tensor, where: str) -> None:
 
 def check_finite(value: Tensor, *where: str) -> None:
     """Whether no value is NaN or infinite; `where` are the parts of the field's name."""
-    if value.is_floating_point() and value.numel() and not _finite(value):
+    if not all_finite(value):
         raise InputError(": ".join(where), "NaN or infinity", "finite numbers")
 
 
-def _finite(value: Tensor) -> bool:
+def all_finite(value: Tensor) -> bool:
     """Whether no value is NaN or infinite, without memory of its own: then neither their sum nor an extreme is.
 
     A sum can be infinite although no value is; then the extremes decide.
     """
-    if math.isfinite(float(value.sum())):
+    if not value.is_floating_point() or not value.numel() or math.isfinite(float(value.sum())):
         return True
     least, largest = value.aminmax()
     return math.isfinite(float(least)) and math.isfinite(float(largest))

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vflpriv.recording.checks import all_finite
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -64,6 +66,14 @@ class Columns:
         self._rooms = self._spare.popleft() if self._spare else alike
         self._lengths, self.bytes = {}, 0
         return values, rooms
+
+    def flaw(self) -> tuple[str, int] | None:
+        """The column and row of the first value that is NaN or infinite, or None."""
+        for key, length in self._lengths.items():
+            values = self._rooms[key][:length]
+            if not all_finite(values):
+                return key, int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
+        return None
 
     def recycle(self, rooms: dict[str, Tensor]) -> None:
         """Take back memory whose values are not needed any more."""
