@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -157,9 +158,14 @@ class View:
         return cls(adversary, tuple(seen), classes, {m: b for m, b in (own or {}).items() if m in members})
 
     @cached_property
+    def counts(self) -> Counter[str]:
+        """How many messages of each kind are in it."""
+        return Counter(m.kind for m in self.messages)
+
+    @property
     def kinds(self) -> frozenset[str]:
         """The kinds of the messages in it."""
-        return frozenset(m.kind for m in self.messages)
+        return frozenset(self.counts)
 
     def of_kind(self, *kinds: str) -> tuple[Message, ...]:
         """Its messages of these kinds, in order."""

@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["SERVER", "LazyTensors", "Message", "Party", "Payload", "Recorder", "Traffic", "Transcript", "Wire", "device"]
+__all__ = [
+    "SERVER",
+    "LazyTensors",
+    "Message",
+    "Party",
+    "Payload",
+    "Recorder",
+    "Traffic",
+    "Transcript",
+    "Wire",
+    "device",
+]
 
 
 @dataclass(frozen=True, order=True)

@@ -314,9 +314,9 @@ class RecordingWire(CheckedWire):
         tensors = {}
         for number, records in self._batches.values():
             if number in used:
-                tensors[batch_key(number)] = records
+                tensors[batch_key(number)] = records.int()
                 if self._sample is not None:
-                    tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten()
+                    tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten().int()
         return tensors
 
     def _write_head(self) -> None:

@@ -35,7 +35,16 @@ from vflpriv.recording.stored import Place, StoredFile, StoredFiles, StoredTenso
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Answers", "Continued", "Recording", "read_answers", "read_continued", "read_hash", "read_names", "read_transcript"]
+__all__ = [
+    "Answers",
+    "Continued",
+    "Recording",
+    "read_answers",
+    "read_continued",
+    "read_hash",
+    "read_names",
+    "read_transcript",
+]
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_BYTES = 10_000_000
