@@ -331,9 +331,9 @@ class _Source:
         shifted = ids - _WHOLE
         if (most := int(shifted.max(initial=0))) >= len(self._slots):
             self._slots = np.concatenate((self._slots, np.full(2 * (most + 1) - len(self._slots), -1)))
-        new = self._slots[shifted] < 0
-        self._slots[shifted[new]] = self._known + np.arange(np.count_nonzero(new))
-        self._known += np.count_nonzero(new)
+        new = shifted[self._slots[shifted] < 0]
+        self._slots[new] = self._known + np.arange(len(new))
+        self._known += len(new)
         self._grow()
         return self._slots[shifted]
 
@@ -351,7 +351,7 @@ class _Source:
     def mean(self, slots: Ints) -> Floats:
         """The mean of the rows of each record that are there."""
         count = np.minimum(self.turns[slots], self._rows.shape[1])
-        return self._rows[slots].sum(1) / np.maximum(count, 1)[:, None]
+        return np.asarray(self._rows[slots].sum(1) / np.maximum(count, 1)[:, None])
 
     def moved(self, slots: Ints, shape: tuple[int, ...]) -> tuple[Bools, Floats]:
         """Which records stood elsewhere in a batch of this shape, and their last rows with the offset of this place."""

@@ -14,7 +14,7 @@ place of a training's, since a transcript is as large whatever is in it.
 from __future__ import annotations
 
 import argparse
-import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -53,6 +53,17 @@ unit = "label"
 view = "device"
 epsilon = 1.0
 delta = 1e-5
+"""
+
+
+_AUDIT = """
+import atexit, re, sys
+from pathlib import Path
+from vflpriv.cli.main import main
+# The peak of this program alone: that of a child's resource usage includes the parent's before the program began.
+peak = lambda: re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]
+atexit.register(lambda: print(peak(), file=sys.stderr))
+main()
 """
 
 
@@ -128,14 +139,14 @@ def audited(folder: Path) -> Audit:
     ledger = folder.parent / "ledger.toml"
     ledger.write_text(_LEDGER, encoding="utf-8")
     out = folder.with_name(f"{folder.name}-report")
-    command = [sys.executable, "-m", "vflpriv", "audit", "--transcript", str(folder), "--ledger", str(ledger)]
-    start = time.monotonic()
-    process = subprocess.Popen([*command, "--out", str(out), "--quiet"], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1, 3):
-        raise SystemExit(f"the audit failed with exit code {process.returncode}")
-    return Audit(usage.ru_utime + usage.ru_stime, time.monotonic() - start, usage.ru_maxrss * 1024.0)
+    command = [sys.executable, "-c", _AUDIT, "audit", "--transcript", str(folder), "--ledger", str(ledger)]
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*command, "--out", str(out), "--quiet"], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1, 3):
+        raise SystemExit(f"the audit failed with exit code {done.returncode}: {done.stderr}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Audit(cpu, time.monotonic() - start, 1024.0 * int(done.stderr.splitlines()[-1]))
 
 
 def size(folder: Path) -> int:
