@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflpriv.attacks._estimators import decode, posterior
-from vflpriv.attacks._observations import Observation, known_positions, last_and_mean, record_positions, sum_by_record
+from vflpriv.attacks._observations import (
+    Observation,
+    known_positions,
+    last_and_mean,
+    positions_in,
+    records_of,
+    sum_by_record,
+)
 from vflpriv.core.attack import AttributeGuess, Auxiliary, Conduct, FeatureAuxiliary, FeatureGuess, LabelGuess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
@@ -80,10 +87,10 @@ def sent_instead(view: View) -> str:
     return next((sentence for kind, sentence in _DOWNLINKS.items() if kind in view.kinds), "this view holds none")
 
 
-def smallest_entry(messages: Sequence[Message], values: Sequence[Tensor]) -> LabelGuess:
+def smallest_entry(messages: Sequence[Message], values: Iterable[Tensor]) -> LabelGuess:
     """The class with the smallest entry in the sum of a record's values over all messages, (R, B, C) per message."""
-    records, positions = record_positions(messages)
-    return LabelGuess(records, sum_by_record(positions, torch.cat(list(values), dim=1), len(records)).argmin(-1))
+    records = records_of(messages)
+    return LabelGuess(records, sum_by_record(positions_in(records, messages), values, len(records)).argmin(-1))
 
 
 class FeatureInference(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +19,9 @@ __all__ = [
     "known_positions",
     "last_and_mean",
     "last_values",
+    "positions_in",
     "recent",
-    "record_positions",
+    "records_of",
     "replies_to_own",
     "sum_by_record",
     "uplinks_of",
@@ -104,25 +105,37 @@ def _with_axes_of(values: Tensor, perturbed: Tensor) -> Tensor:
     return values if values.dim() == perturbed.dim() else values.unsqueeze(1)
 
 
-def record_positions(messages: Iterable[Message]) -> tuple[Tensor, Tensor]:
-    """The sorted records of all messages, and for each row of all messages the position of its record among them."""
-    records, positions = torch.cat([m.records for m in messages if m.records is not None]).unique(return_inverse=True)
-    return records, positions
+def records_of(messages: Iterable[Message]) -> Tensor:
+    """The sorted records of all messages; messages about one batch share its ids, which are looked at once."""
+    shared = {id(m.records): m.records for m in messages if m.records is not None}
+    records: Tensor = torch.cat(list(shared.values())).unique()
+    return records
 
 
-def sum_by_record(positions: Tensor, values: Tensor, count: int) -> Tensor:
-    """(R, records, …) sums of (R, rows, …) over the rows of each record."""
-    total = torch.zeros(values.shape[0], count, *values.shape[2:], dtype=values.dtype, device=values.device)
-    return total.index_add_(1, positions, values)
+def positions_in(records: Tensor, messages: Iterable[Message]) -> Iterator[Tensor]:
+    """For each message, the positions of its records among these sorted ones, of which they are."""
+    return (torch.searchsorted(records, m.records) for m in messages if m.records is not None)
+
+
+def sum_by_record(positions: Iterable[Tensor], values: Iterable[Tensor], count: int) -> Tensor:
+    """(R, records, …) sums of each message's (R, rows, …) over the rows of each record, one message after another."""
+    total: Tensor | None = None
+    for rows, value in zip(positions, values, strict=True):
+        if total is None:
+            total = torch.zeros(len(value), count, *value.shape[2:], dtype=value.dtype, device=value.device)
+        total.index_add_(1, rows, value)
+    assert total is not None, "a sum of at least one message"
+    return total
 
 
 def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
-    """(R, n, width) for sorted records: a tensor's row in the last of these messages with it; zeros if in none."""
+    """(R, n, width) for some sorted records: a tensor's row in the last of these messages with it; else zeros."""
     replicas, _, width = messages[0].tensors[tensor].shape
     values = torch.zeros(replicas, len(records), width, device=records.device)
     for m in messages:
         if m.records is not None:
-            values[:, torch.searchsorted(records, m.records)] = m.tensors[tensor]
+            places, rows = known_positions(records, m.records)
+            values[:, places] = m.tensors[tensor].index_select(1, rows)
     return values
 
 

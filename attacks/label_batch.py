@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 
 from vflpriv.attacks._adam import Adam, padding
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, last_values, record_positions
+from vflpriv.attacks._observations import known_positions, last_values, records_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -58,14 +58,17 @@ class LabelBatch(LabelInference):
 
     def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]:
         messages = view.of_kind(*self.needs)
-        records, _ = record_positions(messages)
+        records = records_of(messages)
         samples = [Sample.draw(records, auxiliary, self.most) for auxiliary in auxiliaries]
-        chosen = torch.stack([sample.positions for sample in samples])
+        chosen = torch.stack([sample.records for sample in samples])
+        asked = chosen.unique()
         columns = []
         for device in sorted({m.device for m in messages}):
             # Of the messages in reverse order, the last one with a record is its first.
-            rows = last_values([m for m in messages[::-1] if m.device == device], "gradient", records)
-            columns.append(rows.gather(1, chosen.unsqueeze(-1).expand(-1, -1, rows.shape[2])))
+            own = [m for m in messages[::-1] if m.device == device]
+            rows = last_values(own, "gradient", asked)
+            places = torch.searchsorted(asked, chosen)
+            columns.append(rows.gather(1, places.unsqueeze(-1).expand(-1, -1, rows.shape[2])))
         labels = _Matching(columns, [s.records for s in samples], auxiliaries, view.classes).labels()
         return [sample.guess(labels[r : r + 1]) for r, sample in enumerate(samples)]
 

@@ -30,4 +30,4 @@ class LabelDirect(LabelInference):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind("logit-gradient")
-        return smallest_entry(messages, [m.tensors["gradient"] for m in messages])
+        return smallest_entry(messages, (m.tensors["gradient"] for m in messages))

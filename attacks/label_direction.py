@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._observations import record_positions, sum_by_record
+from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
 from vflpriv.attacks._two_classes import GradientInference, guess_by_threshold
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -31,7 +31,7 @@ class LabelDirection(GradientInference):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)
-        records, _ = record_positions(messages)
+        records = records_of(messages)
         scores = torch.zeros(len(records), device=records.device)
         for device in sorted({m.device for m in messages}):
             device_records, cosines = _cosines([m for m in messages if m.device == device], auxiliary)
@@ -41,9 +41,10 @@ class LabelDirection(GradientInference):
 
 def _cosines(messages: list[Message], auxiliary: Auxiliary) -> tuple[Tensor, Tensor]:
     """One device's sorted records (n,) and, for each, the cosine of its mean gradient with the reference gradient."""
-    records, positions = record_positions(messages)
-    units = torch.cat([torch.nn.functional.normalize(m.tensors["gradient"], dim=-1) for m in messages], dim=1)
-    mean = torch.nn.functional.normalize(sum_by_record(positions, units, len(records))[0], dim=-1)
+    records = records_of(messages)
+    units = (torch.nn.functional.normalize(m.tensors["gradient"], dim=-1) for m in messages)
+    total = sum_by_record(positions_in(records, messages), units, len(records))[0]
+    mean = torch.nn.functional.normalize(total, dim=-1)
     known = torch.searchsorted(records, auxiliary.records).clamp(max=len(records) - 1)
     signs = torch.where(auxiliary.labels == 1, 1.0, -1.0) * (records[known] == auxiliary.records)
     reference = (mean[known] * signs.unsqueeze(-1)).sum(0)

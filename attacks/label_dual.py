@@ -26,4 +26,4 @@ class LabelDual(LabelInference):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind("admm-variables")
-        return smallest_entry(messages, [m.tensors["duals"] for m in messages])
+        return smallest_entry(messages, (m.tensors["duals"] for m in messages))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, record_positions, sum_by_record
+from vflpriv.attacks._observations import known_positions, records_of
+from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -27,20 +30,24 @@ class LabelGradientClusters(LabelInference):
     A record's gradient is (p - onehot(y)) W: its mean is near the head's row of its class. Noise on gradients or labels
     that is drawn in each batch anew shrinks in the mean; noise that is drawn once stays. The first start is at the
     mean gradients of the few known labels, the others are at random records; the one with the least sum of squares is
-    taken, and the known labels name its clusters. Gradients of colluding devices are concatenated.
+    taken, and the known labels name its clusters. Gradients of colluding devices are concatenated. Of more than `most`
+    records it attacks a random sample: the clusters are those of the classes, whoever is in them.
     """
 
     name = "label_gradient_clusters"
     summary = "splits any number of classes by clusters of each record's mean gradient"
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True
+    most: ClassVar[int] = 4000
+    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)
-        records, _ = record_positions(messages)
+        sample = Sample.draw(records_of(messages), auxiliary, self.most)
+        records = sample.records
         links = sorted({(m.device, m.kind) for m in messages})
         columns = [_mean_gradients([m for m in messages if (m.device, m.kind) == link], records) for link in links]
         points = torch.cat(columns, dim=1)
@@ -51,18 +58,22 @@ class LabelGradientClusters(LabelInference):
         )
         clusters, squares = _k_means(points, starts)
         best = clusters[int(squares.argmin())]
-        return LabelGuess(records, _named(best, positions, labels, view.classes).unsqueeze(0))
+        return sample.guess(_named(best, positions, labels, view.classes).unsqueeze(0))
 
 
 def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
-    """(n, width) each record's mean gradient on one link; of all rounds alike, however large their gradients are."""
-    own, positions = record_positions(messages)
-    values = [m.tensors["gradient"][:1].double() for m in messages]
-    rows = torch.cat([v / v.square().mean().sqrt().clamp(min=1e-30) for v in values], dim=1)
-    sums = sum_by_record(positions, torch.cat((rows, torch.ones_like(rows[..., :1])), dim=-1), len(own))[0]
-    points = torch.zeros(len(records), rows.shape[-1], dtype=rows.dtype, device=rows.device)
-    points[torch.searchsorted(records, own)] = sums[:, :-1] / sums[:, -1:]
-    return points
+    """(n, width) each record's mean gradient on one link, 0 where it has none; of all rounds alike, however large their
+    gradients are."""
+    sums = torch.zeros(len(records), messages[0].tensors["gradient"].shape[-1], dtype=torch.float64).to(records.device)
+    times = torch.zeros(len(records), 1, dtype=torch.float64, device=records.device)
+    for m in messages:
+        if m.records is not None:
+            gradient = m.tensors["gradient"][0]
+            places, rows = known_positions(records, m.records)
+            scale = gradient.double().square().mean().sqrt().clamp(min=1e-30)
+            sums.index_add_(0, places, gradient.index_select(0, rows).double() / scale)
+            times[places] += 1
+    return sums / times.clamp(min=1)
 
 
 def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from vflpriv.attacks._observations import record_positions, sum_by_record
+from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
 from vflpriv.attacks._two_classes import GradientInference, guess_by_threshold, two_means
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -29,9 +29,9 @@ class LabelNorm(GradientInference):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         messages = view.of_kind(*self.needs)
-        records, positions = record_positions(messages)
-        norms = [torch.linalg.vector_norm(m.tensors["gradient"], dim=-1) for m in messages]
-        relative = torch.cat([n / n.mean(1, keepdim=True).clamp(min=1e-30) for n in norms], dim=1)
-        times = sum_by_record(positions, torch.ones_like(relative), len(records))
-        scores = (sum_by_record(positions, relative, len(records)) / times)[0]
+        records = records_of(messages)
+        norms = (torch.linalg.vector_norm(m.tensors["gradient"], dim=-1) for m in messages)
+        relative = (torch.stack((n / n.mean(1, keepdim=True).clamp(min=1e-30), torch.ones_like(n)), -1) for n in norms)
+        sums = sum_by_record(positions_in(records, messages), relative, len(records))[0]
+        scores = sums[:, 0] / sums[:, 1]
         return guess_by_threshold(records, scores, auxiliary, two_means(scores))

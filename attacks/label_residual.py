@@ -38,7 +38,7 @@ class LabelResidual(LabelInference):
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         replies = view.of_kind("admm-variables")
         sent = {(m.round, m.device): m for m in view.of_kind("embeddings", "logits")}
-        return smallest_entry(replies, [_output(sent[m.round, m.device], m) - m.tensors["residuals"] for m in replies])
+        return smallest_entry(replies, (_output(sent[m.round, m.device], m) - m.tensors["residuals"] for m in replies))
 
 
 def _output(sent: Message, reply: Message) -> Tensor:

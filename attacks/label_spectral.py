@@ -5,11 +5,15 @@ Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Fed
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference
-from vflpriv.attacks._observations import last_values, record_positions
+from vflpriv.attacks._observations import last_values, records_of
+from vflpriv.attacks._samples import Sample
 from vflpriv.attacks._two_classes import agreement, guess_by_threshold, not_two_classes, two_means
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -27,12 +31,15 @@ class LabelSpectral(LabelInference):
 
     The few known labels decide which of the two is used, and name the clusters. A device computes the embeddings with
     its trained model; an eavesdropper takes those that were sent last. Embeddings of several devices are concatenated.
+    Of more than `most` records it attacks a random sample: the axis is that of the classes, whoever is along it.
     """
 
     name = "label_spectral"
     summary = "splits two classes along the first singular vector of the embeddings"
     needs = frozenset({"own-model", *_UPLINKS})
     auxiliary = True
+    most: ClassVar[int] = 4000
+    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         if not view.own and not view.kinds & set(_UPLINKS):
@@ -40,23 +47,28 @@ class LabelSpectral(LabelInference):
         return not_two_classes(view)
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        records, embeddings = _embeddings(view)
+        sample, embeddings = _embeddings(view, auxiliary, self.most)
+        records = sample.records
         centred = embeddings - embeddings.mean(0)
         _, _, axes = torch.linalg.svd(centred, full_matrices=False)
         projection = centred @ axes[0]
         candidates = [(scores, two_means(scores)) for scores in (projection, projection.abs())]
         fits = [agreement(records, scores > threshold, auxiliary).abs() for scores, threshold in candidates]
         scores, threshold = candidates[0] if bool(fits[0] >= fits[1]) else candidates[1]
-        return guess_by_threshold(records, scores, auxiliary, threshold)
+        guess = guess_by_threshold(records, scores, auxiliary, threshold)
+        return replace(guess, drawn=sample.drawn, population=sample.population)
 
 
-def _embeddings(view: View) -> tuple[Tensor, Tensor]:
+def _embeddings(view: View, auxiliary: Auxiliary, most: int) -> tuple[Sample, Tensor]:
     """Sorted records (n,) and their embeddings (n, width), those of all devices in the view side by side."""
     if view.own:
         outputs = [own.apply(own.trained, own.features)[0] for own in view.own.values()]
-        return torch.arange(len(outputs[0]), device=outputs[0].device), torch.cat(outputs, dim=-1)
+        sample = Sample.draw(torch.arange(len(outputs[0]), device=outputs[0].device), auxiliary, most)
+        return sample, torch.cat(outputs, dim=-1).index_select(0, sample.positions)
     messages = view.of_kind(*_UPLINKS)
-    records, _ = record_positions(messages)
-    devices = sorted({m.device for m in messages})
-    columns = [last_values([m for m in messages if m.device == device], "embedding", records)[0] for device in devices]
-    return records, torch.cat(columns, dim=-1)
+    sample = Sample.draw(records_of(messages), auxiliary, most)
+    columns = [
+        last_values([m for m in messages if m.device == device], "embedding", sample.records)[0]
+        for device in sorted({m.device for m in messages})
+    ]
+    return sample, torch.cat(columns, dim=-1)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import record_positions, sum_by_record
+from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
 from vflpriv.common.devices import to_host
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
@@ -68,8 +68,8 @@ class LabelZoQuery(LabelInference):
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         sent = {(m.round, m.device): m for m in view.of_kind(*_UPLINKS)}
         replies = view.of_kind(*_REPLIES)
-        records, positions = record_positions(replies)
-        by_reply = positions.split([len(m.records) for m in replies if m.records is not None])
+        records = records_of(replies)
+        by_reply = list(positions_in(records, replies))
         changes = [_change(reply) for reply in replies]
         unseen = [i for i, reply in enumerate(replies) if (reply.round, reply.device) not in sent]
         shapes = [(*changes[i].shape[:2], len(by_reply[i]), view.classes) for i in unseen]
@@ -139,7 +139,7 @@ def _gradients_by_batch(queries: Sequence[_Query], count: int, classes: int) -> 
         matrix = torch.cat([steps for _, steps, _ in equations], dim=1).to(total.dtype)
         right = torch.cat([change for *_, change in equations], dim=1).to(total.dtype).unsqueeze(-1)
         gradients = _least_norm(matrix, right).reshape(len(total), len(batch), classes)
-        total += sum_by_record(batch, gradients, count)
+        total += sum_by_record([batch], [gradients], count)
     return total
 
 

@@ -10,9 +10,11 @@ all show, however large the signal is beside it.
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -55,7 +57,7 @@ QUESTIONS = {
     "returns": "beside those any number of messages before",
 }
 Bools = NDArray[np.bool_]
-Rows = dict[int, Floats]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,23 +112,39 @@ class RecordedNoise:
         )
 
 
+_Computed = Mapping[str, torch.Tensor]
+
+
+def _computed(kind: str, compute: Callable[[], _Computed]) -> _Computed:
+    del kind
+    return compute()
+
+
 def recorded_noises(
-    ledger: Ledger, messages: Sequence[Message], *, shared: Collection[str], confidence: float
+    ledger: Ledger,
+    messages: Sequence[Message],
+    *,
+    shared: Collection[str],
+    confidence: float,
+    kept: Callable[[str, Callable[[], _Computed]], _Computed] = _computed,
 ) -> list[RecordedNoise]:
     """Tests of the declared noise of every kind that was recorded.
 
-    The family-wise error is 1 in 1000, or 1 - confidence where that is less.
+    The family-wise error is 1 in 1000, or 1 - confidence where that is less. `kept` is given a kind and what computes
+    its p-values, and may have them already.
     """
     declared = {r.kind: r.noise for r in ledger.releases if not r.once and isinstance(r.noise, Gaussian | Laplace)}
-    recorded = {kind: _recorded(messages, kind, kind in shared) for kind in declared}
-    raw = {kind: _p_values(noise, recorded[kind]) for kind, noise in declared.items() if recorded[kind]}
+    tested = {
+        kind: kept(kind, partial(_tested, noise, messages, kind, kind in shared)) for kind, noise in declared.items()
+    }
+    raw = {kind: _named(found["p_values"]) for kind, found in tested.items() if int(found["entries"])}
     adjusted = iter(holm_adjusted([p for p_values in raw.values() for p in p_values.values()]))
     return [
         RecordedNoise(
             kind=kind,
             noise=declared[kind],
-            entries=sum(r.x.size for r in recorded[kind]),
-            messages=len({(r.round, r.device) for r in recorded[kind]}),
+            entries=int(tested[kind]["entries"]),
+            messages=int(tested[kind]["messages"]),
             alpha=min(ALPHA, 1 - confidence),
             tests=tuple(
                 NoiseTest(name=name, question=QUESTIONS[name], p_value=p, p_adjusted=next(adjusted))
@@ -135,6 +153,22 @@ def recorded_noises(
         )
         for kind, p_values in raw.items()
     ]
+
+
+def _tested(noise: Noise, messages: Sequence[Message], kind: str, shared: bool) -> _Computed:
+    """The p-value of each question, NaN where it was not asked, and how much was looked at."""
+    recorded = _recorded(messages, kind, shared)
+    p_values = _p_values(noise, recorded) if recorded else {}
+    return {
+        "p_values": torch.tensor([p_values.get(name, torch.nan) for name in QUESTIONS], dtype=torch.float64),
+        "entries": torch.tensor(sum(r.stored.size for r in recorded)),
+        "messages": torch.tensor(len({(r.round, r.device) for r in recorded})),
+    }
+
+
+def _named(p_values: torch.Tensor) -> dict[str, float]:
+    """By question, without those that were not asked."""
+    return {name: p for name, p in zip(QUESTIONS, p_values.tolist(), strict=True) if not math.isnan(p)}
 
 
 def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
@@ -170,9 +204,20 @@ class _Recorded:
     round: int
     device: int
     name: str
-    x: Floats
-    ids: tuple[int, ...]
-    rounding: Floats | float
+    stored: Floats | NDArray[np.float32]
+    ids: Ints
+    precision: float
+    """Half the step between values, relative to their size."""
+    step: float
+    """Half the step between values, whatever their size."""
+
+    @property
+    def x(self) -> Floats:
+        return self.stored.astype(np.float64)
+
+    def rounding(self, x: Floats) -> Floats:
+        """How far rounding may have moved these of its values."""
+        return np.maximum(self.precision * np.abs(x), self.step)
 
 
 def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Recorded]:
@@ -190,8 +235,8 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
             continue
         for name, tensor in m.tensors.items():
             value = _tensor(m, name, tensor, share)
-            key = (m.round, name, value.x.tobytes())
-            if value.x.size and key not in seen:
+            key = (m.round, name, value.stored.tobytes())
+            if value.stored.size and key not in seen:
                 seen = {k for k in seen if k[0] == m.round} | {key}
                 found.append(value)
     return _on_a_grid(found)
@@ -200,16 +245,19 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
 def _tensor(message: Message, name: str, tensor: torch.Tensor, share: float) -> _Recorded:
     """A tensor by its rows; of a long recording only a share of the entries of each row, the same in every message."""
     x = tensor.detach().cpu()
-    ids = [] if message.records is None else message.records.tolist()
+    ids = np.empty(0, dtype=np.int64) if message.records is None else message.records.cpu().numpy()
     by_rows = len(ids) > 0 and x.dim() >= 2 and x.shape[0] == 1 and x.shape[1] == len(ids)
     rows = x.reshape(len(ids) if by_rows else 1, -1)
     if share < 1:
         width = rows.shape[1]
         some = host_generator(0, "search").permutation(width)[: max(_LEAST, math.ceil(width * share))]
         rows = rows[:, torch.from_numpy(np.sort(some))]
-    values = rows.double().numpy()
-    rounding: Floats | float = _precision(x) / 2 * np.abs(values) if x.is_floating_point() else 0.5
-    return _Recorded(message.round, message.device.index, name, values, tuple(ids) if by_rows else (_WHOLE,), rounding)
+    # Copies: what is recorded may lie in a file that is mapped for a while only.
+    short = x.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    values = np.array((rows.float() if short else rows.double()).numpy())
+    precision, step = (_precision(x) / 2, 0.0) if x.is_floating_point() else (0.0, 0.5)
+    own = ids if by_rows else np.array([_WHOLE])
+    return _Recorded(message.round, message.device.index, name, values, own, precision, step)
 
 
 def _precision(x: torch.Tensor) -> float:
@@ -229,7 +277,7 @@ def _on_a_grid(recorded: list[_Recorded]) -> list[_Recorded]:
     multiples = values / step
     if np.abs(multiples).max() > 2.0**20 or np.abs(multiples - np.rint(multiples)).max() > 1e-3:
         return recorded
-    return [_Recorded(r.round, r.device, r.name, r.x, r.ids, np.maximum(r.rounding, step / 2)) for r in recorded]
+    return [replace(r, step=max(r.step, step / 2)) for r in recorded]
 
 
 @dataclass(eq=False)
@@ -266,63 +314,112 @@ def _p_values(noise: Noise, recorded: Sequence[_Recorded]) -> dict[str, float]:
     return p_values if returns is None else p_values | {"returns": returns}
 
 
-class _Past:
-    """What was sent before: the last rows of each record and device, and the rows of this round."""
+class _Source:
+    """The rows of one tensor of a device, of one width: the last few of each record, and its place in its batch."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[int, str, int], deque[Floats]] = defaultdict(lambda: deque(maxlen=_MEAN))
-        self.turns: dict[tuple[int, str, int], int] = defaultdict(int)
-        self.messages: dict[tuple[int, str], Floats] = {}
-        self.places: dict[tuple[int, str, int], int] = {}
-        self.offsets: dict[tuple[int, str], Floats] = {}
-        self.round = -1
-        self.others: dict[str, list[tuple[Rows, Rows]]] = defaultdict(list)
+    def __init__(self, width: int) -> None:
+        self._slots = np.full(1, -1, dtype=np.int64)
+        self._rows = np.zeros((1, 1, width))
+        self.turns = np.zeros(1, dtype=np.int64)
+        self.places = np.zeros(1, dtype=np.int64)
+        self._known = 0
+        self.offsets: Floats | None = None
+        self.message: Floats | None = None
 
-    def begin(self, round_: int) -> None:
-        """Forget the other devices' rows when a new round begins."""
-        if round_ != self.round:
-            self.round, self.others = round_, defaultdict(list)
+    def slots(self, ids: Ints) -> Ints:
+        """The places of these records in the tables, new ones for those that were not there yet."""
+        shifted = ids - _WHOLE
+        if (most := int(shifted.max(initial=0))) >= len(self._slots):
+            self._slots = np.concatenate((self._slots, np.full(2 * (most + 1) - len(self._slots), -1)))
+        new = shifted[self._slots[shifted] < 0]
+        self._slots[new] = self._known + np.arange(len(new))
+        self._known += len(new)
+        self._grow()
+        return self._slots[shifted]
 
-    def of(self, value: _Recorded, place: int) -> list[Floats]:
-        """The earlier rows of the record at a place, the last one first, as long as they are as wide as this one."""
-        past = self.rows[value.device, value.name, value.ids[place]]
-        return [row for row in reversed(past) if row.shape == value.x[place].shape]
+    def _grow(self) -> None:
+        """Room for all records that are known."""
+        if self._known > len(self.turns):
+            more = max(self._known, 2 * len(self.turns)) - len(self.turns)
+            self.turns, self.places = (np.concatenate((t, np.zeros(more, t.dtype))) for t in (self.turns, self.places))
+            self._rows = np.concatenate((self._rows, np.zeros((more, *self._rows.shape[1:]))))
 
-    def moved(self, value: _Recorded, place: int, earlier: list[Floats]) -> Floats | None:
-        """The record's last row, with the offset of the place where it stood replaced by that of this place."""
-        offsets, last = self.offsets.get((value.device, value.name)), self.places.get(_key(value, place))
-        if offsets is None or last is None or not earlier or offsets.shape != value.x.shape or last >= len(offsets):
-            return None
-        return np.asarray(earlier[0] + offsets[place] - offsets[last])
+    def earlier(self, slots: Ints, back: int) -> Floats:
+        """The rows of these records so many turns before the last one; meaningless where there are not as many."""
+        return self._rows[slots, (self.turns[slots] - 1 - back) % self._rows.shape[1]]
 
-    def _learn_offsets(self, value: _Recorded) -> None:
+    def mean(self, slots: Ints) -> Floats:
+        """The mean of the rows of each record that are there."""
+        count = np.minimum(self.turns[slots], self._rows.shape[1])
+        return np.asarray(self._rows[slots].sum(1) / np.maximum(count, 1)[:, None])
+
+    def moved(self, slots: Ints, shape: tuple[int, ...]) -> tuple[Bools, Floats]:
+        """Which records stood elsewhere in a batch of this shape, and their last rows with the offset of this place."""
+        if self.offsets is None or self.offsets.shape != shape:
+            return np.zeros(len(slots), dtype=np.bool_), np.empty((0, shape[1]))
+        here, last = np.arange(len(slots)), self.places[slots]
+        known = (self.turns[slots] > 0) & (last < len(self.offsets)) & (last != here)
+        return known, self.earlier(slots[known], 0) + self.offsets[here[known]] - self.offsets[last[known]]
+
+    def _learn_offsets(self, x: Floats, slots: Ints) -> None:
         """Kaczmarz's steps towards offsets of the places in a batch that explain how rows changed.
 
         Noise that is drawn alike for every batch is such an offset.
         """
-        source = (value.device, value.name)
-        if source not in self.offsets or self.offsets[source].shape != value.x.shape:
-            self.offsets[source] = np.zeros_like(value.x)
-        for place in range(len(value.ids)):
-            predicted, last = self.moved(value, place, self.of(value, place)), self.places.get(_key(value, place))
-            if predicted is not None and last is not None and last != place:
-                half = (value.x[place] - predicted) / 2
-                self.offsets[source][place] += half
-                self.offsets[source][last] -= half
+        if self.offsets is None or self.offsets.shape != x.shape:
+            self.offsets = np.zeros_like(x)
+        known, _ = self.moved(slots, x.shape)
+        change = x - self.earlier(slots, 0)
+        for place, last in zip(np.flatnonzero(known).tolist(), self.places[slots[known]].tolist(), strict=True):
+            half = (change[place] - self.offsets[place] + self.offsets[last]) / 2
+            self.offsets[place] += half
+            self.offsets[last] -= half
 
-    def add(self, value: _Recorded) -> None:
-        self._learn_offsets(value)
-        before = {i: past[0] for place, i in enumerate(value.ids) if (past := self.of(value, place))}
-        self.others[value.name].append((dict(zip(value.ids, value.x, strict=True)), before))
-        for place, (i, row) in enumerate(zip(value.ids, value.x, strict=True)):
-            self.places[_key(value, place)] = place
-            self.rows[value.device, value.name, i].append(row)
-            self.turns[value.device, value.name, i] += 1
-        self.messages[value.device, value.name] = value.x
+    def add(self, x: Floats, slots: Ints) -> None:
+        """One message."""
+        self._learn_offsets(x, slots)
+        depth = self._rows.shape[1]
+        if depth < _MEAN and int(self.turns[slots].max(initial=0)) >= depth:
+            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)), axis=1)[:, :_MEAN]
+        self._rows[slots, self.turns[slots] % self._rows.shape[1]] = x
+        self.turns[slots] += 1
+        self.places[slots] = np.arange(len(slots))
+        self.message = x
 
 
-def _key(value: _Recorded, place: int) -> tuple[int, str, int]:
-    return value.device, value.name, value.ids[place]
+class _Other(NamedTuple):
+    """A message of another device in this round: its records in order, their rows, and those of the round before."""
+
+    ids: Ints
+    rows: Floats
+    before: Floats
+    had_before: Bools
+
+
+class _Past:
+    """What was sent before: the last rows of each record and device, and the last message of this round."""
+
+    def __init__(self) -> None:
+        self._sources: dict[tuple[int, str, int], _Source] = {}
+        self.round = -1
+        self.others: dict[str, _Other] = {}
+
+    def begin(self, round_: int) -> None:
+        """Forget the other devices' rows when a new round begins."""
+        if round_ != self.round:
+            self.round, self.others = round_, {}
+
+    def source(self, value: _Recorded) -> _Source:
+        key = (value.device, value.name, value.stored.shape[1])
+        if key not in self._sources:
+            self._sources[key] = _Source(key[2])
+        return self._sources[key]
+
+    def add(self, value: _Recorded, x: Floats, source: _Source, slots: Ints) -> None:
+        order = np.argsort(value.ids, kind="stable")
+        before = source.earlier(slots, 0)[order]
+        self.others[value.name] = _Other(value.ids[order], x[order], before, source.turns[slots][order] > 0)
+        source.add(x, slots)
 
 
 def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> dict[str, Errors]:
@@ -332,87 +429,82 @@ def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) 
     """
     past = _Past()
     errors: defaultdict[str, Errors] = defaultdict(Errors)
-    for place, value in enumerate(recorded):
+    for number, value in enumerate(recorded):
         past.begin(value.round)
-        time = place * _BLOCKS // len(recorded)
-        for name, predicted in _predictions(past, value).items():
-            known = ~np.isnan(predicted).all(1)
+        time, x, source = number * _BLOCKS // len(recorded), value.x, past.source(value)
+        slots = source.slots(value.ids)
+        for name, (known, predicted) in _predictions(past, value, x, source, slots).items():
             if known.any():
-                off = np.abs(value.x - predicted) + value.rounding
-                errors[name].add(_sizes(noise, off[known]), time=time, device=value.device)
-        for name, fitted in _fits(past, value).items():
-            off = (np.abs(value.x - fitted) + value.rounding)[_target(value)]
+                off = np.abs(x[known] - predicted) + value.rounding(x[known])
+                errors[name].add(_sizes(noise, off), time=time, device=value.device)
+        for name, fitted in _fits(source.message, x).items():
+            target = x[_target(x)]
+            off = np.abs(target - fitted) + value.rounding(target)
             errors[name].add(_sizes(noise, off), time=time, device=value.device)
-        past.add(value)
+        past.add(value, x, source, slots)
     return dict(errors)
 
 
-def _predictions(past: _Past, value: _Recorded) -> dict[str, Floats]:
-    """Each prediction of a message's rows; NaN in rows for which there is none."""
-    nothing = np.full_like(value.x, np.nan)
-    predicted = {name: nothing.copy() for name in ("last", "trend", "mean", "pairs", "place", "device", "change")}
-    predicted["size"] = np.zeros_like(value.x)
-    for place, record in enumerate(value.ids):
-        earlier = past.of(value, place)
-        if earlier:
-            predicted["last"][place] = earlier[0]
-        if len(earlier) >= 2:
-            predicted["trend"][place] = 2 * earlier[0] - earlier[1]
-        if len(earlier) >= 4:
-            predicted["mean"][place] = np.mean(earlier, axis=0)
-        if len(earlier) >= 3 and past.turns[value.device, value.name, record] % 2:
-            predicted["pairs"][place] = earlier[1] + earlier[2] - earlier[0]
-        moved = past.moved(value, place, earlier)
-        if moved is not None and past.places[_key(value, place)] != place:
-            predicted["place"][place] = moved
-        _from_others(past, value, place, earlier, predicted)
-    return predicted
+def _predictions(
+    past: _Past, value: _Recorded, x: Floats, source: _Source, slots: Ints
+) -> dict[str, tuple[Bools, Floats]]:
+    """By name, the rows of a message that can be predicted, and the predictions of these."""
+    turns = source.turns[slots]
+    least = {"last": turns >= 1, "trend": turns >= 2, "mean": turns >= 4, "pairs": (turns >= 3) & (turns % 2 == 1)}
+    back = {name: [source.earlier(slots[known], b) for b in range(3)] for name, known in least.items()}
+    predicted = {
+        "last": back["last"][0],
+        "trend": 2 * back["trend"][0] - back["trend"][1],
+        "mean": source.mean(slots[least["mean"]]),
+        "pairs": back["pairs"][1] + back["pairs"][2] - back["pairs"][0],
+    }
+    found = {name: (known, predicted[name]) for name, known in least.items()}
+    found["place"] = source.moved(slots, x.shape)
+    found["size"] = (np.ones(len(x), dtype=np.bool_), np.zeros_like(x))
+    return found | _from_others(past.others.get(value.name), value, source, slots)
 
 
 def _from_others(
-    past: _Past, value: _Recorded, place: int, earlier: list[Floats], predicted: Mapping[str, Floats]
-) -> None:
-    """Predict a row from that of the device before it in this round, and from its change since the round before."""
-    record = value.ids[place]
-    for now, before in past.others[value.name][-1:]:
-        row = now.get(record)
-        if row is None or row.shape != value.x[place].shape:
-            continue
-        predicted["device"][place] = row
-        if earlier and record in before:
-            predicted["change"][place] = earlier[0] + row - before[record]
+    other: _Other | None, value: _Recorded, source: _Source, slots: Ints
+) -> dict[str, tuple[Bools, Floats]]:
+    """Predict rows from those of the device before it in this round, and from their change since the round before."""
+    if other is None or not len(other.ids) or other.rows.shape[1] != value.stored.shape[1]:
+        return {}
+    at = np.searchsorted(other.ids, value.ids).clip(max=len(other.ids) - 1)
+    shared = other.ids[at] == value.ids
+    changed = shared & (source.turns[slots] > 0) & other.had_before[at]
+    change = source.earlier(slots[changed], 0) + other.rows[at[changed]] - other.before[at[changed]]
+    return {"device": (shared, other.rows[at[shared]]), "change": (changed, change)}
 
 
-def _target(value: _Recorded) -> tuple[slice, slice]:
+def _target(x: Floats) -> tuple[slice, slice]:
     """The second half of the columns of the second half of the rows."""
-    rows, columns = value.x.shape
+    rows, columns = x.shape
     return np.s_[rows // 2 :, columns // 2 :]
 
 
-def _fits(past: _Past, value: _Recorded) -> dict[str, Floats]:
+def _fits(before: Floats | None, x: Floats) -> dict[str, Floats]:
     """The target predicted by least squares on the first half of the columns.
 
     Fitted to the other rows of the message, or to these and to the device's message before: nothing that it predicts is
     used for it.
     """
-    rows, columns = value.x.shape
+    rows, columns = x.shape
     if rows < 8 or columns < 2:
         return {}
-    own, before = value.x[: rows // 2], past.messages.get((value.device, value.name))
-    fits = {"fit": _fitted(own, value)}
-    if before is not None and before.shape[1] == columns:
-        fits["fit before"] = _fitted(np.concatenate((before, own)), value)
+    own = x[: rows // 2]
+    fits = {"fit": _fitted(own, x)}
+    if before is not None:
+        fits["fit before"] = _fitted(np.concatenate((before, own)), x)
     return fits
 
 
-def _fitted(known: Floats, value: _Recorded) -> Floats:
-    top, left = (part.start for part in _target(value))
+def _fitted(known: Floats, x: Floats) -> Floats:
+    top, left = (part.start for part in _target(x))
     centre = known.mean(0)
-    known, new = known - centre, value.x[top:] - centre
+    known, new = known - centre, x[top:] - centre
     weights = np.linalg.lstsq(known[:, :left], known[:, left:], rcond=1e-6)[0]
-    fitted = np.array(value.x)
-    fitted[top:, left:] = new[:, :left] @ weights + centre[left:]
-    return fitted
+    return np.asarray(new[:, :left] @ weights + centre[left:])
 
 
 def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float | None:
@@ -425,11 +517,12 @@ def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float 
         series[value.device, value.name].append(value)
     p_values: list[Floats] = []
     for values in series.values():
-        alike = all(v.x.shape == values[0].x.shape and v.ids == values[0].ids for v in values)
+        first = values[0]
+        alike = all(v.stored.shape == first.stored.shape and np.array_equal(v.ids, first.ids) for v in values)
         if len(values) >= 4 and alike:
-            entries = host_generator(0, "search").permutation(values[0].x.size)[:_ENTRIES]
+            entries = host_generator(0, "search").permutation(first.stored.size)[:_ENTRIES]
             x = np.stack([v.x.ravel()[entries] for v in values])
-            rounding = max(float(np.max(v.rounding)) for v in values)
+            rounding = max(float(v.rounding(v.x).max()) for v in values)
             p_values += [_by_lag(noise, x, rounding), _by_lag(noise, np.diff(x, axis=0), rounding)]
     return smallest(np.concatenate(p_values)) if p_values else None
 

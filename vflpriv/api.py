@@ -68,7 +68,7 @@ def audit(
     source = Path(config) if isinstance(config, str | Path) else None
     if recorded is not None:
         source = recorded[1]
-        report = _audit_recording(*recorded, out, trust_ledger)
+        report = _audit_recording(*recorded, out, trust_ledger, fresh=fresh, quiet=quiet)
     else:
         chosen = selected(load_config(config, overrides), only, trials)
         folder, running = _folder(out), executor_of(workers)
@@ -217,15 +217,17 @@ def train(
     return train_config(chosen, only=only, save=folder, quiet=quiet)
 
 
-def _audit_recording(transcript: Path, ledger: Path, out: str | Path | None, trust_ledger: bool) -> Report:
+def _audit_recording(
+    transcript: Path, ledger: Path, out: str | Path | None, trust_ledger: bool, *, fresh: bool, quiet: bool | None
+) -> Report:
     from vflpriv.recording.ledger_file import load_ledger
 
     config = load_ledger(ledger)
-    _folder(out)
+    store = _store(_folder(out), fresh)
     from vflpriv.run.audit import audit_transcript
 
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    return audit_transcript(transcript, config, command=command, trust_ledger=trust_ledger)
+    return audit_transcript(transcript, config, command=command, trust_ledger=trust_ledger, store=store, quiet=quiet)
 
 
 def _context(source: Path | None) -> Context:

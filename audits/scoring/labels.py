@@ -240,8 +240,7 @@ class LabelAttempts:
         if attack.auxiliary and self.withheld and any(len(a.labels.unique()) < 2 for a in auxiliaries):
             return replace(attempt, refusal=NO_LABELS)
         try:
-            guesses = run_together(attack, view, auxiliaries)
-            blind = blind_together(attack, view.silent(), auxiliaries)
+            guesses, blind = self.guesses(attack, view, auxiliaries)
         except (RuntimeError, KeyError, IndexError, ValueError) as error:
             if not self.tolerant:
                 raise
@@ -254,6 +253,13 @@ class LabelAttempts:
         success, rates = label_success(scores[0], confidence=self.confidence), tuple(s.success for s in scores)
         beyond = leakage(scores, confidence=self.confidence)
         return replace(attempt, success=success, leakage=beyond, rates=rates, guess=guesses[0])
+
+    def guesses(
+        self, attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]
+    ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
+        """What an attack guesses of each seed, and what the adversary guesses without the protocol."""
+        guesses = run_together(attack, view, auxiliaries)
+        return guesses, blind_together(attack, view.silent(), auxiliaries)
 
     def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth

@@ -109,22 +109,23 @@ class Sightings:
         self.repeated: dict[str, list[Message]] = {}
         """By kind, messages on a link that has had another one of the kind in the round."""
         self.sent: Counter[Outline] = Counter()
-        """All messages by their form."""
+        """All messages by their form, where it is known what was released."""
         self._last: dict[tuple[str, int, int, int], Message] = {}
         self.messages = 0
 
     def record(self, message: Message, released: Sequence[Tensor] | None = None) -> None:
         """Note a message; `released` are the values that left release points in its round, None if not known."""
         self.messages += 1
-        self.sent[outline(message)] += 1
+        if released is not None:
+            self.sent[outline(message)] += 1
         way = "down" if message.sender.is_server else "up"
-        for name, tensor in message.tensors.items():
+        for name in message.tensors:
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
             sighting.ways.add(way)
             sighting.seen_by |= _observers(message)
             sighting.rounds.add(message.round)
             sighting.messages += 1
-            if released is not None and not any(_same(tensor, value) for value in released):
+            if released is not None and not any(_same(message.tensors[name], value) for value in released):
                 sighting.bare.append(replace(message, tensors={}))
         if way == "down":
             self.received.setdefault(message.kind, set()).add((message.round, message.device.index))

@@ -127,9 +127,16 @@ class Schedule:
         """How often each record is in the batch, over the rounds marked true."""
         chosen = np.flatnonzero(rounds)
         whole = self.size[chosen] == self.records  # batches of all records, of which there may be millions
-        ids = [self.batch(int(t)) for t in chosen[~whole]]
-        parts = np.bincount(np.concatenate(ids) if ids else [], minlength=self.records).astype(np.int64)
-        return parts + int(whole.sum())
+        counts = np.full(self.records, int(whole.sum()), dtype=np.int64)
+        for first, times in zip(*self._distinct(chosen[~whole]), strict=True):
+            np.add.at(counts, self.batch(int(first)), times)
+        return counts
+
+    def _distinct(self, rounds: Ints) -> tuple[Ints, Ints]:
+        """The first of these rounds with each batch, and how many of them have it: devices of a round share one."""
+        key = self.start[rounds] * (self.records + 1) + self.size[rounds]
+        _, first, times = np.unique(key, return_index=True, return_counts=True)
+        return rounds[first], times.astype(np.int64)
 
     def staleness(self) -> Counter[int]:
         """The ages, in rounds, of the embeddings that rounds use from devices that are not active in them.
@@ -153,9 +160,8 @@ class Schedule:
         end = int(chosen[whole[0]]) if len(whole) else self.rounds  # by then every record has had a round
         chosen = chosen[chosen < end]
         first = np.full(self.records, end, dtype=np.int64)
-        rounds = np.repeat(chosen, self.size[chosen])
-        ids = np.concatenate([self.batch(int(t)) for t in chosen]) if len(chosen) else np.empty(0, np.int64)
-        np.minimum.at(first, ids, rounds)
+        for t in self._distinct(chosen)[0]:
+            np.minimum.at(first, self.batch(int(t)), t)
         return first
 
 

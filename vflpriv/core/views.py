@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -156,22 +157,35 @@ class View:
         members = adversary.members(devices)
         return cls(adversary, tuple(seen), classes, {m: b for m, b in (own or {}).items() if m in members})
 
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many messages of each kind are in it."""
+        return Counter(m.kind for m in self.messages)
+
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of the messages in it."""
-        return frozenset(m.kind for m in self.messages)
+        return frozenset(self.counts)
 
     def of_kind(self, *kinds: str) -> tuple[Message, ...]:
         """Its messages of these kinds, in order."""
         return tuple(m for m in self.messages if m.kind in kinds)
 
     def replica(self, r: int) -> View:
-        """The view of one replica; made once, as many attacks read it."""
+        """The view of one replica; made once, as many attacks read it, and the view itself if it has no others."""
+        if r == 0 and self._is_single:
+            return self
         if r not in self._replicas:
             messages = tuple(m.replica(r) for m in self.messages)
             own = {m: b.replica(r) for m, b in self.own.items()}
             self._replicas[r] = replace(self, messages=messages, own=own)
         return self._replicas[r]
+
+    @cached_property
+    def _is_single(self) -> bool:
+        """Whether its messages are those of one replica."""
+        first = next((tensor for message in self.messages[:1] for tensor in message.tensors.values()), None)
+        return first is not None and first.shape[0] == 1
 
     @cached_property
     def _replicas(self) -> dict[int, View]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["SERVER", "Message", "Party", "Payload", "Recorder", "Traffic", "Transcript", "Wire", "device"]
+__all__ = [
+    "SERVER",
+    "LazyTensors",
+    "Message",
+    "Party",
+    "Payload",
+    "Recorder",
+    "Traffic",
+    "Transcript",
+    "Wire",
+    "device",
+]
 
 
 @dataclass(frozen=True, order=True)
@@ -35,6 +47,7 @@ class Party:
 SERVER = Party(-1)
 
 
+@lru_cache(maxsize=1024)
 def device(index: int) -> Party:
     """The device with this number."""
     if index < 0:
@@ -42,9 +55,30 @@ def device(index: int) -> Party:
     return Party(index)
 
 
-@dataclass(frozen=True, kw_only=True)
+class LazyTensors(Mapping[str, "Tensor"]):
+    """The tensors of a message, changed by a function of name and tensor when they are asked for; nothing is kept."""
+
+    __slots__ = ("_change", "_tensors")
+
+    def __init__(self, tensors: Mapping[str, Tensor], change: Callable[[str, Tensor], Tensor]) -> None:
+        self._tensors, self._change = tensors, change
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._change(name, self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """One payload: tensors with a leading replica axis, and the ids of the records they belong to."""
+    """One payload: tensors with a leading replica axis, and the ids of the records they belong to.
+
+    The tensors of a recorded message are read from disk whenever they are asked for.
+    """
 
     round: int
     sender: Party

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflpriv.errors import InputError
 
@@ -27,12 +28,13 @@ def host_copy(value: Any, field: str) -> Tensor:
 
 def host_tensor(value: Any, field: str) -> Tensor:
     """The same as `host_copy`, but a torch tensor in the host's memory is not copied."""
-    torch_type = _tensor_type()
+    import torch
+
     try:
-        tensor = value.detach() if isinstance(value, torch_type) else _from_array(value)
-        if tensor.is_nested or "strided" not in str(tensor.layout):
+        tensor = value.detach() if isinstance(value, torch.Tensor) else _from_array(value)
+        if tensor.layout is not torch.strided or tensor.is_nested:
             raise InputError(field, f"a sparse tensor ({tensor.layout})", "a dense tensor: to_dense() makes one")
-        return tensor.cpu()
+        return tensor if tensor.is_cpu else tensor.cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(field, type(value).__name__, "a tensor, an array or numbers") from error
 
@@ -73,6 +75,7 @@ class RecordIds:
         self.names: tuple[str | int, ...] | None = None
         self._numbers: Mapping[str | int, int] = {}
         self.count = 0
+        self._places: NDArray[np.int32] | None = None
         if not isinstance(records, Sequence) and not hasattr(records, "__array__"):
             self.count = records
             return
@@ -100,9 +103,17 @@ class RecordIds:
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.count:
             expected = f"0 to {self.count - 1}, or the ids themselves in record(records=...)"
             raise InputError(field, [int(ids.min()), int(ids.max())], expected)
-        if len(ids.unique()) != len(ids):
+        if self._has_twice(ids.numpy()):
             raise InputError(field, ids.tolist(), "no record twice")
         return ids
+
+    def _has_twice(self, ids: NDArray[np.int64]) -> bool:
+        """Whether an id occurs more than once: then its place is overwritten by that of the other."""
+        if self._places is None:
+            self._places = np.empty(self.count, dtype=np.int32)
+        order = np.arange(len(ids), dtype=np.int32)
+        self._places[ids] = order
+        return bool((self._places[ids] != order).any())
 
 
 def _not_strings(records: Any, field: str) -> Any:

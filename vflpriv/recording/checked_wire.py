@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
 from vflpriv.recording.arrays import RecordIds, host_tensor
-from vflpriv.recording.checks import check_kind_name, check_shapes, check_values, message_of
+from vflpriv.recording.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching import Watch, batches_with_ids
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 __all__ = ["CheckedWire", "MemoryWire"]
+
+_MOST_FORMS = 10_000
+"""Forms of messages that are remembered as checked; batches of a random size have many."""
 
 
 class CheckedWire(ABC):
@@ -36,7 +39,7 @@ class CheckedWire(ABC):
         self._over = False
         self._watch: Watch | None = None
         self._last_ids: tuple[Tensor, int, Tensor] | None = None
-        self._known: dict[tuple[str, ...], Entry] = {}
+        self._known: dict[tuple[object, ...], Entry] = {}
 
     def up(
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
@@ -105,6 +108,9 @@ class CheckedWire(ABC):
             self._watch.stop()
         self._over = True
 
+    checks_later: ClassVar[bool] = False
+    """Whether it checks by itself that the values it was given to keep are finite."""
+
     @property
     def next_round(self) -> int:
         """The number of the first round that a watched training has."""
@@ -129,48 +135,53 @@ class CheckedWire(ABC):
         ids: Tensor | None,
         *,
         to: int | None = None,
+        at_once: bool = True,
     ) -> tuple[Entry, dict[str, Tensor]]:
-        """Check a message and keep it; `ids` are what `checked_ids` has returned."""
-        kind = check_kind_name(kind)
-        self.check_open(f"{kind}: round", round_)
-        round_, device = _whole(round_, f"{kind}: round"), self._device(device, f"{kind}: device")
-        if round_ < 0:
-            raise InputError(f"{kind}: round", round_, "0 or more")
-        if to is not None and self._device(to, f"{kind}: receiver") == device:
-            raise InputError(f"{kind}: receiver", to, "another device than the sender")
-        values = self._checked(kind, tensors, None if ids is None else len(ids))
-        rows = {name: value.shape[0] if value.dim() else None for name, value in values.items()}
-        fields = {"round": round_, "way": way, "device": device, "to": to, "kind": kind, "rows": rows}
-        entry = self._entry((way, kind, *rows), fields)
+        """Check a message and keep it; `ids` are what `checked_ids` has returned.
+
+        Without `at_once`, a wire that collects messages may check that values are finite when it has many.
+        """
+        if self._over:
+            self.check_open(f"{kind}: round", round_)
+        if not isinstance(tensors, Mapping):
+            raise InputError(f"{kind}: tensors", type(tensors).__name__, "a mapping of names to tensors")
+        values = {name: host_tensor(value, name) for name, value in tensors.items()}
+        form = way, kind, device, to, ids is None or len(ids), tuple((n, v.shape, v.dtype) for n, v in values.items())
+        entry = self._known.get(form) if type(device) is int else None
+        if entry is None:
+            link = {"way": way, "device": device, "to": to, "kind": kind}
+            self._known[form] = entry = self._checked_entry(link, values, None if ids is None else len(ids))
+        if at_once or not self.checks_later:
+            for name, value in values.items():
+                check_finite(value, kind, name)
+        entry = entry.at(_round(round_, kind))
         self.keep(entry, values, ids)
         return entry, values
 
-    def _entry(self, names: tuple[str, ...], fields: dict[str, Any]) -> Entry:
-        """The entry of a message, whose names are checked once: checks take longer than a copy."""
-        if names not in self._known:
-            try:
-                self._known[names] = Entry.model_validate(fields)
-            except ValidationError as error:
-                first = error.errors()[0]
-                expected = "names of letters and digits"
-                raise InputError(f"{fields['kind']}: {first['loc'][-2]}", first["input"], expected) from error
-        return self._known[names].model_copy(update=fields)
+    def _checked_entry(self, link: dict[str, Any], values: Mapping[str, Tensor], batch: int | None) -> Entry:
+        """The entry of messages of one form, which is checked once: checks take longer than a copy of the values."""
+        if len(self._known) >= _MOST_FORMS:
+            self._known.clear()
+        kind = check_kind_name(link["kind"])
+        device = self._device(link["device"], f"{kind}: device")
+        if link["to"] is not None and self._device(link["to"], f"{kind}: receiver") == device:
+            raise InputError(f"{kind}: receiver", link["to"], "another device than the sender")
+        for name, value in values.items():
+            check_type(kind, value, f"{kind}: {name}")
+        check_shapes(kind, {name: value.shape for name, value in values.items()}, batch, self.head.classes)
+        rows = {name: value.shape[0] if value.dim() else None for name, value in values.items()}
+        try:
+            return Entry.model_validate({**link, "device": device, "round": 0, "rows": rows})
+        except ValidationError as error:
+            first = error.errors()[0]
+            expected = "names of letters and digits"
+            raise InputError(f"{kind}: {first['loc'][-2]}", first["input"], expected) from error
 
     def _device(self, device: Any, field: str) -> int:
         number = _whole(device, field)
         if not 0 <= number < self.head.devices:
             raise InputError(field, number, f"0 to {self.head.devices - 1}")
         return number
-
-    def _checked(self, kind: str, tensors: Mapping[str, Any], batch: int | None) -> dict[str, Tensor]:
-        """A message's tensors in the host's memory, checked."""
-        if not isinstance(tensors, Mapping):
-            raise InputError(f"{kind}: tensors", type(tensors).__name__, "a mapping of names to tensors")
-        values = {name: host_tensor(value, f"{kind}: {name}") for name, value in tensors.items()}
-        for name, value in values.items():
-            check_values(kind, value, f"{kind}: {name}")
-        check_shapes(kind, {name: value.shape for name, value in values.items()}, batch, self.head.classes)
-        return values
 
     def checked_ids(self, records: Any, field: str) -> Tensor:
         """The numbers of these records; those of the last call if it was about the same unchanged tensor."""
@@ -191,8 +202,15 @@ class MemoryWire(CheckedWire):
         self.transcript = Transcript()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        copies = {name: value.clone() for name, value in tensors.items()}
+        copies = {name: value.clone().unsqueeze(0) for name, value in tensors.items()}
         self.transcript.messages.append(message_of(entry, copies, records))
+
+
+def _round(value: Any, kind: str) -> int:
+    number = value if type(value) is int else _whole(value, f"{kind}: round")
+    if number < 0:
+        raise InputError(f"{kind}: round", number, "0 or more")
+    return number
 
 
 def _whole(value: Any, field: str) -> int:

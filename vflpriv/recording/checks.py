@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from sys import intern
 from typing import TYPE_CHECKING
 
 from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
-from vflpriv.core.wire import SERVER, Message, device
+from vflpriv.core.wire import SERVER, LazyTensors, Message, device
 from vflpriv.errors import InputError
 from vflpriv.recording.format import Entry
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check_kind_name", "check_shapes", "check_values", "message_of", "readable", "row_axis"]
+__all__ = [
+    "all_finite",
+    "check_finite",
+    "check_kind_name",
+    "check_shapes",
+    "check_type",
+    "check_values",
+    "message_of",
+    "readable",
+    "row_axis",
+]
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
@@ -53,13 +64,13 @@ def _fits(shape: tuple[int, ...], axes: tuple[str, ...], sizes: Mapping[str, int
     return len(shape) == len(axes) and all(sizes.get(a, n) == n for a, n in zip(axes, shape, strict=True))
 
 
-def _form(kind: Kind, shapes: Mapping[str, Sequence[int]]) -> Tensors:
+def _form(kind: Kind, names: Collection[str]) -> Tensors:
     """The one of the kind's sets of tensors that a message has."""
     for form in kind.forms:
-        if set(form) == set(shapes) or (kind.open and set(form) <= set(shapes)):
+        if set(form) == set(names) or (kind.open and set(form) <= set(names)):
             return form
     expected = " or ".join(", ".join(sorted(form)) for form in kind.forms)
-    raise InputError(f"{kind.name}: tensors", sorted(shapes), f"{expected}, or the name of another kind")
+    raise InputError(f"{kind.name}: tensors", sorted(names), f"{expected}, or the name of another kind")
 
 
 def row_axis(name: str, tensor: str, shape: Sequence[int], batch: int) -> int | None:
@@ -73,15 +84,30 @@ def row_axis(name: str, tensor: str, shape: Sequence[int], batch: int) -> int | 
 
 def check_values(kind: str, value: Tensor, where: str) -> None:
     """Whether these are finite numbers of a common type, and floats in a kind that attacks compute with."""
+    check_type(kind, value, where)
+    check_finite(value, where)
+
+
+def check_type(kind: str, value: Tensor, where: str) -> None:
+    """Whether these are numbers of a common type, and floats in a kind that attacks compute with."""
     common = str(value.dtype).removeprefix("torch.") in _DTYPES
     if not common or (_computed_with(kind) and not value.is_floating_point()):
         raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
-    if value.is_floating_point() and value.numel() and not _finite(value):
-        raise InputError(where, "NaN or infinity", "finite numbers")
 
 
-def _finite(value: Tensor) -> bool:
-    """Whether no value is NaN or infinite, in one pass without memory of its own: extremes are NaN if a value is."""
+def check_finite(value: Tensor, *where: str) -> None:
+    """Whether no value is NaN or infinite; `where` are the parts of the field's name."""
+    if not all_finite(value):
+        raise InputError(": ".join(where), "NaN or infinity", "finite numbers")
+
+
+def all_finite(value: Tensor) -> bool:
+    """Whether no value is NaN or infinite, without memory of its own: then neither their sum nor an extreme is.
+
+    A sum can be infinite although no value is; then the extremes decide.
+    """
+    if not value.is_floating_point() or not value.numel() or math.isfinite(float(value.sum())):
+        return True
     least, largest = value.aminmax()
     return math.isfinite(float(least)) and math.isfinite(float(largest))
 
@@ -92,26 +118,25 @@ def _computed_with(name: str) -> bool:
 
 
 def message_of(
-    entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, kept: Tensor | None = None
+    entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None = None, *, whole: Tensor | None = None
 ) -> Message:
-    """A checked message with a replica axis of one, as views hold it, every bit as it was stored.
+    """A checked message as views hold it: its tensors have a replica axis of one, and every bit as it was stored.
 
-    Where tensors have the rows of a sample alone, the message is about the sample, and knows its whole batch.
+    Where tensors have the rows of a sample alone, `records` are the sample's and `whole` those of all of the batch.
     """
     far_end = device(entry.device)
     sender = SERVER if entry.way == "down" else far_end
     receiver = far_end if entry.way == "down" else SERVER
     if entry.way == "across":
         receiver = device(entry.to or 0)
-    sampled = records is not None and kept is not None and bool(entry.cut)
     return Message(
         round=entry.round,
         sender=sender,
         receiver=receiver,
-        kind=entry.kind,
-        tensors={name: value.unsqueeze(0) for name, value in tensors.items()},
-        records=records[kept] if sampled and records is not None else records,
-        batch=records if sampled else None,
+        kind=intern(entry.kind),
+        tensors=tensors,
+        records=records,
+        batch=whole,
     )
 
 
@@ -123,11 +148,20 @@ def readable(message: Message, classes: int | None) -> Message:
     kind = kind_named(message.kind)
     if kind is None or not _computed_with(message.kind):
         return message
-    form = _form(kind, {name: value.shape[1:] for name, value in message.tensors.items()})
-    tensors = {name: _rows(value.float(), form.get(name, ())) for name, value in message.tensors.items()}
-    if classes == 2:
-        tensors = {name: _two_columns(name, value, form.get(name, ())) for name, value in tensors.items()}
-    return replace(message, tensors=tensors)
+    return replace(message, tensors=LazyTensors(message.tensors, _Readable(_form(kind, message.tensors), classes)))
+
+
+@dataclass(frozen=True)
+class _Readable:
+    """How attacks read the tensors of a form."""
+
+    form: Tensors
+    classes: int | None
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        axes = self.form.get(name, ())
+        rows = _rows(value.float(), axes)
+        return _two_columns(name, rows, axes) if self.classes == 2 else rows
 
 
 def _rows(value: Tensor, axes: Sequence[str]) -> Tensor:

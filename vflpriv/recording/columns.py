@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vflpriv.recording.checks import all_finite
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -27,24 +29,32 @@ class Columns:
         self._spare: deque[dict[str, Tensor]] = deque()
         self.bytes = 0
 
-    def fit(self, values: Mapping[str, Tensor]) -> bool:
-        """Whether all values have the shapes and types of those before them."""
-        return all(self._fits(key, _as_rows(value)) for key, value in values.items() if self._lengths.get(key))
-
-    def add(self, values: Mapping[str, Tensor]) -> None:
-        """Copy values to the ends of their columns, which they must fit."""
+    def add(self, values: Mapping[str, Tensor]) -> bool:
+        """Copy values to the ends of their columns; or, if they do not have the shapes and types of those, nothing."""
+        placed = []
         for key, value in values.items():
-            rows, start = _as_rows(value), self._lengths.get(key, 0)
-            end = start + len(rows)
-            if not start and not (key in self._rooms and self._fits(key, rows)):
-                self._rooms[key] = rows.new_empty((max(end, _FIRST_ROWS), *rows.shape[1:]))
-            if end > len(self._rooms[key]):
-                room = rows.new_empty((2 * end, *rows.shape[1:]))
-                room[:start] = self._rooms[key][:start]
-                self._rooms[key] = room
-            self._rooms[key][start:end] = rows
-            self._lengths[key] = end
+            rows = value if value.dim() else value.unsqueeze(0)
+            start, room = self._lengths.get(key, 0), self._rooms.get(key)
+            fits = room is not None and room.shape[1:] == rows.shape[1:] and room.dtype == rows.dtype
+            if start and not fits:
+                return False
+            placed.append((key, rows, start, room if fits else None))
+        for key, rows, start, room in placed:
+            count = rows.shape[0]
+            if room is None or start + count > room.shape[0]:
+                room = self._larger(key, rows, start)
+            room.narrow(0, start, count).copy_(rows)
+            self._lengths[key] = start + count
             self.bytes += rows.nbytes
+        return True
+
+    def _larger(self, key: str, rows: Tensor, start: int) -> Tensor:
+        """Room for twice as many rows as there are with these, the first `start` of which stay."""
+        room = rows.new_empty((max(2 * (start + len(rows)), _FIRST_ROWS), *rows.shape[1:]))
+        if start:
+            room[:start] = self._rooms[key][:start]
+        self._rooms[key] = room
+        return room
 
     def take(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """All columns, which are empty from now on, and the memory they lie in, for `recycle`."""
@@ -57,14 +67,14 @@ class Columns:
         self._lengths, self.bytes = {}, 0
         return values, rooms
 
+    def flaw(self) -> tuple[str, int] | None:
+        """The column and row of the first value that is NaN or infinite, or None."""
+        for key, length in self._lengths.items():
+            values = self._rooms[key][:length]
+            if not all_finite(values):
+                return key, int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
+        return None
+
     def recycle(self, rooms: dict[str, Tensor]) -> None:
         """Take back memory whose values are not needed any more."""
         self._spare.append(rooms)
-
-    def _fits(self, key: str, rows: Tensor) -> bool:
-        room = self._rooms[key]
-        return room.shape[1:] == rows.shape[1:] and room.dtype == rows.dtype
-
-
-def _as_rows(value: Tensor) -> Tensor:
-    return value if value.dim() else value.unsqueeze(0)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordingWire", "record", "watch"]
 
-_FILE_BYTES = 4 << 20
+_FILE_BYTES = 16 << 20
 _MOST_BYTES = 64 << 20
 """A file is written at the end of a round when it has so many bytes, and in the middle of one that has more."""
 _SECONDS = 1.0
@@ -113,6 +113,8 @@ def watch(
 class RecordingWire(CheckedWire):
     """The wire that `record` gives to the training; it writes each message to the transcript."""
 
+    checks_later = True
+
     def __init__(
         self,
         folder: Path,
@@ -132,7 +134,7 @@ class RecordingWire(CheckedWire):
         self.head = self.head.model_copy(update={"precision": precision})
         self._folder, self._sample = folder, sampled
         self._kept: Tensor | None = None
-        self._pending: list[Entry] = []
+        self._pending: list[tuple[Entry, int | None]] = []
         self._columns = Columns()
         self._batches: dict[int, tuple[int, Tensor]] = {}
         self._rounds, self._per_file, self._written = 0, per_file, time.monotonic()
@@ -242,19 +244,20 @@ class RecordingWire(CheckedWire):
             self._round, self._rounds = entry.round, self._rounds + 1
         elif self._columns.bytes >= _MOST_BYTES:
             self._flush()
-        self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
+        if entry.kind not in self._shapes:
+            self._shapes[entry.kind] = {name: tuple(value.shape) for name, value in tensors.items()}
         stored = tensors
         if self.head.precision == "half":
             stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
+        number = None
         if records is not None:
             number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
-            entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
-        columns = {column_key(entry, name): value for name, value in stored.items()}
-        if not self._columns.fit(columns):
+            if self._sample is not None:
+                entry, stored = self._cut(entry, stored, records)
+        if not self._columns.add({column_key(entry, name): value for name, value in stored.items()}):
             self._flush()  # a file has one shape for each tensor on a link
             return self.keep(entry, tensors, records)
-        self._pending.append(entry)
-        self._columns.add(columns)
+        self._pending.append((entry, number))
         return None
 
     def _is_full(self) -> bool:
@@ -264,15 +267,13 @@ class RecordingWire(CheckedWire):
         return self._columns.bytes >= _FILE_BYTES or time.monotonic() - self._written > _SECONDS
 
     def _cut(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor) -> tuple[Entry, Mapping[str, Tensor]]:
-        """The message with the rows of the sample alone, if there is one."""
-        if self._sample is None:
-            return entry, tensors
+        """The message with the rows of the sample alone."""
         positions = self._sampled()[records].nonzero().flatten()
         axes = {name: row_axis(entry.kind, name, value.shape, len(records)) for name, value in tensors.items()}
         cut = {name: axis for name, axis in axes.items() if axis is not None}
         rows = {n: v.index_select(cut[n], positions) if n in cut else v for n, v in tensors.items()}
         lengths = {name: value.shape[0] if value.dim() else None for name, value in rows.items()}
-        return entry.model_copy(update={"cut": cut, "rows": lengths}), rows
+        return entry.changed({"cut": cut, "rows": lengths}), rows
 
     def _sampled(self) -> Tensor:
         """(records,) whether each record is part of the sample."""
@@ -286,9 +287,15 @@ class RecordingWire(CheckedWire):
 
     def _flush(self, *, before: int | None = None) -> None:
         """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""
+        entries = [entry.changed({"batch": number}) for entry, number in self._pending]
+        flaw = self._columns.flaw()
+        if flaw is not None:
+            wrong, name = _entry_at(entries, *flaw)
+            if before is None:
+                raise InputError(f"{wrong.kind}: {name}", f"NaN or infinity in round {wrong.round}", "finite numbers")
+            before = min(before, wrong.round)
         self._written, self._rounds = time.monotonic(), 0
         columns, rooms = self._columns.take()
-        entries = self._pending
         if before is not None:
             entries, columns = _earlier(entries, columns, before)
         if entries:
@@ -307,9 +314,9 @@ class RecordingWire(CheckedWire):
         tensors = {}
         for number, records in self._batches.values():
             if number in used:
-                tensors[batch_key(number)] = records
+                tensors[batch_key(number)] = records.int()
                 if self._sample is not None:
-                    tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten()
+                    tensors[kept_key(number)] = self._sampled()[records].nonzero().flatten().int()
         return tensors
 
     def _write_head(self) -> None:
@@ -332,6 +339,18 @@ def _earlier(
             if entry.round < before:
                 parts.setdefault(key, []).append(columns[key][start : ends[key]])
     return [e for e in entries if e.round < before], {key: torch.cat(values) for key, values in parts.items()}
+
+
+def _entry_at(entries: Sequence[Entry], key: str, row: int) -> tuple[Entry, str]:
+    """The message whose tensor has this row of a column, and the name of the tensor."""
+    end = 0
+    for entry in entries:
+        for name, rows in entry.rows.items():
+            if column_key(entry, name) == key:
+                end += 1 if rows is None else rows
+                if row < end:
+                    return entry, name
+    raise ValueError(f"Expected a message with row {row} of {key}.")
 
 
 def _half(value: Tensor, field: str) -> Tensor:

@@ -11,6 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,9 @@ from numpy.typing import NDArray
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.wire import Message
 from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["BatchSampling", "RecordedSchedule"]
 
@@ -84,17 +89,17 @@ class RecordedSchedule:
             most = f"at most {_MOST_CELLS // (len(batches) + extra)} with {len(batches) + extra} turns"
             raise InputError("transcript: devices", devices, most)
         size = np.array([len(b) for b in batches] + [records] * extra, dtype=np.int64)
-        # Batches of all records are one list, at the end, however many there are.
-        named = [batch for batch in batches if batch is not all_records]
-        own = np.array([batch is not all_records for batch in batches] + [False] * extra, dtype=np.bool_)
-        start = np.where(own, np.cumsum(size * own) - size, sum(map(len, named)))
+        # A batch of several turns, as that of all records is, is one list of ids for all of them.
+        distinct = {id(batch): batch for batch in (*batches, all_records)}
+        starts = dict(zip(distinct, accumulate(map(len, distinct.values()), initial=0), strict=False))
+        start = np.array([starts[id(b)] for b in batches] + [starts[id(all_records)]] * extra, dtype=np.int64)
         schedule = Schedule(
             batching=batching,
             records=records,
             batch_size=records if batching is Batching.FULL else sampled.size or int(size.max(initial=1)) or 1,
             devices=devices,
             active=np.arange(devices) == np.array(links, dtype=np.int64).reshape(-1, 1),
-            order=np.concatenate([*named, all_records]),
+            order=np.concatenate(list(distinct.values())),
             start=start,
             size=size,
         )
@@ -114,6 +119,7 @@ def _turns(
     turns: dict[_Turn, list[Ints | None]] = {}
     turns_of: dict[str, set[int]] = {}
     number_of: dict[_Turn, int] = {}
+    ids = _SharedIds()
     for m in messages:
         link = (m.round, m.device.index, m.kind)
         turn = (m.round, m.device.index, sent[link])
@@ -125,8 +131,23 @@ def _turns(
             turn, original = first.setdefault((m.round, m.kind, turn[2]), (turn, m))
             _check_same(m, original)
         turns_of[m.kind].add(number_of.setdefault(turn, len(number_of)))
-        turns.setdefault(turn, []).append(None if m.contributors is None else m.contributors.numpy())
+        turns.setdefault(turn, []).append(ids.of(m))
     return turns, turns_of
+
+
+class _SharedIds:
+    """The record ids of messages: one array for all messages that share theirs."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Tensor, Ints] | None = None
+
+    def of(self, message: Message) -> Ints | None:
+        ids = message.contributors
+        if ids is None:
+            return None
+        if self._last is None or self._last[0] is not ids:
+            self._last = ids, ids.numpy()
+        return self._last[1]
 
 
 def _check_same(message: Message, original: Message) -> None:
@@ -145,7 +166,7 @@ def _union(parts: Sequence[Ints | None], all_records: Ints) -> Ints:
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return all_records
-    return known[0] if len(known) == 1 else np.unique(np.concatenate(known))
+    return known[0] if all(part is known[0] for part in known) else np.unique(np.concatenate(known))
 
 
 def _batching(

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from sys import intern
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from safetensors import SafetensorError, safe_open
 
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
@@ -30,11 +30,21 @@ from vflpriv.recording.format import (
     kept_key,
     shard_name,
 )
+from vflpriv.recording.stored import Place, StoredFile, StoredFiles, StoredTensors, content_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Answers", "Continued", "Recording", "read_answers", "read_continued", "read_names", "read_transcript"]
+__all__ = [
+    "Answers",
+    "Continued",
+    "Recording",
+    "read_answers",
+    "read_continued",
+    "read_hash",
+    "read_names",
+    "read_transcript",
+]
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_BYTES = 10_000_000
@@ -74,12 +84,13 @@ class Continued:
 def read_transcript(folder: Path) -> Recording:
     """All messages of a transcript by round, and in a round as sent; of an unfinished one, those in its complete files.
 
-    Files are mapped into memory: a tensor takes memory of its own only where something is computed with it.
+    Every value is checked now, one file after another, and read again when it is used: the tensors of a message are on
+    disk, and in memory are the record ids of each batch, once for all messages about it.
     """
-    head = _read_head(folder)
+    head, files = _read_head(folder), StoredFiles()
     messages: list[Message] = []
     for path in _shards(folder, head):
-        messages += _read_shard(path, head)
+        messages += _Shard(files, path, head).messages()
     if not messages:
         raise InputError("transcript", str(folder), "at least one message")
     messages.sort(key=lambda message: message.round)
@@ -87,6 +98,12 @@ def read_transcript(folder: Path) -> Recording:
     if head.rounds is not None and head.rounds != rounds:
         raise InputError(f"{HEAD}: rounds", head.rounds, f"{rounds}, as the messages say")
     return Recording(head=head, transcript=Transcript(messages=messages), rounds=rounds)
+
+
+def read_hash(folder: Path) -> str:
+    """A hash of everything that a transcript holds: results that are kept for one are not used for another."""
+    beside = [folder / name for name in (HEAD, ANSWERS, IDS) if (folder / name).exists()]
+    return content_hash([*beside, *_shards(folder, _read_head(folder))])
 
 
 def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) -> Continued:
@@ -98,7 +115,7 @@ def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) 
     if names is not None and read_names(folder, before) != tuple(names):
         raise InputError("record: records", f"{len(names)} ids", "the same ids as before, in the same order")
     paths = _shards(folder, before.model_copy(update={"files": None}))
-    entries = [entry for path in paths for entry in _entries(path)]
+    entries = [entry for path in paths for entry in _entries(StoredFile(path))]
     rounds = 1 + max((entry.round for entry in entries), default=-1)
     return Continued(files=len(paths), rounds=rounds, messages=Counter(entry.kind for entry in entries))
 
@@ -125,7 +142,8 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     path = folder / ANSWERS
     if not path.exists():
         return None
-    tensors = dict(_tensors(path))
+    file = StoredFile(path)
+    tensors = {name: file[name] for name in sorted(file.names)}
     if head.classes is None:
         return _targets(tensors, head)
     planted = {"canaries", "canary_labels", "worlds"}
@@ -209,86 +227,139 @@ def _shards(folder: Path, head: Head) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _entries(path: Path) -> tuple[Entry, ...]:
+def _entries(file: StoredFile) -> tuple[Entry, ...]:
     """The list of messages in one file."""
-    metadata = _metadata(path)
+    metadata = file.metadata
     if "messages" not in metadata:
-        raise InputError(path.name, "metadata", "the list of its messages")
-    return _validated(Entries, metadata["messages"], path.name).messages
+        raise InputError(file.path.name, "metadata", "the list of its messages")
+    return _validated(Entries, metadata["messages"], file.path.name).messages
 
 
-def _read_shard(path: Path, head: Head) -> Iterator[Message]:
+class _Batch(NamedTuple):
+    """The records of one batch of a file; of a sample, also the positions and the ids of those that are kept."""
+
+    records: Tensor
+    kept: Tensor | None
+    kept_records: Tensor | None
+
+
+class _Shard:
     """The messages of one file."""
-    entries, tensors = _entries(path), dict(_tensors(path))
-    numbers = sorted({entry.batch for entry in entries if entry.batch is not None})
-    listed = {column_key(entry, name) for entry in entries for name in entry.rows}
-    listed |= {batch_key(number) for number in numbers}
-    listed |= {kept_key(number) for number in numbers if head.sampled is not None}
-    if listed != set(tensors):
-        different = sorted(listed ^ set(tensors))[0]
-        raise InputError(path.name, different, "the tensors that its messages list, and no others")
-    batches = {n: _ids(tensors[batch_key(n)], f"{path.name}: {batch_key(n)}", head) for n in numbers}
-    kept = {n: _kept(tensors[kept_key(n)], path.name, len(batches[n])) for n in numbers if kept_key(n) in tensors}
-    ends: Counter[str] = Counter()
-    for entry in entries:
-        own = {name: _part(tensors, column_key(entry, name), rows, ends, path) for name, rows in entry.rows.items()}
-        batch = None if entry.batch is None else batches[entry.batch]
-        yield _message(entry, own, batch, None if entry.batch is None else kept.get(entry.batch), head)
-    for key, end in ends.items():
-        if end != len(tensors[key]):
-            raise InputError(f"{path.name}: {key}", f"{len(tensors[key])} rows", f"{end}, as its messages say")
+
+    def __init__(self, files: StoredFiles, path: Path, head: Head) -> None:
+        self._files, self._path, self._head = files, path, head
+        self._file = files.file(path)
+        self._entries = _entries(self._file)
+        self._ends: Counter[str] = Counter()
+        self._sound: dict[str, bool] = {}
+        self._batches = self._read_batches()
+
+    def messages(self) -> Iterator[Message]:
+        """All of them, checked."""
+        for entry in self._entries:
+            places = [self._place(entry, name, rows) for name, rows in entry.rows.items()]
+            yield self._message(entry, places, None if entry.batch is None else self._batches[entry.batch])
+        for key, end in self._ends.items():
+            if end != len(self._file[key]):
+                where = f"{self._path.name}: {key}"
+                raise InputError(where, f"{len(self._file[key])} rows", f"{end}, as its messages say")
+
+    def _read_batches(self) -> dict[int, _Batch]:
+        """The batches of the file, after a check that it has the tensors that its messages list."""
+        numbers = sorted({entry.batch for entry in self._entries if entry.batch is not None})
+        listed = {column_key(entry, name) for entry in self._entries for name in entry.rows}
+        listed |= {batch_key(number) for number in numbers}
+        listed |= {kept_key(number) for number in numbers if self._head.sampled is not None}
+        if listed != self._file.names:
+            different = sorted(listed ^ self._file.names)[0]
+            raise InputError(self._path.name, different, "the tensors that its messages list, and no others")
+        return {number: self._read_batch(number) for number in numbers}
+
+    def _read_batch(self, number: int) -> _Batch:
+        """One batch, in memory of its own: the file is not mapped for its sake."""
+        where = f"{self._path.name}: {batch_key(number)}"
+        records = _ids(self._file[batch_key(number)].clone(), where, self._head)
+        if self._head.sampled is None:
+            return _Batch(records, None, None)
+        kept = _kept(self._file[kept_key(number)].clone(), self._path.name, len(records))
+        return _Batch(records, kept, records[kept])
+
+    def _place(self, entry: Entry, name: str, rows: int | None) -> Place:
+        """Where the next rows of a column are, or its next number."""
+        key = intern(column_key(entry, name))
+        column, start = self._file[key], self._ends[key]
+        self._ends[key] = end = start + (1 if rows is None else rows)
+        if column.dim() == 0 or end > len(column) or (rows is None and column.dim() > 1):
+            where = f"{self._path.name}: {key}"
+            raise InputError(where, tuple(column.shape), f"at least {end} rows, as its messages say")
+        return Place(intern(name), key, start, None if rows is None else end)
+
+    def _message(self, entry: Entry, places: Sequence[Place], batch: _Batch | None) -> Message:
+        where = f"round {entry.round}: {entry.kind}"
+        _check_ends(entry, where, self._head)
+        tensors = {place.name: place.of(self._file[place.column]) for place in places}
+        shapes = {name: list(value.shape) for name, value in tensors.items()}
+        for name, axis in entry.cut.items():
+            rows = None if batch is None or batch.kept is None else len(batch.kept)
+            if name not in shapes or axis >= len(shapes[name]) or shapes[name][axis] != rows:
+                raise InputError(f"{where}: cut", {name: axis}, "tensors with a row for each record that is kept")
+            shapes[name][axis] = 0 if batch is None else len(batch.records)
+        check_shapes(entry.kind, shapes, None if batch is None else len(batch.records), self._head.classes)
+        for place in places:
+            if not self._is_sound(entry.kind, place.column):
+                check_values(entry.kind, tensors[place.name], f"{where}: {place.name}")
+        stored = StoredTensors(self._files, self._path, places)
+        if batch is None:
+            return message_of(entry, stored)
+        sampled = batch.kept_records if entry.cut else None
+        if sampled is None:
+            return message_of(entry, stored, batch.records)
+        return message_of(entry, stored, sampled, whole=batch.records)
+
+    def _is_sound(self, kind: str, column: str) -> bool:
+        """Whether all values of a column are as they should be: a check of each message takes several times as long."""
+        if column not in self._sound:
+            try:
+                check_values(kind, self._file[column], column)
+                self._sound[column] = True
+            except InputError:
+                self._sound[column] = False
+        return self._sound[column]
 
 
-def _part(tensors: Mapping[str, Tensor], key: str, rows: int | None, ends: Counter[str], path: Path) -> Tensor:
-    """The next rows of a column, or its next number."""
-    column, start = tensors[key], ends[key]
-    ends[key] = end = start + (1 if rows is None else rows)
-    if column.dim() == 0 or end > len(column) or (rows is None and column.dim() > 1):
-        raise InputError(f"{path.name}: {key}", tuple(column.shape), f"at least {end} rows, as its messages say")
-    return column[start] if rows is None else column[start:end]
-
-
-def _kept(positions: Tensor, where: str, batch: int) -> Tensor:
-    """The positions, in order, of the records of a batch whose rows are kept."""
-    import torch
-
-    in_order = positions.dim() == 1 and bool((positions[1:] > positions[:-1]).all())
-    if positions.dtype != torch.int64 or not in_order:
-        raise InputError(f"{where}: kept", f"{positions.dtype} {tuple(positions.shape)}", "positions in order, int64")
-    return _between(positions, f"{where}: kept", (len(positions),), batch)
-
-
-def _message(
-    entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None, kept: Tensor | None, head: Head
-) -> Message:
-    where = f"round {entry.round}: {entry.kind}"
+def _check_ends(entry: Entry, where: str, head: Head) -> None:
+    """Raise an InputError unless the message has two ends, and its devices are there."""
     for field_, device in (("device", entry.device), ("to", entry.to)):
         if device is not None and device >= head.devices:
             raise InputError(f"{where}: {field_}", device, f"0 to {head.devices - 1}")
     if (entry.to is not None) != (entry.way == "across") or entry.to == entry.device:
         raise InputError(f"{where}: to", entry.to, "another device if the message goes across, else nothing")
-    shapes = {name: list(value.shape) for name, value in tensors.items()}
-    for name, axis in entry.cut.items():
-        rows = None if kept is None else len(kept)
-        if name not in shapes or axis >= len(shapes[name]) or shapes[name][axis] != rows:
-            raise InputError(f"{where}: cut", {name: axis}, "tensors with a row for each record that is kept")
-        shapes[name][axis] = 0 if records is None else len(records)
-    check_shapes(entry.kind, shapes, None if records is None else len(records), head.classes)
-    for name, value in tensors.items():
-        check_values(entry.kind, value, f"{where}: {name}")
-    return message_of(entry, tensors, records, kept)
+
+
+def _kept(positions: Tensor, where: str, batch: int) -> Tensor:
+    """The positions, in order, of the records of a batch whose rows are kept."""
+    positions = _whole(positions, f"{where}: kept", "positions in order, int32 or int64")
+    if not bool((positions[1:] > positions[:-1]).all()):
+        raise InputError(f"{where}: kept", positions.tolist(), "positions in order")
+    return _between(positions, f"{where}: kept", (len(positions),), batch)
 
 
 def _ids(ids: Tensor, where: str, head: Head) -> Tensor:
     """Record ids, each of which occurs once."""
-    import torch
-
-    if ids.dtype != torch.int64 or ids.dim() != 1:
-        raise InputError(where, f"{ids.dtype} {tuple(ids.shape)}", "a list of int64")
+    ids = _whole(ids, where, "a list of int32 or int64")
     _between(ids, where, (len(ids),), head.records)
     if len(ids.unique()) != len(ids):
         raise InputError(where, ids.tolist(), "no record twice")
     return ids
+
+
+def _whole(values: Tensor, where: str, expected: str) -> Tensor:
+    """A list of whole numbers of either width, as int64."""
+    import torch
+
+    if values.dtype not in (torch.int32, torch.int64) or values.dim() != 1:
+        raise InputError(where, f"{values.dtype} {tuple(values.shape)}", expected)
+    return values.long()
 
 
 def _between(values: Tensor, where: str, shape: tuple[int, ...], below: int) -> Tensor:
@@ -298,21 +369,3 @@ def _between(values: Tensor, where: str, shape: tuple[int, ...], below: int) -> 
     if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < below:
         raise InputError(where, [int(values.min()), int(values.max())], f"0 to {below - 1}")
     return values
-
-
-def _metadata(path: Path) -> Mapping[str, str]:
-    with _opened(path) as file:
-        return dict(file.metadata() or {})
-
-
-def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    with _opened(path) as file:
-        for name in file.keys():  # noqa: SIM118 (not a mapping)
-            yield name, file.get_tensor(name)
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise InputError("transcript", path.name, f"a whole safetensors file ({error})") from error

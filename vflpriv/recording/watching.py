@@ -33,7 +33,15 @@ class Sink(Protocol):
     """Where messages go: a recording wire."""
 
     def add(
-        self, way: str, round_: int, device: int, kind: str, tensors: Mapping[str, Any], ids: Tensor | None
+        self,
+        way: str,
+        round_: int,
+        device: int,
+        kind: str,
+        tensors: Mapping[str, Any],
+        ids: Tensor | None,
+        *,
+        at_once: bool,
     ) -> object: ...
 
 
@@ -120,10 +128,10 @@ class Watch:
 
         def receive(gradient: Tensor) -> None:
             for m, own in columns.items():
-                self._sink.add("down", round_, m, reply, {"gradient": gradient[own]}, ids)
+                self._sink.add("down", round_, m, reply, {"gradient": _part(gradient, own)}, ids, at_once=False)
 
         for m, own in columns.items():
-            self._sink.add("up", round_, m, self._kind, {"embedding": sent[own]}, ids)
+            self._sink.add("up", round_, m, self._kind, {"embedding": _part(sent, own)}, ids, at_once=False)
         if sent.requires_grad:
             sent.register_hook(receive)
 
@@ -179,6 +187,10 @@ class _NotedBatches:
 
     def __len__(self) -> int:
         return len(self._sampler)
+
+
+def _part(value: Tensor, columns: _Columns) -> Tensor:
+    return value if columns is ... else value[columns]
 
 
 def _is_training_pass(module: nn.Module) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BackgroundWriter", "write_tensors"]
 
-_WAITING = 2
+_WAITING = 1
 """Files that may wait to be written; a training that is faster than the disk waits for it."""
 
 

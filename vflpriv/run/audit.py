@@ -26,6 +26,7 @@ from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
 from vflpriv.run.features import FeaturePlan
+from vflpriv.run.kept import Parts
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.rows import utility_row
@@ -66,10 +67,23 @@ def audit_config(
 
 
 @single_threaded()
-def audit_transcript(transcript: Path, config: LedgerConfig, *, command: str, trust_ledger: bool = False) -> Report:
-    """Audit a recorded training by its transcript and its ledger file."""
-    audited = [audit_recording(transcript, config)]
-    return build_report(audited, config, reproduce=command, select=False, trust_ledger=trust_ledger)
+def audit_transcript(
+    transcript: Path,
+    config: LedgerConfig,
+    *,
+    command: str,
+    trust_ledger: bool = False,
+    store: Path | None = None,
+    quiet: bool | None = True,
+) -> Report:
+    """Audit a recorded training by its transcript and its ledger file; `store` is a folder for finished attacks."""
+    with progress_bar(quiet) as bar:
+        task = Task(bar, None)
+        task.stage("reading the transcript")
+        parts = Parts.of(store, transcript, config, task, task.expect)
+        audited = [audit_recording(transcript, config, parts=parts)]
+        task.stage("accounting")
+        return build_report(audited, config, reproduce=command, select=False, trust_ledger=trust_ledger)
 
 
 def registered_audits() -> list[Audit]:

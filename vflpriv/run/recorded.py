@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vflpriv.audits.noise import recorded_noises
+from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
-from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
+from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
@@ -19,31 +20,44 @@ from vflpriv.core.attack import LabelAttack, LabelGuess
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.releases import Gaussian, Laplace
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
-from vflpriv.core.wire import Wire
+from vflpriv.core.wire import Message, Wire
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
+from vflpriv.run.kept import KeptAttempts, Parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["audit_recording", "ledger_findings"]
 
 _DEVICES_TRIED = 4
+_NOISE_WORK, _SCORE_WORK = 3, 1
+"""How long a test of a message's noise and a learned score take, beside an attack that reads it."""
 _Guesses = dict[Adversary, dict[str, LabelGuess]]
 
 
-def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
-    """Attack every view of a recorded training, test its claims, and check its ledger against the transcript."""
+def audit_recording(folder: Path, config: LedgerConfig, *, parts: Parts | None = None) -> Audited:
+    """Attack every view of a recorded training, test its claims, and check its ledger against the transcript.
+
+    `parts` keeps what is finished, and shows the progress.
+    """
+    parts = parts or Parts()
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
     views = _views(system, [*(c.adversary for c in claims), *(c.adversary for c in success_claims)])
     split = _split(system)
-    attempts, guesses = _attack(views, config, answers, split)
-    noises = recorded_noises(system.ledger, system.messages, shared=system.shared_kinds, confidence=config.confidence)
-    coins = _coin_findings(system, views, guesses, split)
+    attacks = _attacks(config)
+    parts.expect(_work(system, views, attacks, split))
+    attempts, guesses = _attack(views, attacks, config, answers, split, parts)
+    noises = _noises(system, parts)
+    coins = _coin_findings(system, views, guesses, split, parts)
     findings = [
         *coins,
         *ledger_findings(system, attempts),
@@ -58,7 +72,7 @@ def audit_recording(folder: Path, config: LedgerConfig) -> Audited:
         claims=claims,
         success_claims=success_claims,
         findings=tuple(findings),
-        not_tested=_not_tested(system, coins),
+        not_tested=_not_tested(system, coins, attempts),
         attempts=attempts,
         traffic=wire.traffic,
     )
@@ -84,10 +98,34 @@ def _hidden(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
     return frozenset(r.kind for r in config.release if r.seen_by is not None and adversary.kind not in r.seen_by)
 
 
-def _attack(
-    views: Sequence[View], config: LedgerConfig, answers: Answers | None, split: Split | None
-) -> tuple[tuple[Attempt, ...], _Guesses]:
-    """Every attack through every view, and what it guessed."""
+def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:
+    """Tests of the declared noise of every recorded kind."""
+    counts = Counter(m.kind for m in system.messages)
+    return recorded_noises(
+        system.ledger,
+        system.messages,
+        shared=system.shared_kinds,
+        confidence=system.config.confidence,
+        kept=lambda kind, compute: parts.of_name(f"noise of {kind}", compute, work=_NOISE_WORK * counts[kind]),
+    )
+
+
+def _work(system: RecordedSystem, views: Sequence[View], attacks: Sequence[LabelAttack], split: Split | None) -> int:
+    """How many messages are read, those counted several times that take longer; for the progress bar."""
+    noised = {r.kind for r in system.ledger.releases if not r.once and isinstance(r.noise, Gaussian | Laplace)}
+    work = _NOISE_WORK * sum(m.kind in noised for m in system.messages)
+    if split is not None:
+        claimed = _claimed(system)
+        work += _SCORE_WORK * sum(len(view.messages) for view in views if view.adversary in claimed)
+    return work + sum(_attack_work(attack, view) for attack in attacks for view in views)
+
+
+def _attack_work(attack: LabelAttack, view: View) -> int:
+    return sum(view.counts[kind] for kind in attack.needs)
+
+
+def _attacks(config: LedgerConfig) -> list[LabelAttack]:
+    """The attacks that the ledger asks for; if it names none, all that train no models of their own."""
     asked = {name: find("attack", name) for name in config.attack_names}
     for name, attack in asked.items():
         if attack.target != "labels":
@@ -95,27 +133,54 @@ def _attack(
     usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
     attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
-    attempts, guesses = [], _Guesses()
-    classes = views[0].classes if views else None
-    computable = [replace(view, messages=tuple(readable(m, classes) for m in view.messages)) for view in views]
+    return attacks
+
+
+def _attack(
+    views: Sequence[View],
+    attacks: Sequence[LabelAttack],
+    config: LedgerConfig,
+    answers: Answers | None,
+    split: Split | None,
+    parts: Parts,
+) -> tuple[tuple[Attempt, ...], _Guesses]:
+    """Every attack through every view, and what it guessed."""
+    attempts, guesses, computable = [], _Guesses(), _computable(views)
     for attack in attacks:
         for view in computable:
-            attempt = _attempt(attack, view, config, answers, split)
+            attempt = _attempt(attack, view, config, answers, split, parts)
+            parts.progress.advance(_attack_work(attack, view))
             attempts.append(attempt)
             if attempt.guess is not None:
                 guesses.setdefault(view.adversary, {})[attack.name] = attempt.guess
     return tuple(attempts), guesses
 
 
+def _computable(views: Sequence[View]) -> list[View]:
+    """The views with their messages as attacks compute with them; messages that views share are made once."""
+    made: dict[int, Message] = {}
+    for view in views:
+        for message in view.messages:
+            if id(message) not in made:
+                made[id(message)] = readable(message, view.classes)
+    return [replace(view, messages=tuple(made[id(m)] for m in view.messages)) for view in views]
+
+
 def _attempt(
-    attack: LabelAttack, view: View, config: LedgerConfig, answers: Answers | None, split: Split | None
+    attack: LabelAttack,
+    view: View,
+    config: LedgerConfig,
+    answers: Answers | None,
+    split: Split | None,
+    parts: Parts,
 ) -> Attempt:
     if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         regression = "needs labels that are classes; the recorded ones are the targets of a regression"
         refusal = (attack.refusal(view) or unscored) if answers is None else regression
         return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
-    attempts = LabelAttempts(
+    attempts = KeptAttempts(
+        parts=parts,
         truth=answers.labels,
         classes=view.classes,
         seed=config.seed,
@@ -143,20 +208,30 @@ def _split(system: RecordedSystem) -> Split | None:
     return Split.of(answers.canaries, answers.labels, seed=system.config.seed)
 
 
+def _about_labels(system: RecordedSystem) -> list[Claim]:
+    """The claims that canaries in labels can measure."""
+    return [claim for claim in system.claims if claim.unit.implies(Unit.LABEL)]
+
+
+def _claimed(system: RecordedSystem) -> frozenset[Adversary]:
+    """The adversaries of these claims."""
+    devices = system.schedule.devices
+    return frozenset(adversary for claim in _about_labels(system) for adversary in claim.adversary.each(devices))
+
+
 def _coin_findings(
-    system: RecordedSystem, views: Sequence[View], guesses: _Guesses, split: Split | None
+    system: RecordedSystem, views: Sequence[View], guesses: _Guesses, split: Split | None, parts: Parts
 ) -> list[Finding]:
     """A test of each claim about labels by the canaries' coins; of every other claim, why nothing measured it."""
     answers, config, devices = system.answers, system.config, system.schedule.devices
     canaries = None if answers is None else answers.canaries
     if answers is None or canaries is None or split is None:
         return [untested(OneRunAudit.name, claim, _no_coins(canaries)) for claim in system.claims]
-    about_labels = [claim for claim in system.claims if claim.unit.implies(Unit.LABEL)]
-    claimed = {adversary for claim in about_labels for adversary in claim.adversary.each(devices)}
+    about_labels, claimed = _about_labels(system), _claimed(system)
     scores: dict[Adversary, Floats] = {}
     for view in views:
         if view.adversary in claimed:
-            score = learned_scores(canaries, answers.labels, view, split, seed=system.config.seed)
+            score = _learned(system, canaries, answers.labels, view, split, parts)
             scores |= {} if score is None else {view.adversary: score}
     findings = []
     for claim in system.claims:
@@ -169,6 +244,21 @@ def _coin_findings(
             finding = coins.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
             findings.append(finding)
     return findings
+
+
+def _learned(
+    system: RecordedSystem, canaries: Canaries, labels: Tensor, view: View, split: Split, parts: Parts
+) -> Floats | None:
+    """The learned score of each canary in a view, or None."""
+    import torch
+
+    def compute() -> dict[str, Tensor]:
+        scores = learned_scores(canaries, labels, view, split, seed=system.config.seed)
+        return {"scores": torch.empty(0) if scores is None else torch.from_numpy(scores)}
+
+    name = f"score learned from canaries, {view.adversary}"
+    scores = parts.of_name(name, compute, work=_SCORE_WORK * len(view.messages))["scores"]
+    return scores.numpy() if len(scores) else None
 
 
 def _no_coins(canaries: Canaries | None) -> str:
@@ -243,7 +333,17 @@ _PLANT = (
 )
 
 
-def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, ...]:
+def _on_samples(attempts: Sequence[Attempt]) -> list[str]:
+    """A line for each attack that was made on a sample of the records."""
+    samples = {a.attack: a.success for a in attempts if a.success is not None and a.success.population is not None}
+    return [
+        f"{name} on all records: it was made on a sample of {s.guesses} of {s.population} records that were drawn at "
+        "random, and its interval is that of the sample"
+        for name, s in samples.items()
+    ]
+
+
+def _not_tested(system: RecordedSystem, coins: Sequence[Finding], attempts: Sequence[Attempt]) -> tuple[str, ...]:
     config, answers, recorded = system.config, system.answers, system.recorded
     listed = {r.kind: r for r in config.release}
     lines = [
@@ -257,6 +357,7 @@ def _not_tested(system: RecordedSystem, coins: Sequence[Finding]) -> tuple[str, 
         lines.append(f"ε from below: {missing} were recorded; {_PLANT}")
     else:
         lines += [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in coins if f.is_untested]
+    lines += _on_samples(attempts)
     lines += [
         f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
         for r in config.release
