@@ -73,11 +73,11 @@ def starter_named(name: str) -> Starter:
 
 
 def write_starter(starter: Starter, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write the files into a folder, and return their paths. Files that are there are kept, unless `force` is set."""
-    texts = starter.texts()
-    for name in texts:
-        if not force and (folder / name).exists():
-            raise InputError("FOLDER", str(folder), f"a folder without {name}, or --force to replace it")
-    for name, text in texts.items():
-        write_atomically(folder / name, text)
-    return [folder / name for name in sorted(texts)]
+    """Write the files into a folder, and return their paths. A file that is there and differs stays, without `force`."""
+    texts = {folder / name: text for name, text in sorted(starter.texts().items())}
+    for path, text in texts.items():
+        if not force and path.exists() and not (path.is_file() and path.read_bytes() == text.encode("utf-8")):
+            raise InputError("FOLDER", str(folder), f"a folder without a {path.name} of your own, or --force to replace it")
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return list(texts)
