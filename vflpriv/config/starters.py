@@ -73,11 +73,13 @@ def starter_named(name: str) -> Starter:
 
 
 def write_starter(starter: Starter, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write the files into a folder, and return their paths. A file that is there and differs stays, without `force`."""
+    """Write the files into a folder, and return their paths; without `force`, a file that is there is not changed."""
     texts = {folder / name: text for name, text in sorted(starter.texts().items())}
     for path, text in texts.items():
         if not force and path.exists() and not (path.is_file() and path.read_bytes() == text.encode("utf-8")):
-            raise InputError("FOLDER", str(folder), f"a folder without a {path.name} of your own, or --force to replace it")
+            raise InputError(
+                "FOLDER", str(folder), f"a folder without a {path.name} of your own, or --force to replace it"
+            )
     for path, text in texts.items():
         write_atomically(path, text)
     return list(texts)

@@ -15,6 +15,7 @@ __all__ = [
     "HEAD",
     "IDS",
     "SCHEMA",
+    "SCORING",
     "SHARDS",
     "Entries",
     "Entry",
@@ -29,6 +30,8 @@ SCHEMA = "vflpriv-transcript/2"
 HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
 IDS = "ids.json"
+SCORING = (ANSWERS,)
+"""Files by which attacks are scored, and that no view reads."""
 SHARDS = "round-*.safetensors"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]

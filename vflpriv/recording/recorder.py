@@ -21,6 +21,7 @@ from vflpriv.recording.format import (
     ANSWERS,
     HEAD,
     IDS,
+    SCORING,
     SHARDS,
     Entries,
     Entry,
@@ -161,7 +162,7 @@ class RecordingWire(CheckedWire):
         """Make room for the transcript, and return what of it is there already."""
         folder = self._folder
         if fresh and (folder / HEAD).exists():
-            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / IDS, folder / HEAD):
+            for path in (*folder.glob(SHARDS), *(folder / name for name in (*SCORING, IDS, HEAD))):
                 path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
             if not resume:
@@ -238,13 +239,18 @@ class RecordingWire(CheckedWire):
         super().close()
         _OPEN.pop(id(self), None)
 
-    def finish(self) -> None:
-        """Write the last messages, and mark the recording as finished."""
+    def finish(self, *, cut_off: bool = False) -> None:
+        """Write the last messages, and mark the recording as finished, unless later rounds are `cut_off`."""
         if self._over:
             return
         self._flush()
         self._writer.close()
-        totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
+        totals = {
+            "finished": not cut_off,
+            "rounds": self._round + 1,
+            "files": self._files,
+            "messages": dict(self._counts),
+        }
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
         self.close()
@@ -263,26 +269,41 @@ class RecordingWire(CheckedWire):
         (self.abandon if failed else self.finish)()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        if entry.round > self._round:
-            if self._is_full():
-                self._flush()  # the rounds before are complete
-            self._round, self._rounds = entry.round, self._rounds + 1
-        elif self._columns.bytes >= _MOST_BYTES:
-            self._flush()
-        self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
+        self._begin(entry.round)
         stored = tensors
         if self.head.precision == "half":
             stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
         if records is not None:
-            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
-            entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
-        columns = {column_key(entry, name): value for name, value in stored.items()}
+            entry, stored = self._cut(entry, stored, records)
+        self.store(entry, stored, records, {name: tuple(value.shape) for name, value in tensors.items()})
+
+    def store(
+        self,
+        entry: Entry,
+        tensors: Mapping[str, Tensor],
+        records: Tensor | None,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Store a message as it is: of a sample, with the rows that are kept; `shapes` are those of all rows."""
+        self._begin(entry.round)
+        columns = {column_key(entry, name): value for name, value in tensors.items()}
         if not self._columns.fit(columns):
             self._flush()  # a file has one shape for each tensor on a link
-            return self.keep(entry, tensors, records)
+        self._shapes.setdefault(entry.kind, dict(shapes))
+        if records is not None:
+            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
+            entry = entry.model_copy(update={"batch": number})
         self._pending.append(entry)
         self._columns.add(columns)
-        return None
+
+    def _begin(self, round_: int) -> None:
+        """Make room for a message of this round."""
+        if round_ > self._round:
+            if self._is_full():
+                self._flush()  # the rounds before are complete
+            self._round, self._rounds = round_, self._rounds + 1
+        elif self._columns.bytes >= _MOST_BYTES:
+            self._flush()
 
     def _is_full(self) -> bool:
         """Whether the rounds so far are written before the next one begins."""

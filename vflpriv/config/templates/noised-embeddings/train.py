@@ -3,9 +3,9 @@
     python train.py
     vflpriv audit --transcript transcript --ledger ledger.toml --out report   # exit code 1: one claim is violated
 
-Two lines were added to record it, beside the import. The server's model is watched too (top=top): noise is added between
-the parties' models and the server's, and what is sent is what the server's model is given. A third, optional line decides
-the labels of 200 records by fair coins, so that ε of labels can be measured.
+Two lines were added to record it, beside the import. The server's model is watched too (top=top): noise is added
+between the parties' models and the server's, and what is sent is what the server's model is given. A third, optional
+line decides the labels of 200 records by fair coins, so that ε of labels can be measured.
 """
 
 import torch
