@@ -7,13 +7,35 @@ from typing import Annotated
 
 import typer
 
+from vflpriv.errors import InputError
+
 __all__ = ["ledger", "merge"]
 
 
 def ledger(
     transcript: Annotated[Path, typer.Argument(help="The folder of a recorded training.")],
+    out: Annotated[Path | None, typer.Option(help="File for the draft; printed if not given.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
-    """x"""
+    """Draft the ledger of a recorded training: what was sent, and how much noise it can hold at most.
+
+    What a person must decide is marked with DECIDE; until it is settled, `vflpriv validate` names it.
+    """
+    from rich.console import Console
+
+    from vflpriv.common.files import write_atomically
+    from vflpriv.render.console import print_line
+    from vflpriv.run.drafting import draft_ledger
+
+    if out is not None and out.exists() and not force:
+        raise InputError("--out", str(out), "a file that is not there, or --force to replace it")
+    text = draft_ledger(transcript)
+    if out is None:
+        print(text, end="")  # noqa: T201
+        return
+    write_atomically(out, text)
+    print_line(Console(), f"wrote {out}")
+    print_line(Console(), f"next: decide what it marks with DECIDE, then vflpriv validate {out}")
 
 
 def merge(
