@@ -86,12 +86,12 @@ def _train_and_audit(folder: Path, quiet: bool) -> Report:
 
     stages = Console(stderr=True, quiet=quiet)
     with chdir(folder):
-        stages.print("training: 100 rounds", highlight=False)
+        stages.print("training", highlight=False)
         try:
             runpy.run_path("train.py", run_name="__main__")
         finally:
             end_recordings()
-        stages.print("auditing: attacks, canaries, ledger", highlight=False)
+        stages.print("auditing", highlight=False)
         return api.audit(transcript="transcript", ledger="ledger.toml", out="report", quiet=quiet or None)
 
 

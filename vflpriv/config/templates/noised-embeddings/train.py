@@ -34,7 +34,7 @@ def noised(embedding):
     return clipped + STD * torch.randn_like(clipped)
 
 
-for _ in range(60):
+for _ in range(40):
     records = torch.randperm(len(labels))[:64]
     wire.batch(records)  # added
     optimiser.zero_grad()

@@ -20,7 +20,7 @@ labels, canaries = vflpriv.plant(labels, classes=2, canaries=200, seed=1)  # opt
 weights, rng = [np.zeros(15), np.zeros(15)], np.random.default_rng(0)
 wire = vflpriv.record("transcript", devices=2, classes=2, labels=labels, canaries=canaries, fresh=True)  # added
 
-for round_ in range(60):
+for round_ in range(40):
     records = rng.permutation(len(labels))[:64]
     scores = [block[records] @ own for block, own in zip(blocks, weights, strict=True)]
     residuals = 1 / (1 + np.exp(-sum(scores))) - labels[records]

@@ -24,7 +24,7 @@ bottoms, top = [nn.Linear(15, 8) for _ in blocks], nn.Linear(16, 2)
 optimiser = torch.optim.SGD([p for model in (*bottoms, top) for p in model.parameters()], lr=0.1)
 wire = vflpriv.watch(bottoms, labels=labels, classes=2, folder="transcript", canaries=canaries)  # added
 
-for _ in range(100):
+for _ in range(60):
     records = torch.randperm(len(labels))[:64]
     wire.batch(records)  # added
     optimiser.zero_grad()
