@@ -31,7 +31,7 @@ HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
 IDS = "ids.json"
 SCORING = (ANSWERS,)
-"""Files by which attacks are scored, and that no view reads."""
+"""Patterns of the files by which attacks are scored, and that no view reads."""
 SHARDS = "round-*.safetensors"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]

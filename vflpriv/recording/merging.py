@@ -7,7 +7,6 @@ agrees with that of every party. Messages are read from disk as they are written
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +21,15 @@ from vflpriv.recording.format import ANSWERS, SCORING, Entry, Head
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_names, read_transcript
+from vflpriv.recording.writing import write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["Merged", "merge_transcripts"]
 
+_IDS = ("records", "canaries", "candidates")
+"""Tensors of files for scoring that hold the numbers of records."""
 _Key = tuple[Party, Party, str, int]
 """Sender, receiver, kind, and the number of the message among those of a round that have the same."""
 
@@ -86,8 +88,7 @@ def merge_transcripts(folders: Sequence[Path], out: Path, *, fresh: bool = False
     shortest = min(unfinished, key=lambda part: part.recording.rounds, default=None)
     rounds = max(p.recording.rounds for p in parts) if shortest is None else shortest.recording.rounds
     wire = _opened(parts, base, classes, out, fresh)
-    for name in SCORING:
-        _copy_from_one(name, parts, base, out)
+    _copy_scoring([base, *(part for part in parts if part.folder != base.folder)], out)
     both = _write_messages(wire, parts, rounds)
     wire.finish(cut_off=shortest is not None)
     return Merged(
@@ -199,17 +200,21 @@ def _kept(parts: Sequence[_Part]) -> Sample | None:
     return Sample(records=int(kept.sum()), named=tuple(kept.nonzero().flatten().tolist()))
 
 
-def _copy_from_one(name: str, parts: Sequence[_Part], base: _Part, out: Path) -> None:
-    """Copy a file by which attacks are scored; its records are numbered as those of the part that it is from."""
-    if (base.folder / name).exists():
-        shutil.copyfile(base.folder / name, out / name)
-        return
+def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
+    """Write the files by which attacks are scored, each from the first part that has it, under the merged numbers."""
+    import torch
+    from safetensors.torch import load_file
+
+    written: dict[str, tuple[_Part, dict[str, Tensor]]] = {}
     for part in parts:
-        if (part.folder / name).exists():
-            if part.numbers is not None:
-                _differ(part, name, "records in another order", f"the order of {base.folder}")
-            shutil.copyfile(part.folder / name, out / name)
-            return
+        for path in sorted(path for pattern in SCORING for path in part.folder.glob(pattern)):
+            tensors = {n: part.numbered(v) if n in _IDS else v for n, v in load_file(path).items()}
+            first, known = written.setdefault(path.name, (part, tensors))
+            same = known.keys() == tensors.keys() and all(torch.equal(known[name], tensors[name]) for name in known)
+            if path.name != ANSWERS and not same:  # answers were compared before
+                _differ(part, path.name, "other values", f"those of {first.folder}, or no such file")
+    for name, (_, tensors) in written.items():
+        write_tensors(out / name, tensors)
 
 
 def _write_messages(wire: RecordingWire, parts: Sequence[_Part], rounds: int) -> int:

@@ -162,8 +162,9 @@ class RecordingWire(CheckedWire):
         """Make room for the transcript, and return what of it is there already."""
         folder = self._folder
         if fresh and (folder / HEAD).exists():
-            for path in (*folder.glob(SHARDS), *(folder / name for name in (*SCORING, IDS, HEAD))):
-                path.unlink(missing_ok=True)
+            for pattern in (SHARDS, *SCORING, IDS, HEAD):
+                for path in folder.glob(pattern):
+                    path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
             if not resume:
                 expected = "a folder without a transcript, fresh=True or resume=True"
