@@ -15,6 +15,7 @@ import pytest
 
 import vflpriv
 from tests.cli.test_cli import run
+from tests.tree import ROOT
 from vflpriv.config.starters import STARTERS, starter_named, write_starter
 from vflpriv.errors import InputError
 from vflpriv.recording.recorder import end_recordings
@@ -141,6 +142,15 @@ def test_every_template_is_a_starter_and_is_packaged():
             assert starter.commands[-1] in text or name == "ledger.toml"
             if name.endswith(".toml"):
                 tomllib.loads(text)
+
+
+def test_wheels_carry_every_template():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    folder = ROOT / "vflpriv" / "config"
+    carried = {path for pattern in settings["package-data"]["vflpriv.config"] for path in folder.glob(pattern)}
+    templates = {path for path in folder.rglob("templates/*/*") if path.is_file() and path.suffix != ".pyc"}
+    assert len(templates) == 9
+    assert templates <= carried
 
 
 def test_starters_are_described_and_never_overwrite(monkeypatch, capsys, tmp_path):
