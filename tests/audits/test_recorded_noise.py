@@ -234,3 +234,18 @@ def test_the_largest_noise_that_messages_can_hold_is_never_below_theirs(factor):
     assert factor * STD <= limit.std <= 1.5 * factor * STD + 0.02
     assert limit.size > 5
     assert noise_limit(messages, "others") is None
+
+
+def test_of_noise_alone_the_limit_is_its_size_and_no_less():
+    rng = np.random.default_rng(0)
+    messages = []
+    for t in range(400):
+        noise = torch.from_numpy(gaussian(rng, (1, 4, 6)))
+        ids = torch.arange(4) + 4 * t
+        messages.append(
+            Message(round=t, sender=device(0), receiver=SERVER, kind="rows", tensors={"x": noise}, records=ids)
+        )
+    limit = noise_limit(messages, "rows")
+    assert limit.question == QUESTIONS["size"]
+    assert STD <= limit.std <= 1.06 * STD
+    assert limit.size == pytest.approx(STD, rel=0.03)

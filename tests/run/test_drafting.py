@@ -31,6 +31,7 @@ def transcript(tmp_path_factory):
                 noised = signal[ids] + STD * rng.standard_normal((BATCH, 4))
                 wire.up(t, m, "embeddings", {"embedding": noised}, ids)
                 wire.down(t, m, "embedding-gradient", {"gradient": np.outer(signal[ids, 0], [1.0, 2.0])}, ids)
+                wire.down(t, m, "own-scores", {"scores": signal[ids, m]}, ids)
         wire.across(0, 0, 1, "hello", {"code": np.array([1, 2, 3])})
     return folder
 
@@ -49,15 +50,17 @@ def test_a_draft_tells_what_was_recorded(transcript):
     assert [release["kind"] for release in tree["release"]] == [
         "embeddings",
         "embedding-gradient",
+        "own-scores",
         "hello",
         "top-model",
     ]
-    embeddings, gradient, hello, _ = tree["release"]
+    embeddings, gradient, scores, hello, _ = tree["release"]
     assert embeddings["noise"] == "DECIDE"
     assert embeddings["independent_of"] == ["DECIDE"]
     assert gradient["noise"] == "none"
     assert gradient["shared"] is True
     assert "shared" not in embeddings
+    assert "shared" not in scores
     assert (hello["noise"], hello["tensors"]) == ("DECIDE", ["code"])
     assert tree["title"] == 'a "name"'
     assert "48 messages to the server, 2 devices, rounds 0 to 23, each about 10 records. embedding: 10 × 4." in draft
@@ -93,6 +96,7 @@ def test_a_settled_draft_is_a_ledger(tmp_path, transcript):
     assert [(r.kind, r.noise) for r in ledger.release] == [
         ("embeddings", "gaussian"),
         ("embedding-gradient", "none"),
+        ("own-scores", "none"),
         ("hello", "none"),
     ]
     assert [c.key for c in ledger.claim] == ["labels"]
