@@ -168,16 +168,30 @@ def _same_answers(part: _Part, base: _Part) -> bool:
     )
 
 
-def _opened(parts: Sequence[_Part], base: _Part, classes: int | None, out: Path, fresh: bool) -> RecordingWire:
+class _MergedWire(RecordingWire):
+    """A recording of messages that were recorded before, and have the rows of the sample alone, if there is one."""
+
+    def _cut(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor) -> tuple[Entry, Mapping[str, Tensor]]:
+        del records
+        return entry, tensors
+
+    def note(self, heads: Sequence[Head]) -> None:
+        """Take over what the heads of the parts say beside the number of their messages."""
+        for head in heads:
+            self._shapes |= {kind: dict(shapes) for kind, shapes in head.shapes.items()}
+        named = next((head for head in heads if head.class_names), heads[0])
+        tested = next((head for head in heads if head.accuracy is not None), heads[0])
+        facts = {"class_names": named.class_names, "accuracy": tested.accuracy, "tests": tested.tests}
+        self.head = self.head.model_copy(update={**facts, "sampled": heads[0].sampled})
+
+
+def _opened(parts: Sequence[_Part], base: _Part, classes: int | None, out: Path, fresh: bool) -> _MergedWire:
     """The recording to which everything is written."""
     head = base.head
     records: Any = head.records if base.names is None else base.names
     fields: dict[str, Any] = {"devices": head.devices, "classes": classes, "records": records, "name": out.name}
-    wire = RecordingWire(out, sampled=_kept(parts), precision=head.precision, fresh=fresh, **fields)
-    named = next((part.head for part in parts if part.head.class_names), head)
-    tested = next((part.head for part in parts if part.head.accuracy is not None), head)
-    facts = {"class_names": named.class_names, "accuracy": tested.accuracy, "tests": tested.tests}
-    wire.head = wire.head.model_copy(update={**facts, "sampled": head.sampled})
+    wire = _MergedWire(out, sampled=_kept(parts), precision=head.precision, fresh=fresh, **fields)
+    wire.note([part.head for part in parts])
     return wire
 
 
@@ -217,7 +231,7 @@ def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
         write_tensors(out / name, tensors)
 
 
-def _write_messages(wire: RecordingWire, parts: Sequence[_Part], rounds: int) -> int:
+def _write_messages(wire: _MergedWire, parts: Sequence[_Part], rounds: int) -> int:
     """Write the messages of all rounds before this one, and return how many of them more than one party recorded."""
     streams = [groupby(part.recording.transcript.messages, key=lambda message: message.round) for part in parts]
     heads = [next(stream, None) for stream in streams]
@@ -244,7 +258,7 @@ def _by_key(messages: Iterator[Message]) -> dict[_Key, Message]:
     return keyed
 
 
-def _write_round(wire: RecordingWire, parts: Sequence[_Part], recorded: Sequence[Mapping[_Key, Message]]) -> int:
+def _write_round(wire: _MergedWire, parts: Sequence[_Part], recorded: Sequence[Mapping[_Key, Message]]) -> int:
     """Write the messages of one round, each once, and return how many of them more than one party recorded."""
     batches: list[Tensor] = []
     both = 0
@@ -256,7 +270,7 @@ def _write_round(wire: RecordingWire, parts: Sequence[_Part], recorded: Sequence
         part, message = holders[0]
         kept, whole = part.ids(message.records), part.ids(message.contributors)
         tensors = {name: value[0] for name, value in message.tensors.items()}
-        wire.store(_entry(message, tensors, kept), tensors, _shared(whole, batches), _shapes(message, tensors))
+        wire.keep(_entry(message, tensors, kept), tensors, _shared(whole, batches))
     return both
 
 
@@ -326,17 +340,6 @@ def _entry(message: Message, tensors: Mapping[str, Tensor], kept: Tensor | None)
         rows={name: value.shape[0] if value.dim() else None for name, value in tensors.items()},
         cut={name: axis for name, axis in axes.items() if axis is not None},
     )
-
-
-def _shapes(message: Message, tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a message's tensors before rows were left out."""
-    shapes = {name: list(value.shape) for name, value in tensors.items()}
-    if message.batch is not None and message.records is not None:
-        for name, shape in shapes.items():
-            axis = row_axis(message.kind, name, shape, len(message.records))
-            if axis is not None:
-                shape[axis] = len(message.batch)
-    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _shared(records: Tensor | None, batches: list[Tensor]) -> Tensor | None:

@@ -270,41 +270,26 @@ class RecordingWire(CheckedWire):
         (self.abandon if failed else self.finish)()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
-        self._begin(entry.round)
+        if entry.round > self._round:
+            if self._is_full():
+                self._flush()  # the rounds before are complete
+            self._round, self._rounds = entry.round, self._rounds + 1
+        elif self._columns.bytes >= _MOST_BYTES:
+            self._flush()
+        self._shapes.setdefault(entry.kind, {name: tuple(value.shape) for name, value in tensors.items()})
         stored = tensors
         if self.head.precision == "half":
             stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
         if records is not None:
-            entry, stored = self._cut(entry, stored, records)
-        self.store(entry, stored, records, {name: tuple(value.shape) for name, value in tensors.items()})
-
-    def store(
-        self,
-        entry: Entry,
-        tensors: Mapping[str, Tensor],
-        records: Tensor | None,
-        shapes: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        """Store a message as it is: of a sample, with the rows that are kept; `shapes` are those of all rows."""
-        self._begin(entry.round)
-        columns = {column_key(entry, name): value for name, value in tensors.items()}
+            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
+            entry, stored = self._cut(entry.model_copy(update={"batch": number}), stored, records)
+        columns = {column_key(entry, name): value for name, value in stored.items()}
         if not self._columns.fit(columns):
             self._flush()  # a file has one shape for each tensor on a link
-        self._shapes.setdefault(entry.kind, dict(shapes))
-        if records is not None:
-            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
-            entry = entry.model_copy(update={"batch": number})
+            return self.keep(entry, tensors, records)
         self._pending.append(entry)
         self._columns.add(columns)
-
-    def _begin(self, round_: int) -> None:
-        """Make room for a message of this round."""
-        if round_ > self._round:
-            if self._is_full():
-                self._flush()  # the rounds before are complete
-            self._round, self._rounds = round_, self._rounds + 1
-        elif self._columns.bytes >= _MOST_BYTES:
-            self._flush()
+        return None
 
     def _is_full(self) -> bool:
         """Whether the rounds so far are written before the next one begins."""
