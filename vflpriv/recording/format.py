@@ -15,7 +15,6 @@ __all__ = [
     "HEAD",
     "IDS",
     "SCHEMA",
-    "SCORING",
     "SHARDS",
     "Entries",
     "Entry",
@@ -30,8 +29,6 @@ SCHEMA = "vflpriv-transcript/2"
 HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
 IDS = "ids.json"
-SCORING = (ANSWERS,)
-"""Patterns of the files by which attacks are scored, and that no view reads."""
 SHARDS = "round-*.safetensors"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflpriv.core.wire import Message, Party
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import row_axis
-from vflpriv.recording.format import ANSWERS, SCORING, Entry, Head
+from vflpriv.recording.format import ANSWERS, SHARDS, Entry, Head
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_names, read_transcript
@@ -215,13 +215,13 @@ def _kept(parts: Sequence[_Part]) -> Sample | None:
 
 
 def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
-    """Write the files by which attacks are scored, each from the first part that has it, under the merged numbers."""
+    """Write the files without messages, by which attacks are scored, each from the first part that has it."""
     import torch
     from safetensors.torch import load_file
 
     written: dict[str, tuple[_Part, dict[str, Tensor]]] = {}
     for part in parts:
-        for path in sorted(path for pattern in SCORING for path in part.folder.glob(pattern)):
+        for path in sorted(path for path in part.folder.glob("*.safetensors") if not path.match(SHARDS)):
             tensors = {n: part.numbered(v) if n in _IDS else v for n, v in load_file(path).items()}
             first, known = written.setdefault(path.name, (part, tensors))
             same = known.keys() == tensors.keys() and all(torch.equal(known[name], tensors[name]) for name in known)

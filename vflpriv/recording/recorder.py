@@ -21,7 +21,6 @@ from vflpriv.recording.format import (
     ANSWERS,
     HEAD,
     IDS,
-    SCORING,
     SHARDS,
     Entries,
     Entry,
@@ -162,9 +161,8 @@ class RecordingWire(CheckedWire):
         """Make room for the transcript, and return what of it is there already."""
         folder = self._folder
         if fresh and (folder / HEAD).exists():
-            for pattern in (SHARDS, *SCORING, IDS, HEAD):
-                for path in folder.glob(pattern):
-                    path.unlink(missing_ok=True)
+            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / IDS, folder / HEAD):
+                path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
             if not resume:
                 expected = "a folder without a transcript, fresh=True or resume=True"
