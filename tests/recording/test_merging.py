@@ -215,6 +215,7 @@ def test_what_does_not_fit_together_is_one_line(tmp_path, difference, complaint)
         merge_transcripts([first, second], tmp_path / "merged")
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)
+    assert not (tmp_path / "merged").exists() or not list((tmp_path / "merged").iterdir())
 
 
 def test_samples_of_other_seeds_are_refused(tmp_path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflpriv.core.wire import Message, Party
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import row_axis
-from vflpriv.recording.format import ANSWERS, SHARDS, Entry, Head
+from vflpriv.recording.format import ANSWERS, HEAD, IDS, SHARDS, Entry, Head
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_names, read_transcript
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Merged", "merge_transcripts"]
 
-_IDS = ("records", "canaries", "candidates")
+_HOLD_IDS = ("records", "canaries", "candidates")
 """Tensors of files for scoring that hold the numbers of records."""
 _Key = tuple[Party, Party, str, int]
 """Sender, receiver, kind, and the number of the message among those of a round that have the same."""
@@ -88,9 +88,13 @@ def merge_transcripts(folders: Sequence[Path], out: Path, *, fresh: bool = False
     shortest = min(unfinished, key=lambda part: part.recording.rounds, default=None)
     rounds = max(p.recording.rounds for p in parts) if shortest is None else shortest.recording.rounds
     wire = _opened(parts, base, classes, out, fresh)
-    _copy_scoring([base, *(part for part in parts if part.folder != base.folder)], out)
-    both = _write_messages(wire, parts, rounds)
-    wire.finish(cut_off=shortest is not None)
+    try:
+        _copy_scoring([base, *(part for part in parts if part.folder != base.folder)], out)
+        both = _write_messages(wire, parts, rounds)
+        wire.finish(cut_off=shortest is not None)
+    except BaseException:
+        wire.discard()
+        raise
     return Merged(
         rounds=rounds,
         messages=sum(wire.head.messages.values()),
@@ -175,6 +179,13 @@ class _MergedWire(RecordingWire):
         del records
         return entry, tensors
 
+    def discard(self) -> None:
+        """Delete what was written: a part of a transcript would pass for one that was cut off."""
+        self.abandon()
+        for pattern in ("*.safetensors", IDS, HEAD):
+            for path in self._folder.glob(pattern):
+                path.unlink()
+
     def note(self, heads: Sequence[Head]) -> None:
         """Take over what the heads of the parts say beside the number of their messages."""
         for head in heads:
@@ -222,7 +233,7 @@ def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
     written: dict[str, tuple[_Part, dict[str, Tensor]]] = {}
     for part in parts:
         for path in sorted(path for path in part.folder.glob("*.safetensors") if not path.match(SHARDS)):
-            tensors = {n: part.numbered(v) if n in _IDS else v for n, v in load_file(path).items()}
+            tensors = {n: part.numbered(v) if n in _HOLD_IDS else v for n, v in load_file(path).items()}
             first, known = written.setdefault(path.name, (part, tensors))
             same = known.keys() == tensors.keys() and all(torch.equal(known[name], tensors[name]) for name in known)
             if path.name != ANSWERS and not same:  # answers were compared before
