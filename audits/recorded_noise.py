@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammainc
+from scipy.special import gammainc, gammaincinv
 
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
@@ -31,7 +31,16 @@ from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.wire import Message
 
-__all__ = ["QUESTIONS", "Errors", "RecordedNoise", "noise_p_value", "prediction_errors", "recorded_noises"]
+__all__ = [
+    "QUESTIONS",
+    "Errors",
+    "NoiseLimit",
+    "RecordedNoise",
+    "noise_limit",
+    "noise_p_value",
+    "prediction_errors",
+    "recorded_noises",
+]
 
 _BLOCKS = 8
 _MEAN = 8
@@ -185,6 +194,42 @@ def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
     if not count or not isinstance(noise, Gaussian | Laplace):
         return None
     return float(_lower_tail(noise, sum(float(_sizes(noise, v).sum()) for v in values), count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseLimit:
+    """The largest Gaussian noise that recorded messages of a kind can hold, and what shows that."""
+
+    std: float
+    question: str
+    """The prediction with the smallest errors."""
+    entries: int
+    """The number of entries that it was compared with."""
+    size: float
+    """The root mean square of the recorded values, beside which the noise is large or small."""
+
+
+def noise_limit(messages: Sequence[Message], kind: str, *, shared: bool = False) -> NoiseLimit | None:
+    """The largest std of independent Gaussian noise on every entry that is not refuted at 1 in 1000; None if unknown.
+
+    An error of a prediction is at least as large as the noise. So with n errors, Σ error²/σ² is at least chi-squared,
+    and σ² is at most Σ error² over its lower quantile (Bonferroni over the predictions).
+    """
+    recorded = _recorded(messages, kind, shared)
+    errors = prediction_errors(Gaussian(1.0), recorded)
+    sums = {name: (e.totals["all", 0], e.counts["all", 0]) for name, e in errors.items()}
+    limits = {
+        name: math.sqrt(half_squares / float(gammaincinv(count / 2, ALPHA / len(sums))))
+        for name, (half_squares, count) in sums.items()
+        if count >= _LEAST
+    }
+    if not limits:
+        return None
+    best = min(limits, key=lambda name: limits[name])
+    half_squares, count = sums["size"]
+    return NoiseLimit(
+        std=limits[best], question=QUESTIONS[best], entries=sums[best][1], size=math.sqrt(2 * half_squares / count)
+    )
 
 
 def _sizes(noise: Gaussian | Laplace, values: Floats) -> Floats:

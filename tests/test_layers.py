@@ -59,6 +59,7 @@ COMMANDS = (
     "calibrate --epsilon 1 --delta 1e-5 --engine dpzv --records 1000 --devices 2 --rounds 100 --batch-size 50",
     "schema config",
     "engines",
+    "init label-dp start",
 )
 """Commands that train nothing and attack nothing."""
 CROSS_CHECKS = ("vflpriv.accountants.cross_checks", "opacus")

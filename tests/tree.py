@@ -18,6 +18,8 @@ def modules() -> dict[str, Path]:
     for folder in ("vflpriv", *FOLDERS):
         package = folder if folder == "vflpriv" else f"vflpriv.{folder}"
         for path in sorted((ROOT / folder).rglob("*.py")):
+            if not (path.parent / "__init__.py").exists():
+                continue  # a template, which is copied and not imported
             dotted = ".".join((package, *path.relative_to(ROOT / folder).with_suffix("").parts))
             files[dotted.removesuffix(".__init__")] = path
     return files

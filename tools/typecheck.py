@@ -30,7 +30,8 @@ def mirror() -> int:
         if not (package / name).is_symlink():
             (package / name).symlink_to(target)
     files = (path for folder in ("vflpriv", *FOLDERS) for path in (ROOT / folder).rglob("*"))
-    return sum(1 for path in files if path.suffix in (".py", ".pyi"))
+    # A folder that is no package holds templates, which are copied and not imported.
+    return sum(1 for path in files if path.suffix in (".py", ".pyi") and (path.parent / "__init__.py").exists())
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vflpriv.audits.recorded_noise import QUESTIONS, recorded_noises
+from vflpriv.audits.recorded_noise import QUESTIONS, noise_limit, recorded_noises
 from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.wire import SERVER, Message, device
 
@@ -225,3 +225,27 @@ def test_a_close_call_is_no_refutation():
     (noise,) = recorded_noises(ledger(), [message], shared=(), confidence=0.95)
     assert 1e-3 < noise.p_adjusted < 0.2
     assert noise.holds
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.0, 20.0])
+def test_the_largest_noise_that_messages_can_hold_is_never_below_theirs(factor):
+    messages = transcript(lambda t, m, shape, g: factor * gaussian(g, shape), drift=1e-4)
+    limit = noise_limit(messages, "rows")
+    assert factor * STD <= limit.std <= 1.5 * factor * STD + 0.02
+    assert limit.size > 5
+    assert noise_limit(messages, "others") is None
+
+
+def test_of_noise_alone_the_limit_is_its_size_and_no_less():
+    rng = np.random.default_rng(0)
+    messages = []
+    for t in range(400):
+        noise = torch.from_numpy(gaussian(rng, (1, 4, 6)))
+        ids = torch.arange(4) + 4 * t
+        messages.append(
+            Message(round=t, sender=device(0), receiver=SERVER, kind="rows", tensors={"x": noise}, records=ids)
+        )
+    limit = noise_limit(messages, "rows")
+    assert limit.question == QUESTIONS["size"]
+    assert STD <= limit.std <= 1.06 * STD
+    assert limit.size == pytest.approx(STD, rel=0.03)

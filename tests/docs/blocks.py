@@ -18,6 +18,7 @@ import yaml
 from tests.docs.reduced import DATA, FLAGS, ONLY_CHECKED, check
 from vflpriv.config.loading import load_config
 from vflpriv.recording.ledger_file import load_ledger
+from vflpriv.recording.recorder import end_recordings
 from vflpriv.run.systems import build_system, load_data
 
 __all__ = ["Block", "Page", "blocks", "commands"]
@@ -166,3 +167,4 @@ class Page:
             runpy.run_path(str(self.folder / arguments[0]), run_name="__main__")
         finally:
             sys.argv = told
+            end_recordings()  # as at the end of that interpreter

@@ -9,7 +9,8 @@ from vflpriv.core.kinds import FURTHER, KINDS
 from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "transcripts.md").read_text("utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "transcripts.md").read_text("utf-8")
 
 
 def test_every_field_kind_and_file_is_documented():
@@ -33,3 +34,15 @@ def test_the_table_of_message_kinds_is_the_one_of_the_code():
         axes = {axis for form in kind.forms for shape in form.values() for axis in shape}
         table[name] = (kind.direction, {tensor for form in kind.forms for tensor in form}, axes)
     assert documented == table
+
+
+def test_two_lines_are_added_to_the_first_example_of_a_users_system():
+    page = (ROOT / "README.md").read_text("utf-8")
+    code = page[page.index("# train.py") :].partition("```")[0].splitlines()
+    added = [line for line in code if line.endswith("# +")]
+    assert len(added) == 2
+    others = [line for line in code if "vflpriv" in line or "wire" in line]
+    assert [line.partition("=")[0].strip() for line in others if line not in added] == [
+        "import vflpriv",
+        "labels, canaries",
+    ]

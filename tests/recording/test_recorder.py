@@ -18,7 +18,7 @@ import vflpriv
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, device
 from vflpriv.errors import InputError, OutputError
-from vflpriv.recording.recorder import RecordingWire
+from vflpriv.recording.recorder import RecordingWire, end_recordings
 from vflpriv.recording.transcripts import read_answers, read_names, read_transcript
 
 RECORDS, CLASSES = 12, 3
@@ -529,3 +529,30 @@ def test_canaries_are_planted_in_labels_of_any_form(form):
 def test_canaries_need_class_numbers(labels):
     with pytest.raises(InputError, match="class numbers"):
         vflpriv.plant(labels, classes=2, canaries=1, seed=0)
+
+
+def test_a_recording_without_a_block_ends_with_the_program(tmp_path):
+    wire = vflpriv.record(tmp_path / "run", devices=1, classes=2, labels=[0, 1, 1], fresh=True)
+    wire.up(0, 0, "own", {"x": torch.ones(3)}, [0, 1, 2])
+    assert not json.loads((tmp_path / "run" / "transcript.json").read_text("utf-8"))["finished"]
+    end_recordings()  # what the end of the program calls
+    recording = read_transcript(tmp_path / "run")
+    assert (recording.head.finished, recording.head.records, recording.rounds) == (True, 3, 1)
+    assert read_answers(tmp_path / "run", recording.head).labels.tolist() == [0, 1, 1]
+    with pytest.raises(InputError, match="the recording has ended"):
+        wire.up(1, 0, "own", {"x": torch.ones(3)}, [0, 1, 2])
+
+
+def test_a_program_that_failed_leaves_its_recording_unfinished(monkeypatch, tmp_path):
+    wire = vflpriv.record(tmp_path / "run", devices=1, records=3)
+    for t in range(2):
+        wire.up(t, 0, "own", {"x": torch.ones(3)}, [0, 1, 2])
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    end_recordings()
+    recording = read_transcript(tmp_path / "run")
+    assert (recording.head.finished, recording.rounds) == (False, 1)
+
+
+def test_the_number_of_records_is_needed_where_labels_do_not_tell_it(tmp_path):
+    with pytest.raises(InputError, match="record: records = None: expected how many"):
+        vflpriv.record(tmp_path / "run", devices=1, classes=2)

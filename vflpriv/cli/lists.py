@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["LISTED", "data_app", "lister", "print_registered"]
+__all__ = ["LISTED", "data_app", "lister", "print_registered", "print_rows"]
 
 LISTED = ("engine", "attack", "audit", "accountant")
 """The kinds of the registry that have a command of their own."""
@@ -32,7 +32,7 @@ def print_registered(kind: str) -> None:
     from vflpriv.common.registry import available, broken
     from vflpriv.render.console import print_line
 
-    _print((name, item.summary) for name, item in available(kind).items())
+    print_rows((name, item.summary) for name, item in available(kind).items())
     for name, reason in broken(kind).items():
         print_line(Console(stderr=True), f"{kind} {name}: {reason}")
 
@@ -46,7 +46,7 @@ def data_list(context: typer.Context) -> None:
         from vflpriv.data.catalogue import all_datasets, broken_datasets
         from vflpriv.render.console import print_line
 
-        _print((name, dataset.summary) for name, dataset in all_datasets().items())
+        print_rows((name, dataset.summary) for name, dataset in all_datasets().items())
         for name, reason in broken_datasets().items():
             print_line(Console(stderr=True), f"data set {name}: {reason}")
 
@@ -62,7 +62,8 @@ def data_fetch(
     typer.echo(str(fetch(name, folder)))
 
 
-def _print(rows: Iterable[tuple[str, str]]) -> None:
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Names and what is said of each, in two columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -19,7 +19,9 @@ from vflpriv.cli.attack import attack
 from vflpriv.cli.audit import audit
 from vflpriv.cli.lists import LISTED, data_app, lister
 from vflpriv.cli.options import Command
+from vflpriv.cli.recordings import ledger, merge
 from vflpriv.cli.reports import compare, replay, report, schema
+from vflpriv.cli.start import demo, init
 from vflpriv.cli.systems import account, calibrate, train, validate
 from vflpriv.errors import StoreWarning, VflprivError
 
@@ -58,7 +60,11 @@ def _main(
     del version
 
 
-for _command in (audit, attack, report, compare, schema, train, replay, validate, account, calibrate):
+_COMMANDS = (
+    *(demo, init, audit, attack, report, compare, schema, train),
+    *(replay, validate, account, calibrate, ledger, merge),
+)
+for _command in _COMMANDS:
     app.command(cls=Command)(_command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +36,7 @@ __all__ = [
     "parsed_value",
 ]
 
-_FORMATS = "{formats}"
+_FORMATS, _STARTERS = "{formats}", "{starters}"
 ACCOUNTANT_HELP = "An accountant that `vflpriv accountants` lists."
 
 OutOption = Annotated[Path, typer.Option(help="Folder for the report.")]
@@ -87,20 +87,30 @@ LedgerOption = Annotated[
 
 
 class Command(TyperCommand):
-    """A command whose help lists the registered output formats, plug-ins included.
+    """A command whose help lists the registered output formats, plug-ins included, and the kinds of starter files.
 
     They are looked up when the command's options are needed, not when the program starts.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, with the names of the formats in place. (typer brings its own click, hence no types.)"""
-        from vflpriv.common.registry import names
-
+        """The parameters, with these names in place. (typer brings its own click, hence no types.)"""
         for parameter in self.params:
             text = getattr(parameter, "help", None) or ""
-            if _FORMATS in text:
-                parameter.help = text.replace(_FORMATS, ", ".join(names("format")))  # type: ignore[attr-defined]
+            for place in (_FORMATS, _STARTERS):
+                if place in text:
+                    parameter.help = text.replace(place, ", ".join(_listed(place)))  # type: ignore[attr-defined]
         return list(super().get_params(ctx))
+
+
+def _listed(place: str) -> Iterable[str]:
+    """The names that stand for a place in a help text."""
+    if place == _FORMATS:
+        from vflpriv.common.registry import names
+
+        return names("format")
+    from vflpriv.config.starters import STARTERS
+
+    return STARTERS
 
 
 def assignments(texts: Sequence[str] | None) -> dict[str, Any]:

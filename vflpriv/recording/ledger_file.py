@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,10 +17,13 @@ from vflpriv.config.loading import read_tree
 from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
+from vflpriv.errors import InputError
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 
-__all__ = ["LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
+__all__ = ["DECIDE", "LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
 
+DECIDE = "DECIDE"
+"""The value that a drafted ledger has where a person must decide; such a ledger is not used."""
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z][\w-]{0,63}$")]
 AdversaryKind = Literal["device", "devices", "eavesdropper", "outsider", "server", "model"]
 Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
@@ -295,4 +298,21 @@ def is_ledger(path: Path) -> bool:
 
 def load_ledger(path: Path) -> LedgerConfig:
     """Read a ledger file, TOML or YAML; an error is one line that names the wrong field."""
-    return parse_settings(LedgerConfig, read_tree(path, "--ledger"), "ledger")
+    tree = read_tree(path, "--ledger")
+    undecided = list(_undecided(tree, "ledger"))
+    if undecided:
+        others = f"; {len(undecided) - 1} more are open" if len(undecided) > 1 else ""
+        raise InputError(undecided[0], DECIDE, f"your decision, as the comment beside it in {path} says{others}")
+    return parse_settings(LedgerConfig, tree, "ledger")
+
+
+def _undecided(value: object, where: str) -> Iterator[str]:
+    """The fields that a draft has left to a person."""
+    if value == DECIDE:
+        yield where
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _undecided(inner, f"{where}.{name}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _undecided(inner, f"{where}.{place}")

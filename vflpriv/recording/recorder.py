@@ -7,10 +7,9 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vflpriv.common.files import write_atomically
 from vflpriv.errors import InputError
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from vflpriv.core.canaries import Canaries
 
-__all__ = ["RecordingWire", "record", "watch"]
+__all__ = ["RecordingWire", "end_recordings", "record", "watch"]
 
 _FILE_BYTES = 16 << 20
 _MOST_BYTES = 64 << 20
@@ -48,40 +47,57 @@ _SECONDS = 1.0
 """A file is written at the end of a round when the last one is older."""
 
 
-@contextmanager
+_OPEN: dict[int, RecordingWire] = {}
+"""Recordings that have not ended; they end with the program."""
+
+
 def record(
     folder: str | Path,
     *,
     devices: int,
-    records: Any,
+    records: Any = None,
     classes: int | None = None,
+    labels: Any = None,
+    canaries: Canaries | None = None,
     name: str = "",
     keep: Sample | None = None,
     precision: Literal["full", "half"] = "full",
     rounds_per_file: int | None = None,
     fresh: bool = False,
     resume: bool = False,
-) -> Iterator[RecordingWire]:
-    """Record the messages of a training into a folder.
+) -> RecordingWire:
+    """Record the messages of a training into a folder: in a `with` block, or until the program ends.
 
-    `records` is how many records there are, or their ids: strings, or whole numbers of any size. Without `classes` the
-    labels are the targets of a regression. `keep=vflpriv.sample(records=2000)` keeps the rows of a sample of the
-    records; `precision="half"` stores floating-point values in 16 bits. A folder with a transcript is refused, unless
-    `fresh` deletes it or `resume` goes on with it.
+    `records` is how many records there are, or their ids: strings, or whole numbers of any size; it may be left out if
+    the `labels` of all records are given (`RecordingWire.labels`). Without `classes` the labels are the targets of a
+    regression. `keep=vflpriv.sample(records=2000)` keeps the rows of a sample of the records; `precision="half"` stores
+    floating-point values in 16 bits. A folder with a transcript is refused, unless `fresh` deletes it or `resume` goes
+    on with it.
 
     Rounds are written in the background, about once a second: a killed training leaves a transcript of the rounds
     before. With `rounds_per_file`, so many are on disk before the next one begins. After an error in the training the
     unfinished round is left out.
     """
+    if records is None:
+        if labels is None:
+            raise InputError("record: records", None, "how many records there are, their ids, or the labels of all")
+        records = len(labels)
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
     options: dict[str, Any] = {"sampled": keep, "precision": precision, "per_file": rounds_per_file}
     wire = RecordingWire(Path(folder), fresh=fresh, resume=resume, **options, **head)
-    try:
-        yield wire
-    except BaseException:
-        wire.abandon()
-        raise
-    wire.finish()
+    if labels is not None:
+        wire.labels(labels, canaries=canaries)
+    _OPEN[id(wire)] = wire
+    return wire
+
+
+def end_recordings() -> None:
+    """End every recording that is open, as the end of the program does: unfinished if an error ended it."""
+    for wire in list(_OPEN.values()):
+        wire.end_with_program()
+
+
+atexit.register(end_recordings)
 
 
 def watch(
@@ -100,13 +116,9 @@ def watch(
     The recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
     `options` are those of `record`; the records are numbered as the labels are, unless their ids are given.
     """
-    usual: dict[str, Any] = {"records": len(labels), "name": Path(folder).name, "fresh": not options.get("resume")}
-    renamed = {"keep": "sampled", "rounds_per_file": "per_file"}
-    choices = usual | {renamed.get(name, name): value for name, value in options.items()}
-    wire = RecordingWire(Path(folder), devices=len(bottoms), classes=classes, **choices)
-    wire.labels(labels, canaries=canaries)
+    choices = {"fresh": not options.get("resume")} | options
+    wire = record(folder, devices=len(bottoms), classes=classes, labels=labels, canaries=canaries, **choices)
     wire.watch(bottoms, top=top, kind=kind)
-    atexit.register(wire.end_with_program)
     return wire
 
 
@@ -214,28 +226,48 @@ class RecordingWire(CheckedWire):
             raise InputError("accuracy", (accuracy, tests), "a share of at least one test record")
         self.head = self.head.model_copy(update={"accuracy": float(accuracy), "tests": int(tests)})
 
-    def finish(self) -> None:
-        """Write the last messages, and mark the recording as finished."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        try:
+            (self.finish if error is None else self.abandon)()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the recording."""
+        super().close()
+        _OPEN.pop(id(self), None)
+
+    def finish(self, *, cut_off: bool = False) -> None:
+        """Write the last messages, and mark the recording as finished, unless later rounds are `cut_off`."""
         if self._over:
             return
         self._flush()
         self._writer.close()
-        totals = {"finished": True, "rounds": self._round + 1, "files": self._files, "messages": dict(self._counts)}
+        totals = {
+            "finished": not cut_off,
+            "rounds": self._round + 1,
+            "files": self._files,
+            "messages": dict(self._counts),
+        }
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
         self.close()
 
     def abandon(self) -> None:
         """Write the complete rounds, and leave the recording unfinished."""
+        if self._over:
+            return
         self._flush(before=self._round)
         self._writer.close()
         self.close()
 
     def end_with_program(self) -> None:
         """Finish the recording when the program ends, or leave it unfinished if an error ended it."""
-        if not self._over:
-            failed = getattr(sys, "last_value", None) is not None
-            (self.abandon if failed else self.finish)()
+        failed = getattr(sys, "last_value", None) is not None
+        (self.abandon if failed else self.finish)()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round > self._round:

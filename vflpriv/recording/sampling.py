@@ -16,19 +16,22 @@ __all__ = ["Sample", "sample"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """So many records, drawn at random with this seed before the training."""
+    """So many records, drawn at random with this seed before the training, or the ones that are named."""
 
     records: int
     seed: int = 0
+    named: tuple[int, ...] | None = None
 
     def mask(self, count: int, always: Any = ()) -> Tensor:
         """(count,) whether each record is kept; those in `always` are, in addition to the sample."""
         import torch
 
-        chosen = host_generator(self.seed, "auxiliary", self.records).permutation(count)[: self.records]
+        if self.named is None:
+            drawn = host_generator(self.seed, "auxiliary", self.records).permutation(count)[: self.records].tolist()
+        else:
+            drawn = list(self.named)
         mask = torch.zeros(count, dtype=torch.bool)
-        mask[torch.from_numpy(chosen)] = True
-        mask[torch.as_tensor(list(always), dtype=torch.int64)] = True
+        mask[torch.as_tensor([*drawn, *always], dtype=torch.int64)] = True
         return mask
 
 
