@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
-from vflpriv.recording.arrays import RecordIds, host_tensor
+from vflpriv.recording.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.checks import check_kind_name, check_shapes, check_values, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching import Watch, batches_with_ids
@@ -184,11 +184,28 @@ class CheckedWire(ABC):
 
 
 class MemoryWire(CheckedWire):
-    """Keeps the messages of one training in memory."""
+    """Keeps the messages of one training in memory, and the labels if it is told them."""
 
     def __init__(self, *, devices: int, classes: int | None, records: Any) -> None:
         super().__init__(devices=devices, classes=classes, records=records)
         self.transcript = Transcript()
+        self.known_labels: dict[int, int] = {}
+        """The class of each record whose label is known."""
+
+    def labels(self, labels: Any, *, records: Any = None, canaries: Any = None) -> None:
+        """Keep the labels trained on; the same call as that of a recording, for which canaries count, too."""
+        del canaries
+        self.check_open("labels", "labels")
+        classes = labels_of(labels, self.head.classes).classes
+        ids = range(self.head.records) if records is None else self.checked_ids(records, "labels: records").tolist()
+        if classes is not None:
+            if len(classes) != len(ids):
+                raise InputError("labels", len(classes), f"one label for each of {len(ids)} records")
+            self.known_labels = dict(zip(ids, classes.tolist(), strict=True))
+
+    def accuracy(self, accuracy: float, *, tests: int) -> None:
+        """Ignore the trained model's accuracy, which a recording keeps for its report."""
+        del accuracy, tests
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         copies = {name: value.clone() for name, value in tensors.items()}

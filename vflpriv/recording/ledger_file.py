@@ -18,6 +18,7 @@ from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, RandomizedRes
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
+from vflpriv.recording.worlds_file import TrialsConfig
 
 __all__ = ["LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
 
@@ -215,6 +216,7 @@ class LedgerConfig(_Section):
     )
     public: tuple[Kind, ...] = Field((), description="kinds of messages that hold nothing private")
     batches: BatchesConfig = BatchesConfig()
+    trials: TrialsConfig | None = Field(None, description="what `vflpriv audit --train` is told; none if not given")
     release: tuple[ReleaseConfig, ...] = ()
     claim: tuple[ClaimConfig, ...] = ()
     attack_claim: tuple[AttackClaimConfig, ...] = ()
