@@ -293,8 +293,10 @@ def _tuning_note(runs: int, protected: Sequence[Release]) -> str:
         return "no training on the same data came before this one, as was stated"
     kept = [release.kind for release in protected if not release.redrawn]
     but = f"; but {', '.join(kept)} counts once, since all trainings used the same noised values" if kept else ""
-    plural = "" if runs == 1 else "s"
-    return f"{runs} tuning run{plural} on the same data counted, each with as many releases as this training{but}"
+    counted = (
+        f"{runs} tuning run{'' if runs == 1 else 's'} on the same data counted, each with as many releases as this"
+    )
+    return f"{counted} training; a choice among them by private data is not{but}"
 
 
 def _explain(release: Release, unit: Unit) -> str:
