@@ -102,11 +102,11 @@ def test_values_that_are_noised_once_for_all_trainings_count_once(redrawn, count
         (0, "no training on the same data came before this one, as was stated"),
         (
             1,
-            "1 tuning run on the same data counted, each with as many releases as this training; a choice among them by private data is not",
+            "1 tuning run on the same data counted, each with as many releases as this training",
         ),
         (
             20,
-            "20 tuning runs on the same data counted, each with as many releases as this training; a choice among them by private data is not",
+            "20 tuning runs on the same data counted, each with as many releases as this training",
         ),
     ],
 )
