@@ -99,3 +99,21 @@ def without_seed(wire, world):
 
 
 not_a_function = 3
+
+
+def poisson(wire, world, generator):
+    """A noised sum over a secret batch, which everybody on the wire sees."""
+    labels = labels_of(world)
+    for t in range(ROUNDS):
+        ids = torch.nonzero(torch.rand(RECORDS, generator=generator) < 0.5).flatten()
+        ids = ids if len(ids) else torch.tensor([0])
+        noise = STD * torch.randn(1, generator=torch.default_generator)
+        wire.down(t, 0, "answer", {"x": labels[ids].sum() + noise}, ids)
+
+
+def drawn_batches(wire, world, seed):
+    poisson(wire, world, torch.Generator().manual_seed(seed))
+
+
+def fixed_batches(wire, world, seed):
+    poisson(wire, world, torch.Generator().manual_seed(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.run.own_training.support import audited, claim, measured
+from tests.run.own_training.systems import STD
 from vflpriv.core.claims import Verdict
 
 
@@ -102,3 +103,17 @@ def test_without_trials_it_is_the_audit_of_one_recorded_training(tmp_path):
     assert measured(report) is None
     assert any("no trials in two worlds were asked for" in line for line in report.not_tested)
     assert [check.audit for check in report.systems[0].checks] == ["ledger", "noise"]
+
+
+@pytest.mark.parametrize(("name", "tested"), [("drawn_batches", True), ("fixed_batches", False)])
+def test_secret_batches_are_measured_only_if_they_are_drawn(tmp_path, name, tested):
+    """With the same batches in every trial, the secrecy that the claim counts on is not there."""
+    answer = {"kind": "answer", "noise": "gaussian", "scale": STD, "leak": "none", "additive": True}
+    release = answer | {"sensitivity": {"label": 1.0, "record": 2.0, "add-remove": 1.0}}
+    batches = {"batching": "poisson", "size": 4}
+    report = audited(
+        tmp_path, name, count=8, release=[release], batches=batches, claim=[claim(view="outsider")], attacks=[]
+    )
+    assert (measured(report) is not None) is tested
+    said = "all trials have the same batches, which are a secret to outsider"
+    assert any(said in line for line in report.not_tested) is not tested
