@@ -102,8 +102,8 @@ TrainOption = Annotated[
     str | None,
     typer.Option(
         "--train",
-        metavar="FILE.py:FUNCTION|MODULE:FUNCTION",
-        help="Your train(wire, world, seed), with --ledger, in place of a configuration.",
+        metavar="FILE.py:FUNCTION",
+        help="Your train(wire, world, seed), or MODULE:FUNCTION, with --ledger, in place of a configuration.",
     ),
 ]
 LedgerOption = Annotated[

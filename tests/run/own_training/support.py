@@ -32,7 +32,7 @@ def ledger(folder: Path, *, trials: Mapping[str, Any] | None = None, **changes: 
 
 
 def audited(
-    folder: Path, name: str, *, count: int = 80, options: Mapping[str, Any] | None = None, **changes: Any
+    folder: Path, name: str, *, count: int = 60, options: Mapping[str, Any] | None = None, **changes: Any
 ) -> Report:
     """The report of one of the trainings with this ledger."""
     usual = {"train": f"{SYSTEMS}:{name}", "workers": 1, "trials": count, "formats": ["json"]}

@@ -18,7 +18,7 @@ def test_a_sound_training_is_not_accused(tmp_path, capsys, seed):
     report = audited(tmp_path, "sound", seed=seed)
     row = measured(report)
     assert (report.exit_code, verdict(report)) == (0, Verdict.CONSISTENT)
-    assert (row.trials_per_world, row.record, row.unit, row.adversary) == (40, 3, "label", "device(0)")
+    assert (row.trials_per_world, row.record, row.unit, row.adversary) == (30, 3, "label", "device(0)")
     assert not row.refutes
     assert report.systems[0].title == "systems.py:sound"
     assert "trained" not in capsys.readouterr().out

@@ -208,10 +208,10 @@ class _Scored:
 
 def _notes(findings: Sequence[Finding], reference: Reference, worlds: TrialsConfig) -> list[str]:
     """What the trials did not test, and what they take for granted."""
-    where = "" if worlds.record is None else f" of record {worlds.record}"
+    where = "" if worlds.record is None else f", record {worlds.record}"
     lines = [
-        f"other pairs of worlds than those of train(), {worlds.unit.description}{where}: another record, device or "
-        "value may show more"
+        f"other worlds than the two of train() ({worlds.unit.description}{where}): another record, device or value may "
+        "show more"
     ]
     lines += [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in findings if f.is_untested]
     if not reference.repeats:
