@@ -100,9 +100,10 @@ def test_a_training_leaves_the_process_as_it_was():
     training = find_training(f"{SYSTEMS}:sound")
     object.__setattr__(training, "given", careless)
     before = torch.get_rng_state(), random.getstate()
-    for _ in range(2):
-        training.run(None, 0, 7)
+    for seed in (7, 7, 8):
+        training.run(None, 0, seed)
     assert seen[0] == seen[1]
+    assert not any(one == other for one, other in zip(seen[1], seen[2], strict=True))
     assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == random.getstate()
