@@ -189,19 +189,22 @@ class MemoryWire(CheckedWire):
     def __init__(self, *, devices: int, classes: int | None, records: Any) -> None:
         super().__init__(devices=devices, classes=classes, records=records)
         self.transcript = Transcript()
-        self.known_labels: dict[int, int] = {}
-        """The class of each record whose label is known."""
+        self.known_labels: Tensor | None = None
+        """(records,) the class of each record, -1 where it is not known; None if no labels were told."""
 
     def labels(self, labels: Any, *, records: Any = None, canaries: Any = None) -> None:
         """Keep the labels trained on; the same call as that of a recording, for which canaries count, too."""
         del canaries
         self.check_open("labels", "labels")
         classes = labels_of(labels, self.head.classes).classes
-        ids = range(self.head.records) if records is None else self.checked_ids(records, "labels: records").tolist()
-        if classes is not None:
-            if len(classes) != len(ids):
-                raise InputError("labels", len(classes), f"one label for each of {len(ids)} records")
-            self.known_labels = dict(zip(ids, classes.tolist(), strict=True))
+        if classes is None:
+            return
+        known = classes.new_full((self.head.records,), -1)
+        ids = known if records is None else self.checked_ids(records, "labels: records")
+        if classes.shape != ids.shape:
+            raise InputError("labels", tuple(classes.shape), f"one label for each of {len(ids)} records")
+        known[slice(None) if records is None else ids] = classes
+        self.known_labels = known
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Ignore the trained model's accuracy, which a recording keeps for its report."""

@@ -58,13 +58,12 @@ class Reference:
                 break
             pair = [_kept(training, config, world, seed).digest for world in (0, 1)]
             tried, differ = tried + 1, pair[0] != pair[1]
-        labels = torch.full((config.records,), -1)
-        for record, label in again.known_labels.items():
-            labels[record] = label
-        own = [wire.known_labels.get(config.record or 0, -1) for wire in (again, other)]
+        unknown = torch.full((config.records,), -1)
+        labels = [unknown if wire.known_labels is None else wire.known_labels for wire in (again, other)]
+        own = [int(known[config.record or 0]) for known in labels]
         return cls(
             worlds=(again.transcript.messages, other.transcript.messages),
-            labels=labels,
+            labels=labels[0],
             record_labels=(own[0], own[1]),
             digest=f"{recorded}/{other.digest}",
             repeats=recorded == again.digest,
@@ -87,9 +86,9 @@ class _DigestingWire(CheckedWire):
     def add(self, *args: Any, **options: Any) -> tuple[Entry, dict[str, Tensor]]:
         entry, tensors = super().add(*args, **options)
         ids = options.get("ids", args[5] if len(args) > 5 else None)
-        self._sent.update(entry.model_dump_json().encode())
-        for value in (*tensors.values(), *(() if ids is None else (ids,))):
-            self._sent.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        self._sent.update(f"\0{entry.round} {entry.way} {entry.device} {entry.to} {entry.kind}".encode())
+        for name, value in (*tensors.items(), *(() if ids is None else (("", ids),))):
+            self._sent.update(f"\0{name} {value.dtype} {tuple(value.shape)}\0".encode())
             self._sent.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return entry, tensors
 
