@@ -5,7 +5,6 @@ How well it can, over many trainings, bounds μ or ε from below and tests every
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,21 +13,22 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.discriminants import discriminant
-from vflpriv.audits.scoring.learners import LearnedScore, learn
 from vflpriv.audits.scoring.replays import Replays, replay_refusal
 from vflpriv.audits.scoring.shards import ShardPart, filled, shard_ranges, shard_tasks
 from vflpriv.audits.scoring.whole_view import feature_key
 from vflpriv.audits.scoring.worlds import strength_key
-from vflpriv.audits.statistics.bounds import Errors, secret_threshold
+from vflpriv.audits.statistics.bounds import secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
 from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
+from vflpriv.audits.worlds.findings import TWO_WORLD, trial_finding, whole_view_finding
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.audits.worlds.trials import Trials
+from vflpriv.audits.worlds.whole_views import WHOLE_VIEW, WholeViewScores, WholeViewTrials
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
-from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
+from vflpriv.core.audit import Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
@@ -40,20 +40,14 @@ from vflpriv.core.views import Adversary
 from vflpriv.errors import VflprivError
 
 __all__ = [
-    "WHOLE_VIEW",
     "Method",
     "TwoWorldAudit",
-    "WholeViewTrials",
     "canary_unit",
-    "describe_trials",
     "first_replica",
     "method_of",
     "threshold_of",
     "whole_view_refusal",
 ]
-
-WHOLE_VIEW = "whole view"
-"""The method, and the subject of findings, whose score is learned from all that an adversary sees."""
 
 _LEARNING = 256
 Shard = Mapping[str, Tensor]
@@ -218,42 +212,10 @@ class _TrainingPlan:
 
     def whole_views(self, shards: Sequence[Shard], looks: tuple[int, ...]) -> dict[Adversary, WholeViewTrials]:
         """Scores of the whole view, learned on the first half of the watched trials, of those after it."""
-        half, features = self.watched // 2, {str(a): _features(shards, str(a)) for a in self.watching}
-        learned: dict[str, LearnedScore] = {}
-        for name, rows in features.items():
-            if len(rows) > 2 * half:
-                learned[name] = learn(rows[0 : 2 * half : 2], rows[1 : 2 * half : 2])
-        result = {}
-        for adversary, candidates in self.watchers.items():
-            known = [one for one in candidates if str(one) in learned]
-            if known:
-                # Of any single device the one that the learning trials say most about.
-                actual = min(known, key=lambda one: learned[str(one)].validation.order)
-                tested, score = features[str(actual)][2 * half : 2 * self.watched], learned[str(actual)]
-                times = dict.fromkeys(min(t, self.watched) - half for t in looks if t > half)
-                result[adversary] = WholeViewTrials(
-                    trials=Trials(
-                        adversary=actual,
-                        canary=self.canary,
-                        scores=(score.score(tested[0::2]), score.score(tested[1::2])),
-                        strengths=np.zeros(0),
-                        looks=tuple(times),
-                        method=WHOLE_VIEW,
-                        threshold=score.threshold,
-                    ),
-                    learned_on=half,
-                    features=tested.shape[1],
-                )
-        return result
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class WholeViewTrials:
-    """Trials scored by the whole view of an adversary, and how many trials of each world taught the score."""
-
-    trials: Trials
-    learned_on: int
-    features: int
+        features = {a: _features(shards, str(a)) for a in self.watching}
+        scores = WholeViewScores(features, canary=self.canary, trials=self.watched)
+        tested = {adversary: scores.tested(views, looks) for adversary, views in self.watchers.items()}
+        return {adversary: trials for adversary, trials in tested.items() if trials is not None}
 
 
 def _features(shards: Sequence[Shard], name: str) -> Floats:
@@ -320,7 +282,7 @@ class _Question:
 class TwoWorldAudit(Audit):
     """Trains the system many times with one unit in either world, and scores each run through each view."""
 
-    name = "two-world"
+    name = TWO_WORLD
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
     order = 40
 
@@ -358,9 +320,9 @@ class TwoWorldAudit(Audit):
                 context.progress,
                 _refuted(group.claims, context.min_trials, level) if may_stop else None,
             )
-            findings += [_finding(claim, group.kind, trials[claim.adversary], context) for claim in group.claims]
+            findings += [trial_finding(claim, group.kind, trials[claim.adversary], context) for claim in group.claims]
             findings += [
-                _whole_view_finding(claim, group.kind, whole[claim.adversary], context)
+                whole_view_finding(claim, group.kind, whole[claim.adversary], context)
                 for claim in group.watched
                 if claim.adversary in whole
             ]
@@ -600,47 +562,6 @@ def _refuted(claims: Sequence[Claim], min_trials: int, level: float) -> Stop:
         return bool(tested) and enough and all(t.p_value(claim) <= level for claim, t in tested)
 
     return refuted
-
-
-def _finding(claim: Claim, kind: CanaryKind, trials: Trials, context: AuditContext) -> Finding:
-    """The test of one claim: in μ where it is tested as a trade-off curve, in ε where as (ε, δ)."""
-    lower, p = trials.mu_lower(context.confidence), trials.p_value(claim)
-    measure, claimed = MU, claim.mu
-    if not trials.tests_curve(claim):
-        lower, measure, claimed = trials.epsilon_of_errors(claim.delta, context.confidence), EPSILON, claim.epsilon
-    errors = trials.errors
-    fewest = min(errors.positives, errors.negatives)
-    assumed = ", assuming Gaussian noise" if trials.assumes_gaussian_noise(claim) else ""
-    refutes = p <= context.verdict_alpha and lower > claimed and fewest >= context.min_trials
-    return Finding(
-        audit=TwoWorldAudit.name,
-        subject=kind.value,
-        verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
-        sentence=describe_trials(kind, trials.adversary, errors) + assumed,
-        figure=lower,
-        measure=measure,
-        interval=(lower, math.inf),
-        claim=claim.key,
-        unit=trials.unit,
-        adversary=trials.adversary,
-        p_value=p,
-        trials=fewest,
-        evidence=trials,
-    )
-
-
-def _whole_view_finding(claim: Claim, kind: CanaryKind, whole: WholeViewTrials, context: AuditContext) -> Finding:
-    """The test of one claim by a score that was learned from all that the adversary sees."""
-    finding = _finding(claim, kind, whole.trials, context)
-    learned = f"by {whole.features} features of all it sees, learned on 2 × {whole.learned_on} other trials"
-    return replace(finding, subject=WHOLE_VIEW, sentence=f"{finding.sentence}, {learned}")
-
-
-def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> str:
-    """The setting of a test, and how often it told the worlds apart."""
-    trials = f"2 × {errors.positives} trials" if errors.balanced else f"{errors.positives} + {errors.negatives} trials"
-    wrong = f"{errors.total} error{'' if errors.total == 1 else 's'}"
-    return f"{kind} canary, view {adversary}, {wrong} in {trials}"
 
 
 def _hosts(methods: Sequence[str]) -> dict[str, str]:

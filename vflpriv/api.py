@@ -19,7 +19,7 @@ from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
 from vflpriv.run.executors.table import executor_of
-from vflpriv.run.selection import audit_command, places, recorded_paths, selected
+from vflpriv.run.selection import as_options, audit_command, places, recorded_paths, selected, training_ledger
 
 if TYPE_CHECKING:
     from vflpriv.core.budgets import Accountant
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vflpriv.report.audit import Report
     from vflpriv.report.train import TrainReport
     from vflpriv.run.account import Claimed
+    from vflpriv.run.own_training.function import Train
 
 __all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "train"]
 
@@ -41,6 +42,7 @@ def audit(
     config: Source | None = None,
     *,
     transcript: str | Path | None = None,
+    train: str | Train | None = None,
     ledger: str | Path | None = None,
     out: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -52,34 +54,30 @@ def audit(
     quiet: bool | None = None,
     workers: int | str | None = None,
 ) -> Report:
-    """Audit the systems of a configuration (the embedded one if none is given), or a recorded training.
+    """Audit the systems of a configuration (the embedded one if none is given), a recorded training, or your own.
 
-    `transcript` and `ledger` go together and take the place of a configuration. `out` is a folder for the report, in
-    these `formats`, and for finished trials, which the same call uses after an interruption (`fresh` discards them);
-    without it nothing is written. `overrides` are fields by dotted path, `trials` the trainings in each world, `only`
-    the keys of the systems to audit. A configuration that is not a file is written beside the report. With
-    `trust_ledger`, a claim that rests on the ledger alone, with nothing measured, does not change the exit code.
-    `workers` is how many trainings run at a time on this machine (one per core or GPU if None), `"ray"` or
-    `"ray://HOST:PORT"`; the report does not depend on it.
+    `transcript` and `ledger` take the place of a configuration, and so do `train` and `ledger`: `train(wire, world,
+    seed)`, the function or its place (`"train.py:train"`), is recorded once, and trained `trials` times in each world.
+    `out` is a folder for the report, in these `formats`, and for finished trials, which the same call uses after an
+    interruption (`fresh` discards them); without it nothing is written. `overrides` are fields by dotted path, `trials`
+    the trainings in each world, `only` the keys of the systems to audit. A configuration that is not a file is written
+    beside the report. With `trust_ledger`, a claim that rests on the ledger alone, with nothing measured, does not
+    change the exit code. `workers` is how many trainings run at a time on this machine (one per core or GPU if None),
+    `"ray"` or `"ray://HOST:PORT"`; the report does not depend on it.
     """
-    beside = {"CONFIG": config, "--set": overrides or None, "--trials": trials, "--only": only, "--workers": workers}
-    recorded = recorded_paths(transcript, ledger, beside)
+    beside: dict[str, object] = {"CONFIG": config, **as_options(overrides or {}), "--only": only}
+    own = training_ledger(train, transcript, ledger, beside)
+    counts = {"--trials": trials, "--workers": workers}
+    recorded = recorded_paths(transcript, ledger, beside | counts) if own is None else None
     names = checked_formats(formats, "report")
+    running = _Running(out=out, trials=trials, fresh=fresh, trust_ledger=trust_ledger, quiet=quiet, workers=workers)
     source = Path(config) if isinstance(config, str | Path) else None
-    if recorded is not None:
-        source = recorded[1]
-        report = _audit_recording(*recorded, out, trust_ledger, fresh=fresh, quiet=quiet)
+    if own is not None and train is not None:
+        source, report = own, _audit_training(train, own, running)
+    elif recorded is not None:
+        source, report = recorded[1], _audit_recording(*recorded, running)
     else:
-        chosen = selected(load_config(config, overrides), only, trials)
-        folder, running = _folder(out), executor_of(workers)
-        store = _store(folder, fresh)
-        from vflpriv.run.audit import audit_config
-
-        command = audit_command(config, folder, overrides or {}, trials)
-        with running as executor:
-            report = audit_config(
-                chosen, store=store, command=command, quiet=quiet, trust_ledger=trust_ledger, executor=executor
-            )
+        report = _audit_config(config, overrides or {}, only, running)
     if out is not None:
         if isinstance(config, Mapping | Config):
             names = tuple(dict.fromkeys((*names, "toml")))
@@ -217,17 +215,78 @@ def train(
     return train_config(chosen, only=only, save=folder, quiet=quiet)
 
 
-def _audit_recording(
-    transcript: Path, ledger: Path, out: str | Path | None, trust_ledger: bool, *, fresh: bool, quiet: bool | None
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """How an audit runs, whatever it audits."""
+
+    out: str | Path | None
+    trials: object
+    fresh: bool
+    trust_ledger: bool
+    quiet: bool | None
+    workers: int | str | None
+
+
+def _audit_config(
+    config: Source | None, overrides: Mapping[str, Any], only: Sequence[str], running: _Running
 ) -> Report:
+    chosen = selected(load_config(config, overrides), only, running.trials)
+    folder, executors = _folder(running.out), executor_of(running.workers)
+    store = _store(folder, running.fresh)
+    from vflpriv.run.audit import audit_config
+
+    command = audit_command(config, folder, overrides, running.trials)
+    with executors as executor:
+        return audit_config(
+            chosen,
+            store=store,
+            command=command,
+            quiet=running.quiet,
+            trust_ledger=running.trust_ledger,
+            executor=executor,
+        )
+
+
+def _audit_recording(transcript: Path, ledger: Path, running: _Running) -> Report:
     from vflpriv.recording.ledger_file import load_ledger
 
     config = load_ledger(ledger)
-    store = _store(_folder(out), fresh)
+    store = _store(_folder(running.out), running.fresh)
     from vflpriv.run.audit import audit_transcript
 
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    return audit_transcript(transcript, config, command=command, trust_ledger=trust_ledger, store=store, quiet=quiet)
+    return audit_transcript(
+        transcript,
+        config,
+        command=command,
+        trust_ledger=running.trust_ledger,
+        store=store,
+        quiet=running.quiet,
+    )
+
+
+def _audit_training(train: str | Train, ledger: Path, running: _Running) -> Report:
+    from vflpriv.recording.ledger_file import load_ledger
+    from vflpriv.run.own_training.audit import audit_training, trials_of
+    from vflpriv.run.own_training.function import find_training
+
+    config = trials_of(load_ledger(ledger), running.trials)
+    training = find_training(train)
+    folder, executors = _folder(running.out), executor_of(running.workers)
+    store = _store(folder, running.fresh)
+    named = train if isinstance(train, str) else training.name
+    parts = ["vflpriv", "audit", "--train", named, "--ledger", str(ledger)]
+    command = shlex.join(parts + ([] if running.trials is None else ["--trials", str(running.trials)]))
+    with executors as executor:
+        return audit_training(
+            training,
+            config,
+            store=store,
+            command=command,
+            quiet=running.quiet,
+            trust_ledger=running.trust_ledger,
+            executor=executor,
+        )
 
 
 def _context(source: Path | None) -> Context:

@@ -245,9 +245,10 @@ class WholeView:
         cosine = product / (apart.norm(dim=1) * own.norm(dim=1)).clamp(min=1e-30)
         return torch.stack((cosine, product), 1).to(torch.float64)
 
-    def features(self, engine: Engine) -> dict[str, Tensor]:
-        """(R, F) features of each adversary, in float32, finite."""
-        model = self._model(engine) if any(a.kind == "model" for a in self._adversaries) else None
+    def features(self, engine: Engine | None = None) -> dict[str, Tensor]:
+        """(R, F) features of each adversary, in float32, finite; the engine has the model, if one of them holds it."""
+        holds_model = any(a.kind == "model" for a in self._adversaries)
+        model = self._model(engine) if engine is not None and holds_model else None
         result, tallies = {}, {key: tally.on_host() for key, tally in sorted(self._tallies.items())}
         for adversary in self._adversaries:
             if adversary.kind == "model" and model is not None:

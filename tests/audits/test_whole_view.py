@@ -18,10 +18,11 @@ from vflpriv.audits.scoring.learners import learn
 from vflpriv.audits.scoring.rows import moments
 from vflpriv.audits.scoring.whole_view import LARGEST, WholeView
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, p_value_dp, tail
-from vflpriv.audits.two_world import WHOLE_VIEW, TwoWorldAudit, first_replica, whole_view_refusal
+from vflpriv.audits.two_world import TwoWorldAudit, first_replica, whole_view_refusal
 from vflpriv.audits.worlds.canaries import SEARCHED, craft, plan
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.audits.worlds.trials import Trials
+from vflpriv.audits.worlds.whole_views import WHOLE_VIEW
 from vflpriv.common.registry import find
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind

@@ -40,6 +40,9 @@ FLAGS: dict[str, Sequence[str]] = {
     "vflpriv audit audit.toml --out report": (*_FEW, *_SMALL, *_UNCHECKED),
     f"vflpriv audit audit.toml --out report {_FILES} {_BASELINE}": (*_FEW, *_SMALL, *_UNCHECKED),
     f"vflpriv audit audit.toml --out mended {_MENDED}": (*_FEW, *_SMALL, *_UNCHECKED),
+    "vflpriv audit --train private.py:train --ledger private.toml --trials 200 --out report": (
+        *("--quiet", "--workers", "1", "--trials", "4", "--format", "json"),
+    ),
     "vflpriv account audit.toml": ("--set", "data.name=digits"),
     "vflpriv account audit.toml --curves curves": _SMALL,
     "vflpriv train audit.toml --save models": ("--quiet", *_SMALL),

@@ -125,7 +125,7 @@ def test_each_claim_that_canaries_cannot_test_says_why(tmp_path):
     audit = audit_recording(folder, config)
     tested, features, outsider = audit.findings[:3]
     assert (tested.claim, tested.is_test, tested.measures) == ("c0", True, True)
-    assert "assert_training_epsilon" in features.sentence
+    assert "`vflpriv audit --train` measures other units" in features.sentence
     assert outsider.sentence == "nothing measured it: no message that outsider sees says which records it is about"
     lines = [line for line in audit.not_tested if line.startswith("claim c")]
     assert lines == [f"claim c1 (device(0)): {features.sentence}", f"claim c2 (outsider): {outsider.sentence}"]

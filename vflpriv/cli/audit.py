@@ -1,27 +1,34 @@
-"""`vflpriv audit`: audit the systems of a configuration, or a recorded training."""
+"""`vflpriv audit`: audit the systems of a configuration, a recorded training, or a training function."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from vflpriv.cli.options import (
     AccountantOption,
     BaselineOption,
+    ConfidenceOption,
+    ConfigArgument,
+    DataOption,
     DeviceOption,
     FormatsOption,
     FreshOption,
     JunitOption,
     LedgerOption,
+    OnlyOption,
     OutOption,
     QuietOption,
     SarifOption,
     SeedOption,
+    SetOption,
     SummaryOption,
     ToleranceOption,
+    TrainOption,
     TranscriptOption,
+    TrialsOption,
+    TrustLedgerOption,
     WorkersOption,
     assignments,
     given,
@@ -32,25 +39,16 @@ __all__ = ["audit"]
 
 
 def audit(
-    config: Annotated[
-        Path | None,
-        typer.Argument(help="TOML or YAML file, or papers; the embedded audit if not given."),
-    ] = None,
+    config: ConfigArgument = None,
     out: OutOption = Path("vflpriv-report"),
     seed: SeedOption = None,
-    trials: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Trainings in each world, for every system.")
-    ] = None,
-    confidence: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Confidence of every interval and lower bound.")
-    ] = None,
+    trials: TrialsOption = None,
+    confidence: ConfidenceOption = None,
     device: DeviceOption = None,
     accountant: AccountantOption = None,
-    data: Annotated[str | None, typer.Option(help="Data set by name.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Audit only the systems with these keys.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")
-    ] = None,
+    data: DataOption = None,
+    only: OnlyOption = None,
+    set_: SetOption = None,
     format_: FormatsOption = None,
     fresh: FreshOption = False,
     junit: JunitOption = None,
@@ -61,32 +59,25 @@ def audit(
     workers: WorkersOption = None,
     quiet: QuietOption = False,
     transcript: TranscriptOption = None,
+    train: TrainOption = None,
     ledger: LedgerOption = None,
-    trust_ledger: Annotated[
-        bool,
-        typer.Option("--trust-ledger", help="Exit code 0, not 3, for claims that the ledger alone speaks for."),
-    ] = False,
+    trust_ledger: TrustLedgerOption = False,
 ) -> None:
-    """Audit the systems of a configuration and write the report.
+    """Audit the systems of a configuration, or a training of your own, and write the report.
 
     Exit code 1 when a claim is violated or a premise broken, 3 when a claim is unsupported or unmeasured.
     """
     from vflpriv import api
     from vflpriv.cli.ci import Gate, report_at
     from vflpriv.report.formats import DEFAULT_FORMATS
-    from vflpriv.run.selection import recorded_paths
 
-    beside_transcript = {
-        "CONFIG": config, "--seed": seed, "--trials": trials, "--confidence": confidence, "--device": device,
-        "--accountant": accountant, "--data": data, "--only": only, "--set": set_, "--workers": workers,
-    }  # fmt: skip
-    recorded_paths(transcript, ledger, beside_transcript)
     gate = Gate(report_at, baseline=baseline, tolerance=tolerance, junit=junit, sarif=sarif, summary=summary)
     fields = {"seed": parsed_value(seed), "confidence": parsed_value(confidence), "device": device}
     fields |= {"accountant": accountant, "data.name": data}
     report = api.audit(
         config,
         transcript=transcript,
+        train=train,
         ledger=ledger,
         out=out,
         overrides=given(fields) | assignments(set_),

@@ -16,19 +16,27 @@ __all__ = [
     "AccountantOption",
     "BaselineOption",
     "Command",
+    "ConfidenceOption",
+    "ConfigArgument",
+    "DataOption",
     "DeviceOption",
     "FormatOption",
     "FormatsOption",
     "FreshOption",
     "JunitOption",
     "LedgerOption",
+    "OnlyOption",
     "OutOption",
     "QuietOption",
     "SarifOption",
     "SeedOption",
+    "SetOption",
     "SummaryOption",
     "ToleranceOption",
+    "TrainOption",
     "TranscriptOption",
+    "TrialsOption",
+    "TrustLedgerOption",
     "WorkersOption",
     "assignments",
     "given",
@@ -39,8 +47,18 @@ __all__ = [
 _FORMATS, _STARTERS = "{formats}", "{starters}"
 ACCOUNTANT_HELP = "An accountant that `vflpriv accountants` lists."
 
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(help="TOML or YAML file, or papers; the embedded audit if not given.")
+]
 OutOption = Annotated[Path, typer.Option(help="Folder for the report.")]
 SeedOption = Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed of all random streams.")]
+TrialsOption = Annotated[str | None, typer.Option(metavar="INTEGER", help="Trainings in each world, for every system.")]
+ConfidenceOption = Annotated[
+    str | None, typer.Option(metavar="NUMBER", help="Confidence of every interval and lower bound.")
+]
+DataOption = Annotated[str | None, typer.Option(help="Data set by name.")]
+OnlyOption = Annotated[list[str] | None, typer.Option(help="Audit only the systems with these keys.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 AccountantOption = Annotated[str | None, typer.Option(help=ACCOUNTANT_HELP)]
 FormatsOption = Annotated[list[str] | None, typer.Option("--format", help=f"{_FORMATS}; repeat for more.")]
@@ -80,9 +98,21 @@ TranscriptOption = Annotated[
     Path | None,
     typer.Option("--transcript", help="A recorded training, with --ledger, in place of a configuration."),
 ]
+TrainOption = Annotated[
+    str | None,
+    typer.Option(
+        "--train",
+        metavar="FILE.py:FUNCTION",
+        help="Your train(wire, world, seed), or MODULE:FUNCTION, with --ledger, in place of a configuration.",
+    ),
+]
 LedgerOption = Annotated[
     Path | None,
     typer.Option("--ledger", help="TOML or YAML file: the releases and claims of a recorded training."),
+]
+TrustLedgerOption = Annotated[
+    bool,
+    typer.Option("--trust-ledger", help="Exit code 0, not 3, for claims that the ledger alone speaks for."),
 ]
 
 

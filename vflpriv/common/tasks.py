@@ -70,6 +70,8 @@ class Tasks(Generic[C, S, T]):
     """What errors call each item."""
     accelerated: bool = False
     """Whether a task wants a GPU of its own; else it computes on one core."""
+    isolated: bool = False
+    """Whether two tasks must not run in one process at the same time: they change what is global in it."""
 
 
 class Executor(Protocol):

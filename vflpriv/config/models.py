@@ -134,12 +134,23 @@ class AttackConfig(_Section):
     features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
 
 
+TuningRuns = Annotated[
+    int | None,
+    Field(
+        ge=0,
+        le=1_000_000,
+        description="trainings on the same data before this one, which budgets then count; not counted if not given",
+    ),
+]
+
+
 class SystemConfig(_Section):
     """One system: an engine with its settings."""
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for files")
     title: str = ""
     engine: dict[str, Any]
+    tuning_runs: TuningRuns = None
     audit: AuditConfig = AuditConfig()
     claim: tuple[ClaimConfig, ...] = Field((), description="claims to check beside those of the engine")
 

@@ -84,6 +84,8 @@ class Ledger:
     releases: tuple[Release, ...]
     label_holders: frozenset[str] = frozenset({"server"})
     """The kinds of adversaries that hold the labels anyway."""
+    tuning_runs: int | None = None
+    """Trainings on the same data before this one, each with the same releases; None if nobody said how many."""
 
     def until(self, rounds: int) -> Ledger:
         """The ledger of a run that stops after this many rounds."""
@@ -121,6 +123,8 @@ class Ledger:
         notes += [*(note for r, _ in protected for note in r.notes if unit.per_record), *carried]
         if not choice.proven:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
+        if self.tuning_runs is not None and reason is None:
+            notes.append(_tuning_note(self.tuning_runs, [r for r, _ in protected]))
         events = [term.event(candidate) for (term, _), candidate in zip(terms, choice.of_terms, strict=True)]
         squares = _squares([term for term, _ in terms])
         return Exposure(
@@ -157,8 +161,12 @@ class Ledger:
         counts = np.zeros(self.schedule.records, dtype=np.int64)
         for release, rounds in protected:
             for own in _senders(release, rounds, unit):
-                counts = np.maximum(counts, self._participations(release, own))
+                counts = np.maximum(counts, self._trainings(release) * self._participations(release, own))
         return counts
+
+    def _trainings(self, release: Release | None = None) -> int:
+        """How many trainings on the same data release it: this one, and those before it that were for tuning."""
+        return 1 + (self.tuning_runs or 0) if release is None or release.redrawn else 1
 
     def _participations(self, release: Release, rounds: NDArray[np.bool_]) -> NDArray[np.int64]:
         if release.once:
@@ -199,8 +207,13 @@ class Ledger:
             Term(kind=r.kind, noise=r.noise, sensitivity=r.sensitivity, counts=self.schedule.counts(rounds))
             for r, rounds in joined.as_known
         ]
-        terms = [(t, None) for r, rounds in known for t in self._known_terms(r, rounds, unit, reading)]
-        return [(_widened(t, width), note) for t, note in (*terms, *joined.terms, *((t, None) for t in as_known))]
+        terms = [
+            (t.times(self._trainings(r)), None)
+            for r, rounds in known
+            for t in self._known_terms(r, rounds, unit, reading)
+        ]
+        sampled_terms = [(t.times(self._trainings()), n) for t, n in (*joined.terms, *((t, None) for t in as_known))]
+        return [(_widened(t, width), note) for t, note in (*terms, *sampled_terms)]
 
     def _known_terms(self, release: Release, rounds: NDArray[np.bool_], unit: Unit, reading: Reading) -> list[Term]:
         """The terms of one release if the records of its batches are known."""
@@ -272,6 +285,18 @@ class Ledger:
             f"{leak.sensitivity[unit]:g}"
             for leak in leaks
         ]
+
+
+def _tuning_note(runs: int, protected: Sequence[Release]) -> str:
+    """How trainings that were for tuning are counted."""
+    if not runs:
+        return "no training on the same data came before this one, as was stated"
+    kept = [release.kind for release in protected if not release.redrawn]
+    but = f"; but {', '.join(kept)} counts once, since all trainings used the same noised values" if kept else ""
+    counted = (
+        f"{runs} tuning run{'' if runs == 1 else 's'} on the same data counted, each with as many releases as this"
+    )
+    return f"{counted} training; a choice among them by private data is not{but}"
 
 
 def _explain(release: Release, unit: Unit) -> str:

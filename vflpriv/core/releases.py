@@ -103,6 +103,8 @@ class Release:
     on who was in earlier batches, such as a table of the embeddings sent last."""
     once: bool = False
     """Whether every record is released exactly once, whatever the batches."""
+    redrawn: bool = True
+    """Whether every further training on the same data releases it anew, with noise of its own."""
     leak: StateLeak | None = None
     tensors: frozenset[str] | None = None
     """The tensors of its messages that it covers; if None, the only one, or those of the table of kinds."""

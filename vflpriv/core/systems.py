@@ -9,7 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,10 +113,12 @@ class DeclaredSystem(BaseSystem):
     schedule: Schedule
     seed: int
     title: str = ""
+    tuning_runs: int | None = None
+    """Trainings on the same data before this one, which budgets count; None if nobody said how many."""
 
     @property
     def ledger(self) -> Ledger:
-        return self.engine.ledger(self.settings, self.schedule)
+        return replace(self.engine.ledger(self.settings, self.schedule), tuning_runs=self.tuning_runs)
 
     @property
     def engine_name(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,10 @@ class Term:
             counts=event.count * shares,
             sampling=event.sampling,
         )
+
+    def times(self, trainings: int) -> Term:
+        """The same releases in so many trainings."""
+        return replace(self, counts=trainings * self.counts)
 
     def event(self, candidate: int) -> Event:
         """The releases of this term that depend on one candidate."""

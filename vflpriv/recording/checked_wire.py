@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError
-from vflpriv.recording.arrays import RecordIds, host_tensor
+from vflpriv.recording.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching import Watch, batches_with_ids
@@ -195,11 +195,31 @@ class CheckedWire(ABC):
 
 
 class MemoryWire(CheckedWire):
-    """Keeps the messages of one training in memory."""
+    """Keeps the messages of one training in memory, and the labels if it is told them."""
 
     def __init__(self, *, devices: int, classes: int | None, records: Any) -> None:
         super().__init__(devices=devices, classes=classes, records=records)
         self.transcript = Transcript()
+        self.known_labels: Tensor | None = None
+        """(records,) the class of each record, -1 where it is not known; None if no labels were told."""
+
+    def labels(self, labels: Any, *, records: Any = None, canaries: Any = None) -> None:
+        """Keep the labels trained on; the same call as that of a recording, for which canaries count, too."""
+        del canaries
+        self.check_open("labels", "labels")
+        classes = labels_of(labels, self.head.classes).classes
+        if classes is None:
+            return
+        known = classes.new_full((self.head.records,), -1)
+        ids = known if records is None else self.checked_ids(records, "labels: records")
+        if classes.shape != ids.shape:
+            raise InputError("labels", tuple(classes.shape), f"one label for each of {len(ids)} records")
+        known[slice(None) if records is None else ids] = classes
+        self.known_labels = known
+
+    def accuracy(self, accuracy: float, *, tests: int) -> None:
+        """Ignore the trained model's accuracy, which a recording keeps for its report."""
+        del accuracy, tests
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         copies = {name: value.clone().unsqueeze(0) for name, value in tensors.items()}

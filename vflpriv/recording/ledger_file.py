@@ -14,11 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
+from vflpriv.config.models import TuningRuns
 from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
+from vflpriv.recording.worlds_file import TrialsConfig
 
 __all__ = ["DECIDE", "LedgerConfig", "ReleaseConfig", "is_ledger", "load_ledger"]
 
@@ -95,6 +97,10 @@ class ReleaseConfig(_Section):
         "on who was in earlier batches; secret batches of a fixed size need it",
     )
     once: bool = Field(False, description="every record is released once, whatever the batches")
+    redrawn: bool = Field(
+        True,
+        description="whether tuning runs released it anew; false, with once, if they all used the same noised values",
+    )
     leak: LeakConfig | Literal["none"] | None = Field(
         None,
         description="state that changes without noise and that this kind depends on; none if there is no such state",
@@ -110,6 +116,8 @@ class ReleaseConfig(_Section):
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
             raise ValueError(f"units in independent_of that have no sensitivity, found {both[0]} in both")
+        if not self.redrawn and not self.once:
+            raise ValueError("once = true beside redrawn = false, found once = false")
         bounds = self.bounds()
         for wide in Unit:
             for narrow in Unit:
@@ -154,6 +162,7 @@ class ReleaseConfig(_Section):
             additive=self.additive,
             fresh=self.fresh,
             once=self.once,
+            redrawn=self.redrawn,
             leak=self.leak.state() if isinstance(self.leak, LeakConfig) else None,
             tensors=None if self.tensors is None else frozenset(self.tensors),
             notes=(self.premise(ways),) if self.asks_for_leak else (),
@@ -217,7 +226,9 @@ class LedgerConfig(_Section):
         None, description="attacks to try; by default all that train no models of their own"
     )
     public: tuple[Kind, ...] = Field((), description="kinds of messages that hold nothing private")
+    tuning_runs: TuningRuns = None
     batches: BatchesConfig = BatchesConfig()
+    trials: TrialsConfig | None = Field(None, description="what `vflpriv audit --train` is told; none if not given")
     release: tuple[ReleaseConfig, ...] = ()
     claim: tuple[ClaimConfig, ...] = ()
     attack_claim: tuple[AttackClaimConfig, ...] = ()

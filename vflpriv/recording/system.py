@@ -114,6 +114,7 @@ def read_recording(folder: Path, config: LedgerConfig) -> RecordedSystem:
         schedule=recorded.schedule,
         releases=config.releases(recorded, _ways(messages)),
         label_holders=frozenset(config.label_holders),
+        tuning_runs=config.tuning_runs,
     )
     return RecordedSystem(
         key=config.key,

@@ -51,11 +51,11 @@ __all__ = ["Audited", "build_report"]
 
 _NEVER_TESTED = (
     "active or malicious devices: every party follows the protocol and looks",
-    "runs spent on tuning hyper-parameters: they are not part of any budget here",
     "floating-point side channels of the noise (Mironov 2012)",
     "what is not on the wire: timing, logs, files, sizes of packets",
     "leaks that show only to the holder of a key, only for one particular record, or only while nobody audits",
 )
+_UNCOUNTED = "hyper-parameter tuning was not counted: tuning_runs = N says how many trainings on this data came before"
 _NO_FEATURES = "feature inference: the configuration has no section attack.features"
 _OWN_TABLES = (Trials, OneRun, WorstPair)
 """Evidence that has a table of its own in the report; every other finding is a row of the checks."""
@@ -192,6 +192,8 @@ def _not_tested(audited: Sequence[Audited]) -> tuple[str, ...]:
     lines += [
         f"{a.system.key}: no trials were run" for a in audited if a.claims and not any(f.is_test for f in a.findings)
     ]
+    uncounted = [a.system.key for a in audited if a.ledger.tuning_runs is None]
+    lines += [_UNCOUNTED] if len(uncounted) == len(audited) else [f"{key}: {_UNCOUNTED}" for key in uncounted]
     return (*lines, *_NEVER_TESTED, *(() if any(a.features for a in audited) else (_NO_FEATURES,)))
 
 

@@ -36,7 +36,7 @@ class Task:
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=clean(text))
         if not self._bar.console.is_terminal and not self._bar.disable:
-            self._bar.console.print(clean(text), markup=False)
+            self._bar.console.print(clean(text), markup=False, emoji=False)
 
     def expect(self, total: int) -> None:
         """Say how much work there is, if that was not known before."""

@@ -35,18 +35,22 @@ from vflpriv.run.kept import KeptAttempts, Parts
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["audit_recording", "ledger_findings"]
+__all__ = ["DEVICES_TRIED", "audit_recording", "hidden_kinds", "ledger_findings"]
 
-_DEVICES_TRIED = 4
+DEVICES_TRIED = 4
+"""How many devices are looked at where a claim is about any device."""
 _NOISE_WORK, _SCORE_WORK = 3, 1
 """How long a test of a message's noise and a learned score take, beside an attack that reads it."""
 _Guesses = dict[Adversary, dict[str, LabelGuess]]
 
 
-def audit_recording(folder: Path, config: LedgerConfig, *, parts: Parts | None = None) -> Audited:
+def audit_recording(
+    folder: Path, config: LedgerConfig, *, parts: Parts | None = None, trained: bool = False
+) -> Audited:
     """Attack every view of a recorded training, test its claims, and check its ledger against the transcript.
 
-    `parts` keeps what is finished, and shows the progress.
+    `parts` keeps what is finished, and shows the progress. With `trained`, trials in two worlds are run beside it, so
+    that they are not said to be missing.
     """
     parts = parts or Parts()
     system = read_recording(folder, config)
@@ -72,7 +76,7 @@ def audit_recording(folder: Path, config: LedgerConfig, *, parts: Parts | None =
         claims=claims,
         success_claims=success_claims,
         findings=tuple(findings),
-        not_tested=_not_tested(system, coins, attempts),
+        not_tested=_not_tested(system, coins, attempts, trained=trained),
         attempts=attempts,
         traffic=wire.traffic,
     )
@@ -82,16 +86,16 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     """Views of the claims' adversaries (of "any device", the first few), one device, all devices, an eavesdropper."""
     head, whole = system.recording.head, system.recording.transcript
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
-    single = [member for adversary in claimed for member in adversary.each(head.devices)[:_DEVICES_TRIED]]
+    single = [member for adversary in claimed for member in adversary.each(head.devices)[:DEVICES_TRIED]]
     views = []
     for adversary in dict.fromkeys((*single, *usual)):
         view = View.of(whole, adversary, devices=head.devices, classes=system.classes)
-        hidden = _hidden(system.config, adversary)
+        hidden = hidden_kinds(system.config, adversary)
         views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
     return views
 
 
-def _hidden(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
+def hidden_kinds(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
     """Kinds that the ledger says an adversary does not see; whoever is at an end of a link sees what it carries."""
     if adversary.is_device or adversary.kind == "server":
         return frozenset()
@@ -273,7 +277,7 @@ def _not_guessed(claim: Claim) -> str:
     """Why no coin was guessed about a claim, although there are canaries."""
     if not claim.unit.implies(Unit.LABEL):
         differs = f"the claim is about {claim.unit.description}, and canaries of a transcript are in labels"
-        return f"nothing measured it: {differs}; vflpriv.testing.assert_training_epsilon measures other units"
+        return f"nothing measured it: {differs}; `vflpriv audit --train` measures other units"
     return f"nothing measured it: no message that {claim.adversary} sees says which records it is about"
 
 
@@ -343,21 +347,29 @@ def _on_samples(attempts: Sequence[Attempt]) -> list[str]:
     ]
 
 
-def _not_tested(system: RecordedSystem, coins: Sequence[Finding], attempts: Sequence[Attempt]) -> tuple[str, ...]:
+def _unmeasured(answers: Answers | None, coins: Sequence[Finding]) -> list[str]:
+    """What one training without trials leaves unmeasured."""
+    lines = [
+        "trials in two worlds: they train the system again and again, and a transcript is of one training; "
+        "`vflpriv audit --train`, vflpriv.testing.assert_training_epsilon or an engine of your own (entry point "
+        "vflpriv.engines) adds them"
+    ]
+    if answers is None or answers.canaries is None or len(answers.canaries.records) < LEAST_CANARIES:
+        missing = "no labels" if answers is None else "no canaries" if answers.canaries is None else "too few canaries"
+        return [*lines, f"ε from below: {missing} were recorded; {_PLANT}"]
+    return lines + [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in coins if f.is_untested]
+
+
+def _not_tested(
+    system: RecordedSystem, coins: Sequence[Finding], attempts: Sequence[Attempt], *, trained: bool
+) -> tuple[str, ...]:
     config, answers, recorded = system.config, system.answers, system.recorded
     listed = {r.kind: r for r in config.release}
     lines = [
         "noise, sensitivities and state beyond what a transcript can contradict: the ledger is believed; "
         "vflpriv.testing has checks for mechanisms",
-        "trials in two worlds: they train the system again and again, and a transcript is of one training; "
-        "an engine of your own (entry point vflpriv.engines) or vflpriv.testing.assert_training_epsilon adds them",
     ]
-    if answers is None or answers.canaries is None or len(answers.canaries.records) < LEAST_CANARIES:
-        missing = "no labels" if answers is None else "no canaries" if answers.canaries is None else "too few canaries"
-        lines.append(f"ε from below: {missing} were recorded; {_PLANT}")
-    else:
-        lines += [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in coins if f.is_untested]
-    lines += _on_samples(attempts)
+    lines += [*([] if trained else _unmeasured(answers, coins)), *_on_samples(attempts)]
     lines += [
         f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
         for r in config.release

@@ -10,7 +10,7 @@ from typing import Any
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 
-__all__ = ["GIVEN", "audit_command", "places", "recorded_paths", "selected"]
+__all__ = ["GIVEN", "as_options", "audit_command", "places", "recorded_paths", "selected", "training_ledger"]
 
 GIVEN = "config.toml"
 """The file to which a configuration given in Python is saved, and its name in commands."""
@@ -52,6 +52,21 @@ def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any]
     return shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
 
 
+_OPTIONS = {name: f"--{name}" for name in ("seed", "confidence", "device", "accountant")} | {"data.name": "--data"}
+
+
+def as_options(overrides: Mapping[str, Any]) -> dict[str, object]:
+    """Fields of a configuration that were given in place of its own, as options of the command line.
+
+    >>> as_options({"seed": 3, "data.train": 40})
+    {'--seed': 3, '--set': 'data.train=40'}
+    """
+    return {
+        _OPTIONS.get(name, "--set"): value if name in _OPTIONS else f"{name}={value}"
+        for name, value in overrides.items()
+    }
+
+
 def recorded_paths(
     transcript: str | Path | None, ledger: str | Path | None, given: Mapping[str, object]
 ) -> tuple[Path, Path] | None:
@@ -61,8 +76,27 @@ def recorded_paths(
     if transcript is None or ledger is None:
         missing = "--transcript" if transcript is None else "--ledger"
         raise InputError(missing, "nothing", "a path: --transcript and --ledger go together")
+    _refuse(given, "--transcript")
+    return Path(transcript), Path(ledger)
+
+
+def training_ledger(
+    train: object, transcript: str | Path | None, ledger: str | Path | None, given: Mapping[str, object]
+) -> Path | None:
+    """The ledger file of a user's training function, or None if none is given. Options `given` belong in that file."""
+    if train is None:
+        return None
+    if transcript is not None:
+        raise InputError("--transcript", str(transcript), "nothing beside --train, which records a training by itself")
+    if ledger is None:
+        raise InputError("--ledger", "nothing", "a path: --train and --ledger go together")
+    _refuse(given, "--train")
+    return Path(ledger)
+
+
+def _refuse(given: Mapping[str, object], option: str) -> None:
+    """Raise an InputError if anything is given that the ledger file says."""
     for name, value in given.items():
         if value is not None and value != ():
             shown = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
-            raise InputError(name, shown, "nothing beside --transcript: the ledger file says it")
-    return Path(transcript), Path(ledger)
+            raise InputError(name, shown, f"nothing beside {option}: the ledger file says it")

@@ -24,6 +24,9 @@ from vflpriv.training.mechanisms.labels import label_claims
 __all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data"]
 
 
+_DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
+
+
 def load_data(config: Config) -> VerticalData:
     """The data set of a configuration."""
     data = _read(config).tensors()
@@ -54,7 +57,7 @@ def _read(config: Config) -> datasets.VerticalArrays:
 def build_system(config: Config, place: int, data: VerticalData) -> System:
     """One system that is ready to train, on the torch device of the configuration."""
     declared = declare_system(config, place, data)
-    fields = {name: getattr(declared, name) for name in ("key", "engine", "settings", "schedule", "seed", "title")}
+    fields = {name: getattr(declared, name) for name in _DECLARED}
     return System(**fields, data=data, torch_device=pick_device(config.device))
 
 
@@ -94,6 +97,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         schedule=schedule,
         seed=config.seed,
         title=section.title,
+        tuning_runs=section.tuning_runs,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
 
@@ -109,8 +113,8 @@ def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> A
     adversary = Adversary.parse(settings.protect)
 
     def exposure(std: float) -> Exposure:
-        ledger = system.engine.ledger(settings.model_copy(update={"noise_std": std}), system.schedule)
-        exposure_: Exposure = ledger.exposure(adversary, Unit.RECORD)
+        noised = replace(system, settings=settings.model_copy(update={"noise_std": std}))
+        exposure_: Exposure = noised.ledger.exposure(adversary, Unit.RECORD)
         return exposure_
 
     try:

@@ -11,8 +11,8 @@ from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.statistics.bounds import p_value_rectangle
 from vflpriv.audits.statistics.one_run import Guesses
 from vflpriv.audits.statistics.sequential import look_times
-from vflpriv.audits.two_world import _finding
 from vflpriv.audits.verdict import Accounted, SystemEvidence, decide
+from vflpriv.audits.worlds.findings import trial_finding
 from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.numerics import Floats
 from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
@@ -57,7 +57,7 @@ def of_mu(mu: float, delta: float = 1e-5) -> Claim:
 
 
 def found(tested: Trials, claim: Claim) -> Finding:
-    return _finding(claim, CanaryKind.NATURAL, tested, AuditContext(claims=(claim,)))
+    return trial_finding(claim, CanaryKind.NATURAL, tested, AuditContext(claims=(claim,)))
 
 
 def verdict(claim: Claim, *findings: Finding, alpha: float = 0.001) -> Verdict:

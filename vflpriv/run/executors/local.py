@@ -2,7 +2,8 @@
 
 Tasks that compute on a core begin on threads of this process, and go on in processes of their own if the work lasts: a
 round is many short operations, between which threads wait for each other's Python, but a process takes two seconds to
-load torch, in which a small audit is done. A GPU has a process of its own from the start; a single one needs none.
+load torch, in which a small audit is done. A GPU has a process of its own from the start, and so has a task that
+changes what is global in its process; a single one needs none.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LocalExecutor:
 
     def __init__(self, workers: int | None = None, *, patience: float = _PATIENCE) -> None:
         self._workers, self._patience = workers, patience
-        self._pools: dict[bool, _Pool] = {}
+        self._pools: dict[tuple[bool, bool], _Pool] = {}
 
     def __enter__(self) -> LocalExecutor:
         return self
@@ -73,20 +74,22 @@ class LocalExecutor:
         progress: Progress,
         finished: Callable[[int, T], None] | None = None,
     ) -> list[T]:
-        pool = self._pools.get(tasks.accelerated) or self._pool(tasks.accelerated)
+        kind = (tasks.accelerated, tasks.isolated)
+        pool = self._pools.get(kind) or self._pool(*kind)
         slots = min(pool.size, len(tasks.items))
         if slots <= 1:
             return InProcess().run(tasks, progress=progress, finished=finished)
         with single_threaded():
             return _Run(pool, tasks, progress, slots).results(finished)
 
-    def _pool(self, accelerated: bool) -> _Pool:
+    def _pool(self, accelerated: bool, isolated: bool) -> _Pool:
         if accelerated:
             environments: Sequence[Mapping[str, str]] = [{"CUDA_VISIBLE_DEVICES": name} for name in _gpus()]
             pool = _Pool(environments[: self._workers], patience=0.0, threads=False)
         else:
-            pool = _Pool([{}] * (self._workers or cores()), patience=self._patience, threads=True)
-        self._pools[accelerated] = pool
+            patience = 0.0 if isolated else self._patience
+            pool = _Pool([{}] * (self._workers or cores()), patience=patience, threads=not isolated)
+        self._pools[accelerated, isolated] = pool
         return pool
 
 

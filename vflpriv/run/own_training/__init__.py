@@ -1,0 +1,1 @@
+"""Audits of a user's own training function: one recorded training, and many in two neighbouring worlds."""
