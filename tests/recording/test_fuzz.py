@@ -30,7 +30,7 @@ def ends_well(transcript: Path, ledger: bytes) -> int:
         path, out = Path(folder) / "ledger.toml", Path(folder) / "out"
         path.write_bytes(ledger)
         told = ("audit", "--transcript", str(transcript), "--ledger", str(path), "--out", str(out))
-        code, _, error = call(*told, "--format", "json", "--format", "md")
+        code, _, error = call(*told, "--format", "json", "--format", "md", "--quiet")
         assert code in (0, 1, 2, 3), error
         if code == 2:
             assert is_one_line(error)

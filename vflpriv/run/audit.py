@@ -77,6 +77,7 @@ def audit_transcript(
     quiet: bool | None = True,
 ) -> Report:
     """Audit a recorded training by its transcript and its ledger file; `store` is a folder for finished attacks."""
+    find("accountant", config.accountant)
     with progress_bar(quiet) as bar:
         task = Task(bar, None)
         task.stage("reading the transcript")

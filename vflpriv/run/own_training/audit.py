@@ -11,6 +11,7 @@ from vflpriv.audits.two_world import first_replica
 from vflpriv.audits.worlds.findings import TWO_WORLD, whole_view_finding
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.audits.worlds.whole_views import WholeViewScores
+from vflpriv.common.registry import find
 from vflpriv.common.tasks import Executor, InProcess, Progress
 from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import AuditContext, Finding, untested
@@ -60,6 +61,7 @@ def audit_training(
     executor: Executor | None = None,
 ) -> Report:
     """Audit a training: one is recorded and audited as a transcript is, and many in two worlds test its claims."""
+    find("accountant", config.accountant)
     worlds = trials_of(config, None).trials
     assert worlds is not None
     code = training.code()
