@@ -93,6 +93,18 @@ def test_the_engine_starter_finds_what_it_says(monkeypatch, tmp_path):
     assert str(report.verdict) == re.search(r"# exit code \d: (\w+)", text)[1]
 
 
+def test_the_two_worlds_starter_finds_what_it_says(tmp_path):
+    write_starter(STARTERS["two-worlds"], tmp_path)
+    text = (tmp_path / "train.py").read_text("utf-8")
+    report = vflpriv.audit(train=f"{tmp_path / 'train.py'}:train", ledger=tmp_path / "ledger.toml", workers=1)
+    verdicts = {claim.key: str(claim.verdict) for claim in report.systems[0].claims}
+    assert verdicts == promised_verdicts((tmp_path / "ledger.toml").read_text("utf-8"))
+    assert report.exit_code == promised_code(text)
+    (tmp_path / "train.py").write_text(text.replace("STD = 5.0", "STD = 0.5"), encoding="utf-8")
+    report = vflpriv.audit(train=f"{tmp_path / 'train.py'}:train", ledger=tmp_path / "ledger.toml", trials=2)
+    assert str(report.systems[0].claims[0].verdict) == "violated"
+
+
 @pytest.mark.parametrize("kind", ["split", *RECORDED])
 def test_at_most_three_lines_are_added_to_a_strangers_script(kind):
     script = STARTERS[kind].texts()["train.py"]
@@ -149,7 +161,7 @@ def test_wheels_carry_every_template():
     folder = ROOT / "vflpriv" / "config"
     carried = {path for pattern in settings["package-data"]["vflpriv.config"] for path in folder.glob(pattern)}
     templates = {path for path in folder.rglob("templates/*/*") if path.is_file() and path.suffix != ".pyc"}
-    assert len(templates) == 9
+    assert len(templates) == 11
     assert templates <= carried
 
 

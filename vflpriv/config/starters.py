@@ -56,6 +56,11 @@ STARTERS: Mapping[str, Starter] = {
             commands=_RECORDED,
         ),
         Starter(
+            name="two-worlds",
+            summary="train.py and ledger.toml: a training function that is trained in two worlds, to measure its noise",
+            commands=("vflpriv audit --train train.py:train --ledger ledger.toml --out report",),
+        ),
+        Starter(
             name="engine",
             summary="audit.toml: a published system that vflpriv trains itself",
             commands=("vflpriv validate audit.toml", "vflpriv audit audit.toml --out report"),
