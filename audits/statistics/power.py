@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from bisect import bisect_right
+
 from scipy.special import bdtr, expit, ndtr
 
 from vflpriv.audits.statistics.bounds import check_alpha, check_delta, tail
@@ -21,8 +22,8 @@ def power_of_rates(claimed: float, actual: float, trials: int, level: float) -> 
     """
     check_alpha(level)
     n = 2 * trials
-    counts = np.arange(n + 1)
-    most = int((tail(counts, n, claimed) <= level).sum()) - 1
+    # The p-value rises with the number of errors.
+    most = bisect_right(range(n + 1), level, key=lambda errors: float(tail(errors, n, claimed))) - 1
     return float(bdtr(most, n, actual)) if most >= 0 else 0.0
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import expit, ndtr
+from scipy.special import bdtr, expit, ndtr
 
 from tests.audits.statistics.mechanisms import allowed
 from vflpriv.audits.statistics.bounds import tail
 from vflpriv.audits.statistics.means import mean_bounds, p_value_mean
-from vflpriv.audits.statistics.power import power_dp, power_gdp
+from vflpriv.audits.statistics.power import power_dp, power_gdp, power_of_rates
 
 REPETITIONS = 40_000
 
@@ -31,6 +31,14 @@ def test_the_power_against_epsilon_is_how_often_it_is_refuted(epsilon: float, tr
     numbers, times = np.unique(errors, return_counts=True)
     refuted = times @ (tail(numbers, 2 * trials, float((1 - delta) * expit(-epsilon))) <= 0.001) / REPETITIONS
     assert power_dp(epsilon, delta, trials, 0.001) == pytest.approx(refuted, abs=0.012)
+
+
+@pytest.mark.parametrize("level", [1e-12, 0.001, 0.05, 0.6])
+@pytest.mark.parametrize(("claimed", "trials"), [(0.5, 3), (0.31, 400), (0.02, 1500), (0.0, 50), (1.0, 50)])
+def test_the_most_errors_that_refute_are_those_of_a_look_at_all_numbers(claimed, trials, level) -> None:
+    most = int((tail(np.arange(2 * trials + 1), 2 * trials, claimed) <= level).sum()) - 1
+    expected = float(bdtr(most, 2 * trials, 0.2)) if most >= 0 else 0.0
+    assert power_of_rates(claimed, 0.2, trials, level) == expected
 
 
 def test_no_number_of_errors_may_be_few_enough() -> None:
