@@ -85,3 +85,13 @@ def test_a_trained_system_is_read_and_scalars_are_refused(watch, rate):
         LabelGradientClusters().refusal(scalars)
         == "needs gradients of each record; the server sends one scalar per batch"
     )
+
+
+def test_of_many_records_a_random_sample_is_attacked(monkeypatch):
+    labels, view = gradients(3, records=400)
+    told = known(labels, 2)
+    monkeypatch.setattr(LabelGradientClusters, "most", 100)
+    guess = LabelGradientClusters().run(view, told)
+    assert (len(guess.records), guess.population) == (100, 400 - 6)
+    assert int(guess.drawn.sum()) == 100 - 6
+    assert torch.equal(guess.labels[0], labels[guess.records])

@@ -138,3 +138,13 @@ def test_batches_of_all_records_take_the_room_of_one():
 def test_a_table_of_turns_and_devices_that_fills_the_memory_is_refused():
     with pytest.raises(InputError, match="devices"):
         read([down(0, 0, [1])], devices=10_000, unrecorded=1_000)
+
+
+def test_a_batch_of_several_messages_is_held_once():
+    ids = torch.tensor([4, 1])
+    shared = [replace(down(t, m, None, kind), records=ids) for t in range(3) for m in range(2) for kind in "ab"]
+    found = read([*shared, down(3, 0, [1, 5], "a"), down(4, 0, None, "a")])
+    assert found.schedule.order.tolist() == [4, 1, 1, 5, 0, 1, 2, 3, 4, 5]
+    assert counts(found, "a") == [1, 8, 1, 1, 7, 2]
+    assert counts(found, "b", [1]) == [0, 3, 0, 0, 3, 0]
+    assert found.schedule.first_rounds().tolist() == [7, 0, 7, 7, 0, 6]

@@ -168,3 +168,25 @@ def test_what_cannot_be_watched_is_one_clear_line(tmp_path):
             parties.step(torch.arange(BATCH))
         with pytest.raises(InputError, match="a torch DataLoader"):
             next(wire.ids([1, 2]))
+
+
+@pytest.mark.parametrize("caught_at", ["the end", "a full file"])
+def test_values_that_are_not_finite_are_found_before_they_are_written(tmp_path, caught_at, monkeypatch):
+    if caught_at == "a full file":
+        monkeypatch.setattr("vflpriv.recording.recorder._FILE_BYTES", 1)
+    parties, begun = Parties(), []
+
+    def train():
+        with recording(tmp_path) as wire:
+            wire.labels(parties.labels)
+            wire.watch(parties.bottoms)
+            for t in range(5):
+                begun.append(t)
+                if t == 2:
+                    parties.bottoms[1].weight.data[0, 0] = torch.inf
+                parties.step(wire.batch(torch.arange(6)))
+
+    with pytest.raises(InputError, match="embeddings: embedding = 'NaN or infinity in round 2'"):
+        train()
+    assert begun[-1] == (4 if caught_at == "the end" else 3)
+    assert {m.round for m in messages(tmp_path)} == {0, 1}

@@ -39,7 +39,8 @@ def audit(monkeypatch, capsys, tmp_path):
     def go(transcript, text):
         (tmp_path / "ledger.toml").write_text(text)
         ledger, out = tmp_path / "ledger.toml", tmp_path / "report"
-        code, _, err = run(monkeypatch, capsys, "audit", "--transcript", transcript, "--ledger", ledger, "--out", out)
+        paths = ("--transcript", transcript, "--ledger", ledger, "--out", out)
+        code, _, err = run(monkeypatch, capsys, "audit", *paths, "--quiet")
         assert err == ""
         report = read_report(out / "report.json")
         assert report.exit_code == code

@@ -67,13 +67,14 @@ class Columns:
         self._lengths, self.bytes = {}, 0
         return values, rooms
 
-    def flaw(self) -> tuple[str, int] | None:
-        """The column and row of the first value that is NaN or infinite, or None."""
+    def flaws(self) -> dict[str, int]:
+        """The columns with a value that is NaN or infinite, and the first row with one."""
+        found = {}
         for key, length in self._lengths.items():
             values = self._rooms[key][:length]
             if not all_finite(values):
-                return key, int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
-        return None
+                found[key] = int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
+        return found
 
     def recycle(self, rooms: dict[str, Tensor]) -> None:
         """Take back memory whose values are not needed any more."""

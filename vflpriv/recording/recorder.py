@@ -244,7 +244,11 @@ class RecordingWire(CheckedWire):
         """Write the last messages, and mark the recording as finished, unless later rounds are `cut_off`."""
         if self._over:
             return
-        self._flush()
+        try:
+            self._flush()
+        except InputError:
+            self.abandon()
+            raise
         self._writer.close()
         totals = {
             "finished": not cut_off,
@@ -320,9 +324,9 @@ class RecordingWire(CheckedWire):
     def _flush(self, *, before: int | None = None) -> None:
         """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""
         entries = [entry.changed({"batch": number}) for entry, number in self._pending]
-        flaw = self._columns.flaw()
-        if flaw is not None:
-            wrong, name = _entry_at(entries, *flaw)
+        flaws = [_entry_at(entries, key, row) for key, row in self._columns.flaws().items()]
+        if flaws:
+            wrong, name = min(flaws, key=lambda flaw: flaw[0].round)
             if before is None:
                 raise InputError(f"{wrong.kind}: {name}", f"NaN or infinity in round {wrong.round}", "finite numbers")
             before = min(before, wrong.round)

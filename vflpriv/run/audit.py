@@ -27,7 +27,7 @@ from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
 from vflpriv.run.features import FeaturePlan
 from vflpriv.run.kept import Parts
-from vflpriv.run.progress import Task, progress_bar
+from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
@@ -77,10 +77,8 @@ def audit_transcript(
     quiet: bool | None = True,
 ) -> Report:
     """Audit a recorded training by its transcript and its ledger file; `store` is a folder for finished attacks."""
-    find("accountant", config.accountant)
-    with progress_bar(quiet) as bar:
-        task = Task(bar, None)
-        task.stage("reading the transcript")
+    find("accountant", config.accountant)  # refused before the work, not after it
+    with LateTask(quiet) as task:
         parts = Parts.of(store, transcript, config, task, task.expect)
         audited = [audit_recording(transcript, config, parts=parts)]
         task.stage("accounting")

@@ -10,7 +10,7 @@ from rich.progress import Progress as Bar
 
 from vflpriv.common.formatting import clean
 
-__all__ = ["Task", "progress_bar"]
+__all__ = ["LateTask", "Task", "progress_bar"]
 
 
 def progress_bar(quiet: bool | None) -> Bar:
@@ -30,7 +30,7 @@ def progress_bar(quiet: bool | None) -> Bar:
 class Task:
     """The one progress bar of an audit."""
 
-    def __init__(self, bar: Bar, total: int | None) -> None:
+    def __init__(self, bar: Bar, total: int) -> None:
         self._bar, self._task = bar, bar.add_task("auditing", total=total)
 
     def stage(self, text: str) -> None:
@@ -38,9 +38,33 @@ class Task:
         if not self._bar.console.is_terminal and not self._bar.disable:
             self._bar.console.print(clean(text), markup=False, emoji=False)
 
-    def expect(self, total: int) -> None:
-        """Say how much work there is, if that was not known before."""
-        self._bar.update(self._task, total=total)
-
     def advance(self, work: int) -> None:
         self._bar.advance(self._task, work)
+
+
+class LateTask:
+    """The progress bar of work whose amount is known late; it appears then, so that no error before it has a bar."""
+
+    def __init__(self, quiet: bool | None) -> None:
+        self._bar = progress_bar(quiet)
+        self._task: Task | None = None
+
+    def __enter__(self) -> LateTask:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._task is not None:
+            self._bar.stop()
+
+    def expect(self, total: int) -> None:
+        """Begin, with so much work."""
+        self._bar.start()
+        self._task = Task(self._bar, total)
+
+    def stage(self, text: str) -> None:
+        if self._task is not None:
+            self._task.stage(text)
+
+    def advance(self, work: int) -> None:
+        if self._task is not None:
+            self._task.advance(work)
