@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -134,12 +135,19 @@ def test_what_cannot_be_pickled_runs_on_threads(processes: LocalExecutor) -> Non
     assert {pid for pid, _ in run(processes, work.whereabouts, range(4), threading.Lock())} == {os.getpid()}
 
 
+def test_isolated_tasks_are_not_run_on_threads(monkeypatch: Any) -> None:
+    monkeypatch.setattr("vflpriv.run.executors.process._CODE", "raise SystemExit(7)")
+    isolated = replace(work.tasks(work.square, range(4)), isolated=True)
+    with LocalExecutor(2) as executor, pytest.raises(WorkerError, match="could not be started: exit code 7"):
+        executor.run(isolated, progress=NoProgress())
+
+
 def test_processes_that_cannot_start_leave_the_work_to_threads(monkeypatch: Any) -> None:
     monkeypatch.setattr("vflpriv.run.executors.process._CODE", "raise SystemExit(7)")
     with LocalExecutor(2, patience=0.0) as executor:
         assert run(executor, work.slow_square, range(30)) == [n * n for n in range(30)]
         with pytest.raises(WorkerError, match="could not be started: exit code 7"):
-            executor._pools[False].take(wait=True)
+            executor._pools[False, False].take(wait=True)
 
 
 # A program that was started in the background ignores Ctrl-C, and so would this one.

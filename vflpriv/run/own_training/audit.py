@@ -25,6 +25,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
+from vflpriv.run.kept import Parts
 from vflpriv.run.own_training.function import OwnTraining
 from vflpriv.run.own_training.reference import Reference
 from vflpriv.run.own_training.trials import TrainedFeatures, TrialPlan, trained_features, training_seed
@@ -33,7 +34,6 @@ from vflpriv.run.recorded import DEVICES_TRIED, audit_recording, hidden_kinds
 
 __all__ = ["audit_training", "trials_of"]
 
-_FIRST_TRAININGS = 3
 _REFERENCES = 4
 
 
@@ -66,13 +66,14 @@ def audit_training(
     assert worlds is not None
     code = training.code()
     with TemporaryDirectory(prefix="vflpriv-") as folder, progress_bar(quiet) as bar:
-        task = Task(bar, _FIRST_TRAININGS + 2 * worlds.per_world)
-        task.stage(f"{training.name}: one training in each world, attacks")
+        first = Task(bar, None)
+        first.stage(f"{training.name}: one training in each world")
         seeds = [training_seed(config.seed, -1 - place) for place in range(_REFERENCES)]
         reference = Reference.of(training, worlds, Path(folder), seeds)
-        task.advance(_FIRST_TRAININGS)
-        audited = audit_recording(Path(folder), config, trained=True)
+        parts = Parts.of(store, Path(folder), config, first, first.expect)
+        audited = audit_recording(Path(folder), config, parts=parts, trained=True)
         trials = _Trials(training, config, worlds, reference, audited.system.ledger)
+        task = Task(bar, 2 * worlds.per_world)
         task.stage(f"{training.name}: 2 × {worlds.per_world} trainings in two worlds")
         findings = trials.findings(audited.claims, code, TrialStore(store), executor or InProcess(), task)
         task.stage("accounting")
