@@ -78,8 +78,8 @@ def _cells_of(
             _view(system, adversary, attempts.blocks),
             accounted(accountant, system, adversary, Unit.FEATURES),
         )
-        fields = {"system": system.key, "defence": NO_DEFENCE, "unit": Unit.FEATURES}
-        fields |= {"epsilon": budget.upper, "delta": budget.delta}
+        names = {"system": system.key, "defence": NO_DEFENCE, "unit": Unit.FEATURES}
+        fields = {**names, "epsilon": budget.upper, "delta": budget.delta}
         for attack in attacks:
             yield feature_cell(fields, _tried(attack, view, attempts))
 
