@@ -35,6 +35,7 @@ class FeatureAttribute(FeatureInference):
     target = "attribute"
     needs = UPLINKS | REPLIES
     knows = frozenset({"attribute"})
+    by_record = True
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if auxiliary.attribute is None or bool((auxiliary.attribute == auxiliary.attribute[:1]).all()):

@@ -107,6 +107,17 @@ def test_only_records_whose_features_were_recorded_are_told_and_scored(tmp_path)
     assert cells(folder)[1, "feature_inversion", "server"].success > 0.95
 
 
+def test_of_many_records_a_sample_is_attacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("vflpriv.run.recordings.features._MOST_RECORDS", 60)
+    report = audited(recorded(tmp_path / "run", features=(0, 1)), ledger())
+    assert f"recorded: features of {RECORDS - 60} of {RECORDS} records: 60 were drawn at random" in report.not_tested
+    measured = {(c.attack, c.adversary): c for c in report.features if c.victim == 1 and c.success is not None}
+    assert {c.guesses for c in measured.values()} == {30}
+    assert measured["feature_inversion", "server"].success > 0.95
+    assert measured["feature_downlink", "device(0)"].success > 0.5
+    assert measured["feature_reconstruction", "server"].low > 0  # it reads whole batches, whatever is scored
+
+
 def test_features_of_another_order_are_not_reconstructed(tmp_path):
     """The score compares record by record: the same rows under other ids are worth nothing."""
     folder = recorded(tmp_path / "run", block=blocks(2)[1].flip(0))

@@ -7,19 +7,21 @@ eavesdropper the embeddings, another device the replies that it received, its ow
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureAttempts
+from vflpriv.common.seeds import host_generator
 from vflpriv.config.models import FeatureConfig
 from vflpriv.core.attack import FeatureAttack
 from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, Belongings, View
-from vflpriv.recording.checks import readable
+from vflpriv.core.wire import Message, Transcript
+from vflpriv.recording.checks import readable, row_axis
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.scoring_files import FeatureBlock
 from vflpriv.recording.system import RecordedSystem
@@ -32,6 +34,8 @@ __all__ = ["feature_cells", "untested_features"]
 
 _VICTIMS = 4
 """The features of so many devices are attacked, at most."""
+_MOST_RECORDS = 2000
+"""Of more records a sample is attacked."""
 _KNOWN: int = FeatureConfig.model_fields["known_records"].default
 _UNRECORDED = "needs recorded features to be scored by: call wire.features(device, block) while recording"
 _NO_MODELS = "needs the parameters of the victim's model; a recording holds messages, not models"
@@ -46,12 +50,10 @@ def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack]) -> l
         named, server = attacks if system.config.attacks is not None else (), Adversary("server")
         refused = [_attempt(attack, server, 0, refusal=_UNRECORDED) for attack in named]
         return [feature_cell({"system": system.key, "defence": NO_DEFENCE}, attempt) for attempt in refused]
-    seen, blocks = _seen(system), {m: _table(block, system) for m, block in system.blocks.items()}
-    return [
-        cell
-        for victim in sorted(system.blocks)[:_VICTIMS]
-        for cell in _cells_of(system, attacks, _attempts(system, victim, blocks, seen))
-    ]
+    whole = _Part.whole(system, _sample(system))
+    rows = whole.cut() if int(whole.sample.sum()) == _MOST_RECORDS else whole
+    victims = sorted(system.blocks)[:_VICTIMS]
+    return [cell for victim in victims for cell in _cells_of(victim, attacks, rows, whole)]
 
 
 def untested_features(system: RecordedSystem) -> list[str]:
@@ -59,29 +61,125 @@ def untested_features(system: RecordedSystem) -> list[str]:
     if not system.blocks:
         how = "wire.features(device, block) while recording lets attacks on them be scored"
         return [f"features: none were recorded; {how}"]
-    devices, attacked = system.schedule.devices, sorted(system.blocks)[:_VICTIMS]
+    devices, attacked, lines = system.schedule.devices, sorted(system.blocks)[:_VICTIMS], []
     others = [m for m in range(devices) if m not in attacked]
-    if not others:
-        return []
-    named = ", ".join(map(str, others[:8])) + (", …" if len(others) > 8 else "")
-    why = f"wire.features records them, and those of {_VICTIMS} devices are attacked at most"
-    return [f"features of device{'s' if len(others) > 1 else ''} {named}: {why}"]
+    if others:
+        named = ", ".join(map(str, others[:8])) + (", …" if len(others) > 8 else "")
+        why = f"wire.features records them, and those of {_VICTIMS} devices are attacked at most"
+        lines.append(f"features of device{'s' if len(others) > 1 else ''} {named}: {why}")
+    most = max(len(block.records) for block in system.blocks.values())
+    if most > _MOST_RECORDS:
+        lines.append(f"features of {most - _MOST_RECORDS} of {most} records: {_MOST_RECORDS} were drawn at random")
+    return lines
 
 
-def _cells_of(
-    system: RecordedSystem, attacks: Sequence[FeatureAttack], attempts: FeatureAttempts
-) -> Iterator[FeatureCell]:
-    """Every attack on one device's features."""
-    victim, accountant = attempts.victim, system.config.accountant
-    for adversary in _adversaries(system, victim):
-        view, budget = (
-            _view(system, adversary, attempts.blocks),
-            accounted(accountant, system, adversary, Unit.FEATURES),
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Part:
+    """What attacks are given of a recording: all of it, or the rows of a sample, whose records are numbered anew."""
+
+    system: RecordedSystem
+    transcript: Transcript
+    sample: Tensor
+    """(N,) whether each record is attacked."""
+    blocks: Mapping[int, Tensor]
+    """A row for each number of a record."""
+    numbers: Tensor
+    """(N,) the number of each record that is attacked."""
+
+    @classmethod
+    def whole(cls, system: RecordedSystem, sample: Tensor) -> _Part:
+        """All messages, and all rows of all devices."""
+        numbers = torch.arange(len(sample))
+        blocks = {m: _table(block, numbers) for m, block in system.blocks.items()}
+        messages = [readable(m, system.classes) for m in system.messages]
+        transcript = Transcript(messages=messages)
+        return cls(system=system, transcript=transcript, sample=sample, blocks=blocks, numbers=numbers)
+
+    def cut(self) -> _Part:
+        """The same with the rows of the sample alone."""
+        chosen, numbers = self.sample.nonzero().flatten(), self.sample.cumsum(0) - 1
+        messages = [_cut(m, self.sample, numbers) for m in self.transcript.messages]
+        blocks = {m: rows[chosen] for m, rows in self.blocks.items()}
+        return replace(self, transcript=Transcript(messages=messages), blocks=blocks, numbers=numbers)
+
+    def view(self, adversary: Adversary) -> View:
+        """What an adversary sees, and the features of its own devices that were recorded."""
+        members = adversary.members(self.system.schedule.devices)
+        own = {m: _belongings(self.blocks[m]) for m in members if m in self.blocks}
+        return replace(view_of(self.system, adversary, self.transcript), own=own)
+
+    def attempts(self, victim: int) -> FeatureAttempts:
+        """How attacks on this device's features are tried."""
+        block, config = self.system.blocks[victim], self.system.config
+        return FeatureAttempts(
+            blocks=self.blocks,
+            victim=victim,
+            known=_KNOWN,
+            seed=config.seed,
+            confidence=config.confidence,
+            attribute=block.sensitive_column,
+            records=self.numbers[block.records[self.sample[block.records]]].sort().values,
+            noise_std=_noise_std(config),
+            tolerant=True,
         )
+
+
+def _cells_of(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> Iterator[FeatureCell]:
+    """Every attack on one device's features; those that read each record by itself are given the sample's rows."""
+    system = whole.system
+    parts = {True: (rows, rows.attempts(victim)), False: (whole, whole.attempts(victim))}
+    for adversary in _adversaries(system, victim):
+        budget = accounted(system.config.accountant, system, adversary, Unit.FEATURES)
         names = {"system": system.key, "defence": NO_DEFENCE, "unit": Unit.FEATURES}
-        fields = {**names, "epsilon": budget.upper, "delta": budget.delta}
+        views = {by_record: part.view(adversary) for by_record, (part, _) in parts.items()}
         for attack in attacks:
-            yield feature_cell(fields, _tried(attack, view, attempts))
+            by_record = bool(getattr(attack, "by_record", False))
+            attempt = _tried(attack, views[by_record], parts[by_record][1])
+            yield feature_cell({**names, "epsilon": budget.upper, "delta": budget.delta}, attempt)
+
+
+def _sample(system: RecordedSystem) -> Tensor:
+    """(N,) whether each record is attacked: those that messages name and whose features are known, or some of them."""
+    known = torch.zeros(system.recording.head.records, dtype=torch.bool)
+    for block in system.blocks.values():
+        known[block.records] = True
+    candidates = (known & _seen(system)).nonzero().flatten()
+    order = host_generator(system.config.seed, "auxiliary", len(candidates)).permutation(len(candidates))
+    chosen = torch.zeros_like(known)
+    chosen[candidates[torch.from_numpy(order[:_MOST_RECORDS])]] = True
+    return chosen
+
+
+def _cut(message: Message, sample: Tensor, numbers: Tensor) -> Message:
+    """The message with the rows of these records alone, under their new numbers, if attacks read it."""
+    if message.records is None:
+        return message
+    if message.kind not in names_of():
+        return replace(message, tensors={}, records=None, batch=None)
+    places = sample[message.records].nonzero().flatten()
+    tensors = _CutTensors(message.kind, message.tensors, len(message.records), places)
+    return replace(message, tensors=tensors, records=numbers[message.records[places]], batch=None)
+
+
+@dataclass(frozen=True, eq=False)
+class _CutTensors(Mapping[str, Tensor]):
+    """Some rows of a message's tensors, taken when they are asked for: those of a long training would fill memory."""
+
+    kind: str
+    tensors: Mapping[str, Tensor]
+    size: int
+    places: Tensor
+
+    def __getitem__(self, name: str) -> Tensor:
+        value = self.tensors[name]
+        axis = row_axis(self.kind, name, value.shape[1:], self.size)
+        return value if axis is None else value.index_select(1 + axis, self.places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
 
 
 def _tried(attack: FeatureAttack, view: View, attempts: FeatureAttempts) -> FeatureAttempt:
@@ -118,14 +216,6 @@ def _adversaries(system: RecordedSystem, victim: int) -> list[Adversary]:
     return [adversary for adversary in found if victim not in adversary.members(devices)]
 
 
-def _view(system: RecordedSystem, adversary: Adversary, blocks: Mapping[int, Tensor]) -> View:
-    """What an adversary sees, as attacks compute with it, and the features of its own devices that were recorded."""
-    view, members = view_of(system, adversary), adversary.members(system.schedule.devices)
-    own = {m: _belongings(blocks[m]) for m in members if m in blocks}
-    messages = tuple(readable(m, system.classes) for m in view.messages)
-    return replace(view, messages=messages, own=own)
-
-
 def _belongings(features: Tensor) -> Belongings:
     return Belongings(features=features, apply=_no_model, initial={}, trained={})
 
@@ -135,9 +225,11 @@ def _no_model(parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
     raise ValueError(_NO_MODELS)
 
 
-def _table(block: FeatureBlock, system: RecordedSystem) -> Tensor:
+def _table(block: FeatureBlock, every: Tensor) -> Tensor:
     """(N, …) a row for every record: where none was recorded, the mean of the others."""
-    table = block.rows.mean(0).expand(system.recording.head.records, *block.rows.shape[1:]).clone()
+    if torch.equal(block.records, every):
+        return block.rows
+    table = block.rows.mean(0).expand(len(every), *block.rows.shape[1:]).clone()
     table[block.records] = block.rows
     return table
 
@@ -149,21 +241,6 @@ def _seen(system: RecordedSystem) -> Tensor:
         if message.records is not None:
             seen[message.records] = True
     return seen
-
-
-def _attempts(system: RecordedSystem, victim: int, blocks: Mapping[int, Tensor], seen: Tensor) -> FeatureAttempts:
-    block, config = system.blocks[victim], system.config
-    return FeatureAttempts(
-        blocks=blocks,
-        victim=victim,
-        known=_KNOWN,
-        seed=config.seed,
-        confidence=config.confidence,
-        attribute=block.sensitive_column,
-        records=block.records[seen[block.records]].sort().values,
-        noise_std=_noise_std(config),
-        tolerant=True,
-    )
 
 
 def _noise_std(config: LedgerConfig) -> float:
