@@ -49,7 +49,7 @@ class FeatureSection:
     @property
     def membership_unit(self) -> str:
         """The unit that a coin decided about: one record replaced by another, or present or absent."""
-        return next((c.unit.value for c in self.about_membership), Unit.RECORD.value)
+        return next((str(c.unit) for c in self.about_membership), str(Unit.RECORD))
 
     @property
     def membership_note(self) -> str:
