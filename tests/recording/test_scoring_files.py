@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 import vflpriv
 from vflpriv.core.canaries import plant_members
 from vflpriv.errors import InputError
+from vflpriv.recording.merging import merge_transcripts
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.scoring_files import MEMBERS, features_name, read_features, read_members
-from vflpriv.recording.transcripts import read_transcript
+from vflpriv.recording.transcripts import read_hash, read_transcript
 
 RECORDS = 12
 BLOCK = torch.arange(RECORDS * 3.0).reshape(RECORDS, 3)
@@ -88,6 +89,25 @@ def test_a_fresh_recording_has_nothing_of_the_last_one_and_a_resumed_one_keeps_i
     wire = opened(folder, fresh=True)
     assert not read_features(folder, wire.head)
     assert read_members(folder, wire.head) is None
+
+
+def test_parties_merge_their_features_and_other_ones_are_other_results(tmp_path):
+    names = {0: ["a", "b", "c"], 1: ["c", "a", "b"]}
+    canaries = plant_members(records=3, canaries=1, seed=0)[1]
+    for m, ids in names.items():
+        with vflpriv.record(tmp_path / str(m), devices=2, classes=2, records=ids) as wire:
+            wire.features(m, [[float(ord(name))] for name in ids])
+            wire.up(0, m, "embeddings", {"embedding": torch.ones(3, 2)}, ids)
+            if m == 0:
+                wire.members(canaries)
+    merge_transcripts([tmp_path / "0", tmp_path / "1"], tmp_path / "merged")
+    head = read_transcript(tmp_path / "merged").head
+    for block in read_features(tmp_path / "merged", head).values():
+        assert block.rows[block.records.argsort()].flatten().tolist() == [97.0, 98.0, 99.0]
+    assert torch.equal(read_members(tmp_path / "merged", head).candidates, canaries.candidates)
+    before = read_hash(tmp_path / "merged")
+    (tmp_path / "merged" / features_name(0)).unlink()
+    assert read_hash(tmp_path / "merged") != before
 
 
 @pytest.mark.parametrize(

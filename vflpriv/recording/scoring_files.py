@@ -19,7 +19,7 @@ from vflpriv.errors import InputError
 from vflpriv.recording.arrays import host_tensor
 from vflpriv.recording.checks import check_values
 from vflpriv.recording.format import Head
-from vflpriv.recording.reading import numbers_below, read_tensors, unique_ids
+from vflpriv.recording.stored import numbers_below, read_tensors, unique_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,7 +117,7 @@ def read_features(folder: Path, head: Head) -> dict[int, FeatureBlock]:
         match = _FEATURES_OF.match(path.name)
         if match is None or int(match[1]) >= head.devices:
             raise InputError("transcript", path.name, f"features of a device from 0 to {head.devices - 1}")
-        blocks[int(match[1])] = _block(dict(read_tensors(path)), path.name, head)
+        blocks[int(match[1])] = _block(read_tensors(path), path.name, head)
     return blocks
 
 
@@ -141,7 +141,7 @@ def read_members(folder: Path, head: Head) -> MemberCanaries | None:
     path = folder / MEMBERS
     if not path.exists():
         return None
-    tensors = dict(read_tensors(path))
+    tensors = read_tensors(path)
     if set(tensors) != {"candidates", "worlds"}:
         raise InputError(f"{MEMBERS}: tensors", sorted(tensors), "candidates and worlds")
     candidates, worlds = (_whole(tensors[name], f"{MEMBERS}: {name}") for name in ("candidates", "worlds"))

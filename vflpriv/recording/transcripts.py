@@ -30,8 +30,18 @@ from vflpriv.recording.format import (
     kept_key,
     shard_name,
 )
-from vflpriv.recording.reading import numbers_below, read_tensors, unique_ids, whole_numbers
-from vflpriv.recording.stored import Place, StoredFile, StoredFiles, StoredTensors, content_hash
+from vflpriv.recording.scoring_files import FEATURES, MEMBERS
+from vflpriv.recording.stored import (
+    Place,
+    StoredFile,
+    StoredFiles,
+    StoredTensors,
+    content_hash,
+    numbers_below,
+    read_tensors,
+    unique_ids,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,8 +113,8 @@ def read_transcript(folder: Path) -> Recording:
 
 def read_hash(folder: Path) -> str:
     """A hash of everything that a transcript holds: results that are kept for one are not used for another."""
-    beside = [folder / name for name in (HEAD, ANSWERS, IDS) if (folder / name).exists()]
-    return content_hash([*beside, *_shards(folder, _read_head(folder))])
+    beside = [folder / name for name in (HEAD, ANSWERS, MEMBERS, IDS) if (folder / name).exists()]
+    return content_hash([*beside, *sorted(folder.glob(FEATURES)), *_shards(folder, _read_head(folder))])
 
 
 def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) -> Continued:

@@ -62,6 +62,7 @@ def audit_recording(
     parts.expect(_work(system, views, attacks, split))
     attempts, guesses = _attack(views, attacks, config, answers, split, parts)
     noises = _noises(system, parts)
+    parts.progress.stage("features and membership")
     others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
     cells = feature_cells(system, [attack for attack in others if attack.target != "membership"])
     membership = try_membership(system, [attack for attack in others if attack.target == "membership"])

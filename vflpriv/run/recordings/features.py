@@ -20,7 +20,7 @@ from vflpriv.core.attack import FeatureAttack
 from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, Belongings, View
-from vflpriv.core.wire import Message, Transcript
+from vflpriv.core.wire import LazyTensors, Message, Transcript
 from vflpriv.recording.checks import readable, row_axis
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.scoring_files import FeatureBlock
@@ -156,30 +156,14 @@ def _cut(message: Message, sample: Tensor, numbers: Tensor) -> Message:
         return message
     if message.kind not in names_of():
         return replace(message, tensors={}, records=None, batch=None)
-    places = sample[message.records].nonzero().flatten()
-    tensors = _CutTensors(message.kind, message.tensors, len(message.records), places)
+    places, size = sample[message.records].nonzero().flatten(), len(message.records)
+
+    def rows(name: str, value: Tensor) -> Tensor:
+        axis = row_axis(message.kind, name, value.shape[1:], size)
+        return value if axis is None else value.index_select(1 + axis, places)
+
+    tensors = LazyTensors(message.tensors, rows)
     return replace(message, tensors=tensors, records=numbers[message.records[places]], batch=None)
-
-
-@dataclass(frozen=True, eq=False)
-class _CutTensors(Mapping[str, Tensor]):
-    """Some rows of a message's tensors, taken when they are asked for: those of a long training would fill memory."""
-
-    kind: str
-    tensors: Mapping[str, Tensor]
-    size: int
-    places: Tensor
-
-    def __getitem__(self, name: str) -> Tensor:
-        value = self.tensors[name]
-        axis = row_axis(self.kind, name, value.shape[1:], self.size)
-        return value if axis is None else value.index_select(1 + axis, self.places)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors)
-
-    def __len__(self) -> int:
-        return len(self.tensors)
 
 
 def _tried(attack: FeatureAttack, view: View, attempts: FeatureAttempts) -> FeatureAttempt:
