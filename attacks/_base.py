@@ -102,6 +102,8 @@ class FeatureInference(ABC):
     knows: ClassVar[frozenset[str]]
     target: ClassVar[str] = "features"
     heavy: ClassVar[bool] = False
+    by_record: ClassVar[bool] = False
+    """Whether it reads each record's rows by themselves, so that it can be tried on the rows of a sample of records."""
 
     def refusal(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if not view.adversary.knows_batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,14 +46,18 @@ class Observation:
 
 
 def uplinks_of(view: View, device: int) -> list[Observation]:
-    """The embeddings that a device sent; of a symmetric pair around an embedding, its middle."""
+    """The embeddings that a device sent; of a symmetric pair around an embedding, its middle.
+
+    Of a device that sends embeddings of several widths, those of the commonest one.
+    """
     observations = []
     for m in view.of_kind(*UPLINKS):
         if m.device.index == device and m.records is not None:
             t = m.tensors
             values = t["embedding"] if "embedding" in t else (t["plus"] + t["minus"]) / 2
             observations.append(Observation(m.round, m.records, values[0]))
-    return observations
+    widths = Counter(o.values.shape[-1] for o in observations)
+    return [o for o in observations if o.values.shape[-1] == widths.most_common(1)[0][0]]
 
 
 def replies_to_own(view: View) -> list[Observation]:
@@ -60,12 +65,15 @@ def replies_to_own(view: View) -> list[Observation]:
 
     If not all of its devices are active in every round, only the first device's replies are used, so that all rounds
     have the same columns. Losses of whole batches are attributed to each record along the direction in which its
-    embedding was moved; the mean over the batches of a record is then its own share.
+    embedding was moved; the mean over the batches of a record is then its own share. Of several kinds of replies, the
+    commonest is read.
     """
     sent = {(m.round, m.device): m for m in view.of_kind(*UPLINKS)}
+    replies = [m for m in view.of_kind(*REPLIES) if m.device.index in view.own and m.records is not None]
+    kinds = Counter(m.kind for m in replies)
     by_round: dict[int, list[Message]] = {}
-    for m in view.of_kind(*REPLIES):
-        if m.device.index in view.own and m.records is not None:
+    for m in replies:
+        if m.kind == kinds.most_common(1)[0][0]:
             by_round.setdefault(m.round, []).append(m)
     complete = all(len(messages) == len(view.own) for messages in by_round.values())
     observations = []

@@ -27,7 +27,7 @@ __all__ = ["FeatureAttribute"]
 class FeatureAttribute(FeatureInference):
     """Kernel ridge regression on the victim's embeddings, fitted to records whose attribute the adversary knows.
 
-    A curious device, which does not see the embeddings, uses the replies about each record and its own features.
+    A curious device that does not see the embeddings uses the replies about each record and its own features.
     """
 
     name = "feature_attribute"
@@ -35,6 +35,7 @@ class FeatureAttribute(FeatureInference):
     target = "attribute"
     needs = UPLINKS | REPLIES
     knows = frozenset({"attribute"})
+    by_record = True
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if auxiliary.attribute is None or bool((auxiliary.attribute == auxiliary.attribute[:1]).all()):
@@ -55,7 +56,7 @@ class FeatureAttribute(FeatureInference):
 
 
 def _observed(view: View, victim: int) -> list[Observation]:
-    return replies_to_own(view) if view.own else uplinks_of(view, victim)
+    return uplinks_of(view, victim) or replies_to_own(view)
 
 
 def _classify(records: Tensor, rows: Tensor, auxiliary: FeatureAuxiliary) -> AttributeGuess:

@@ -28,6 +28,7 @@ class FeatureDownlink(FeatureInference):
     summary = "decodes another device's features from the replies to one's own embeddings"
     needs = REPLIES | UPLINKS
     knows = frozenset({"records"})
+    by_record = True
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if not view.own:

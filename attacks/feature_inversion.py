@@ -35,6 +35,7 @@ class FeatureInversion(FeatureInference):
     summary = "decodes features from embeddings, learnt from a few known records"
     needs = UPLINKS
     knows = frozenset({"records"})
+    by_record = True
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         observations = uplinks_of(view, auxiliary.victim)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
-from vflpriv.core.canaries import Canaries, draw_canaries
+from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.systems import System, accelerated
@@ -48,6 +48,7 @@ __all__ = [
     "OneRunAudit",
     "guess",
     "guess_coins",
+    "guess_members",
     "plant",
     "train_with_coins",
 ]
@@ -299,6 +300,13 @@ _RECORDED_ASSUMPTIONS = (
     "many of the other canaries are guessed about were chosen by them; they are not counted",
     "attacks and scores read the view, labels that are told and canaries set aside, never the coin of a counted canary",
 )
+_MEMBER_ASSUMPTIONS = (
+    "which record of a canary was trained on, or whether it was, was decided by a fair coin of its own, independent of "
+    "all others, before training",
+    "only messages of the training's end about all candidates, left out or not, are read, and who sees one knows which "
+    "candidate it is about; who took part in the training is taken to be known, and is not guessed from",
+    *_RECORDED_ASSUMPTIONS[2:],
+)
 LEARNED = "a score learned from canaries set aside"
 
 
@@ -314,11 +322,33 @@ def guess_coins(
     with the largest bound to be expected from `split.choosing`; where none is, all canaries are guessed about, by what
     is right most often. A label that is neither of a canary's two counts for world 0.
     """
-    worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
     scores = {(a, name): _scores(canaries, g) for a, named in guesses.items() for name, g in named.items()}
     scores |= {(a, LEARNED): s for a, s in (learned or {}).items()}
+    worlds: NDArray[np.int64] = canaries.worlds[0].cpu().numpy()
+    return _guess_best(scores, worlds, split, _RECORDED_ASSUMPTIONS) if scores else None
+
+
+def guess_members(
+    canaries: MemberCanaries, split: Split, scores: Mapping[tuple[Adversary, str], Floats]
+) -> OneRun | None:
+    """The same of coins that decided which records were trained on; None without scores.
+
+    `scores` of each canary are by adversary and by what made them: positive where its first record, or its only one,
+    looks trained on.
+    """
     if not scores:
         return None
+    run = _guess_best(scores, canaries.worlds.cpu().numpy(), split, _MEMBER_ASSUMPTIONS)
+    return replace(run, unit=canaries.unit)
+
+
+def _guess_best(
+    scores: Mapping[tuple[Adversary, str], Floats],
+    worlds: NDArray[np.int64],
+    split: Split,
+    assumptions: tuple[str, ...],
+) -> OneRun:
+    """The guesses about counted canaries by the scores, and about the share of them, that `split.choosing` decides."""
     counted = len(split.counted)
     plans = [(key, share) for key in scores for share in _SHARES if share == 1 or share * len(split.choosing) >= _LEAST]
     (adversary, how), share = max(plans, key=lambda plan: _promise(scores[plan[0]], worlds, split, plan[1]))
@@ -333,7 +363,7 @@ def guess_coins(
         set_aside=len(split.aside),
         guesses=Guesses(canaries=counted, made=made, right=right),
         how=f"{how} on one recorded training",
-        assumptions=_RECORDED_ASSUMPTIONS,
+        assumptions=assumptions,
     )
 
 

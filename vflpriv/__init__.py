@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vflpriv.api import audit as audit
     from vflpriv.api import train as train
     from vflpriv.core.canaries import plant as plant
+    from vflpriv.core.canaries import plant_members as plant_members
     from vflpriv.recording.recorder import record as record
     from vflpriv.recording.recorder import watch as watch
     from vflpriv.recording.sampling import sample as sample
@@ -23,6 +24,7 @@ __all__ = [
     "attack",
     "audit",
     "plant",
+    "plant_members",
     "read_transcript",
     "record",
     "sample",
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazy_names(
         "attack": "vflpriv.api",
         "audit": "vflpriv.api",
         "plant": "vflpriv.core.canaries",
+        "plant_members": "vflpriv.core.canaries",
         "read_transcript": "vflpriv.recording.transcripts",
         "record": "vflpriv.recording.recorder",
         "sample": "vflpriv.recording.sampling",

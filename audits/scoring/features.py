@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from scipy.stats import norm as normal
 from torch import Tensor
 
+from vflpriv.audits.scoring.pictures import picture_shape, psnr, ssim
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.statistics.resampling import (
     auc_interval,
@@ -32,75 +33,24 @@ from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 
 __all__ = [
+    "NOTHING_TO_SCORE",
     "ColumnLeak",
     "FeatureAttempt",
+    "FeatureAttempts",
     "FeatureLeak",
     "FeatureScore",
     "FeatureTrials",
     "attribute_score",
     "feature_leak",
     "feature_score",
-    "picture_shape",
-    "psnr",
-    "ssim",
 ]
 
-_WINDOW, _SIGMA = 11, 1.5
-_C1, _C2 = 0.01**2, 0.03**2
-"""Window and constants of SSIM."""
 _COLUMN_DRAWS = 400
 """Bootstrap draws for the interval of one feature."""
 _SHOWN = 8
 """Records whose pictures are shown."""
-
-
-# Similarity of pictures
-
-
-def picture_shape(block: Tensor) -> tuple[int, int, int] | None:
-    """(channels, height, width) of a block of pictures with values in [0, 1], at least 2 pixels high; or None."""
-    if block.dim() not in (3, 4) or float(block.min()) < 0 or float(block.max()) > 1:
-        return None
-    channels, height, width = block.shape[1:] if block.dim() == 4 else (1, *block.shape[1:])
-    return (channels, height, width) if min(height, width) > 1 else None
-
-
-def ssim(ours: Tensor, theirs: Tensor) -> Tensor:
-    """(n,) mean structural similarity of (n, channels, height, width) pictures (Wang et al. 2004).
-
-    Their Gaussian window of 11 × 11 pixels, σ = 1.5, and constants for a range of 1; where a picture is smaller
-    than the window, the window is the largest odd rectangle that fits.
-    """
-    channels = ours.shape[1]
-    vertical, horizontal = (_window(side, ours.device) for side in ours.shape[-2:])
-    kernel = torch.outer(vertical, horizontal).expand(channels, 1, -1, -1)
-
-    def mean(x: Tensor) -> Tensor:
-        return torch.nn.functional.conv2d(x, kernel, groups=channels)
-
-    x, y = ours.to(torch.float64), theirs.to(torch.float64)
-    a, b = mean(x), mean(y)
-    xx, yy, xy = mean(x * x) - a * a, mean(y * y) - b * b, mean(x * y) - a * b
-    similarity = (2 * a * b + _C1) * (2 * xy + _C2) / ((a * a + b * b + _C1) * (xx + yy + _C2))
-    return similarity.flatten(1).mean(1)
-
-
-def _window(side: int, device: torch.device) -> Tensor:
-    """The Gaussian window along one side, with sum 1."""
-    size = min(_WINDOW, side)
-    size -= 1 - size % 2
-    offsets = torch.arange(size, dtype=torch.float64, device=device) - size // 2
-    weights = torch.exp(-offsets.square() / (2 * _SIGMA**2))
-    return weights / weights.sum()
-
-
-def psnr(mse: float) -> float:
-    """Peak signal-to-noise ratio in decibels, for values in [0, 1].
-
-    >>> psnr(0.01), psnr(0.0)
-    (20.0, inf)
-    """
-    return math.inf if mse <= 0 else -10 * math.log10(mse)
+NOTHING_TO_SCORE = "no guess to score: what is known of the records that it guesses about is the same for all"
+"""Why an attempt does not count, where the records that count do not differ, or where there are none."""
 
 
 # Scores
@@ -345,13 +295,139 @@ class FeatureAttempt:
     pictures: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeatureAttempts:
+    """How every attack on the features of device `victim` is tried: what it is given, and how its guesses are scored.
+
+    `blocks` holds devices' rows (N, …); they reach an attack only as its `FeatureAuxiliary`: `known` records drawn at
+    random, for each seed others, and of these only what the attack declares to know. `records` are those whose rows at
+    the victim are known here, None if all are: no other is told or scored. `attribute` is a column of the victim's
+    block: the sensitive attribute is whether its value lies above the middle of the column's range. With `tolerant`, an
+    attack that raises an error on messages of a foreign format is refused with that error instead of ending the run.
+    """
+
+    blocks: Mapping[int, Tensor]
+    victim: int
+    known: int
+    seed: int
+    confidence: float
+    seeds: int = 1
+    attribute: int | None = None
+    records: Tensor | None = None
+    models: Mapping[int, KnownModel] = field(default_factory=dict)
+    noise_std: float = 0.0
+    tolerant: bool = False
+
+    def attempt(self, attack: FeatureAttack, view: View) -> FeatureAttempt:
+        """Try one attack on what this view shows of each seed."""
+        attempt = FeatureAttempt(
+            attack=attack.name,
+            target=attack.target,
+            adversary=view.adversary,
+            victim=self.victim,
+            knows=attack.knows,
+        )
+        if attack.target == "attribute" and self.attribute is None:
+            return replace(attempt, refusal="needs a sensitive column; none is named")
+        try:
+            return self._tried(attempt, attack, view)
+        except (RuntimeError, KeyError, IndexError, ValueError) as error:
+            if not self.tolerant:
+                raise
+            reason = f"cannot read this recording: {type(error).__name__}, {error}"
+            return replace(attempt, refusal=" ".join(reason.split()))
+
+    def _tried(self, attempt: FeatureAttempt, attack: FeatureAttack, view: View) -> FeatureAttempt:
+        scores: list[FeatureScore] = []
+        pictures = None
+        for r in range(self.seeds):
+            auxiliary, seen = self._auxiliary(attack, r), view.replica(r)
+            refusal = attack.refusal(seen, auxiliary)
+            if refusal is not None:
+                return replace(attempt, refusal=refusal)
+            guess, blind = attack.run(seen, auxiliary), attack.blind(seen.silent(), auxiliary)
+            if self.tolerant and not self._can_be_scored(guess, auxiliary):
+                return replace(attempt, refusal=NOTHING_TO_SCORE)
+            scores.append(self._score(guess, blind, auxiliary, r))
+            if pictures is None and isinstance(guess, FeatureGuess):
+                pictures = self._pictures(guess, auxiliary)
+        return replace(attempt, leak=feature_leak(scores, confidence=self.confidence), pictures=pictures)
+
+    @property
+    def _truth(self) -> Tensor:
+        """The victim's block."""
+        return self.blocks[self.victim]
+
+    def _sensitive(self) -> Tensor:
+        """The sensitive column as (N,) of 0 and 1."""
+        column = self._truth.flatten(1)[:, self.attribute or 0]
+        return (column > (column.min() + column.max()) / 2).long()
+
+    def _auxiliary(self, attack: FeatureAttack, r: int) -> FeatureAuxiliary:
+        truth = self._truth
+        records = torch.arange(len(truth)) if self.records is None else self.records
+        generator = host_generator(self.seed, "auxiliary", r)
+        knows_some = "records" in attack.knows or "attribute" in attack.knows
+        count = min(self.known, len(records) // 2) if knows_some else 0
+        drawn = torch.from_numpy(generator.permutation(len(records))[:count])
+        chosen = records[drawn].sort().values.to(truth.device)
+        rows = chosen if "records" in attack.knows else chosen[:0]
+        return FeatureAuxiliary(
+            victim=self.victim,
+            records=chosen,
+            blocks={m: block.flatten(1).index_select(0, rows) for m, block in self.blocks.items()},
+            attribute=self._sensitive().index_select(0, chosen) if "attribute" in attack.knows else None,
+            models={m: model.replica(r) for m, model in self.models.items()} if "model" in attack.knows else {},
+            noise_std=self.noise_std,
+            seed=derive(self.seed, "attack", r) >> 1,
+        )
+
+    def _unscored(self, auxiliary: FeatureAuxiliary) -> Tensor:
+        """The records that were given to the attack, or whose rows are not known."""
+        if self.records is None:
+            return auxiliary.records
+        unknown = torch.ones(len(self._truth), dtype=torch.bool)
+        unknown[self.records] = False
+        return torch.cat((auxiliary.records, unknown.nonzero().flatten().to(auxiliary.records.device)))
+
+    def _can_be_scored(self, guess: FeatureGuess | AttributeGuess, auxiliary: FeatureAuxiliary) -> bool:
+        """Whether the records that count differ in what was guessed."""
+        records = guess.records[_scored(guess.records, self._unscored(auxiliary))].to(self._truth.device)
+        truth = self._sensitive() if isinstance(guess, AttributeGuess) else self._truth
+        rows = truth.index_select(0, records)
+        return bool((rows != rows[:1]).any())
+
+    def _score(
+        self,
+        guess: FeatureGuess | AttributeGuess,
+        blind: FeatureGuess | AttributeGuess | None,
+        auxiliary: FeatureAuxiliary,
+        r: int,
+    ) -> FeatureScore:
+        known = self._unscored(auxiliary)
+        if isinstance(guess, AttributeGuess):
+            blind_attribute = blind if isinstance(blind, AttributeGuess) else None
+            sensitive = self._sensitive()
+            return attribute_score(guess, sensitive, known=known, confidence=self.confidence, blind=blind_attribute)
+        blind_features = blind if isinstance(blind, FeatureGuess) else None
+        return feature_score(guess, self._truth, known=known, confidence=self.confidence, blind=blind_features, seed=r)
+
+    def _pictures(self, guess: FeatureGuess, auxiliary: FeatureAuxiliary) -> Tensor | None:
+        """Originals and reconstructions of the first scored records; None where the block holds no pictures."""
+        truth, shape = self._truth, picture_shape(self._truth)
+        if shape is None:
+            return None
+        rows = _scored(guess.records, self._unscored(auxiliary)).nonzero().flatten()[:_SHOWN]
+        guessed = guess.blocks[0].index_select(0, rows).to(truth).clamp(0, 1)
+        real = truth.index_select(0, guess.records.index_select(0, rows)).flatten(1)
+        return torch.stack((real, guessed)).reshape(2, len(rows), *shape).cpu()
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureTrials:
-    """Trains a system once and tries every attack on the features of device `victim`.
+    """Trains a system once and tries every attack on the features of device `victim`, as `FeatureAttempts` has it.
 
-    Each seed is a replica of its own with its own `known` records, drawn at random. An attack is given only what it
-    declares to know; its guesses are scored on the other records. `attribute` is a column of the victim's block: the
-    sensitive attribute is whether its value lies above the middle of the column's range.
+    Each seed is a replica of its own with its own `known` records.
     """
 
     system: System
@@ -374,82 +450,21 @@ class FeatureTrials:
             white = any("model" in attack.knows for attack in attacks)
             kinds = needed_kinds(self.system, attacks)
             training = train(self.system, self.seeds, kinds, white=white, advance=advance)
-        views, models = training.views(adversaries), training.models
-        return tuple(self._try(attack, views[adversary], models) for attack in attacks for adversary in adversaries)
+        views, attempts = training.views(adversaries), self._attempts(training.models)
+        return tuple(attempts.attempt(attack, views[adversary]) for attack in attacks for adversary in adversaries)
 
-    def _try(self, attack: FeatureAttack, view: View, models: Mapping[int, KnownModel]) -> FeatureAttempt:
-        attempt = FeatureAttempt(
-            attack=attack.name,
-            target=attack.target,
-            adversary=view.adversary,
-            victim=self.victim,
-            knows=attack.knows,
-        )
-        if attack.target == "attribute" and self.attribute is None:
-            return replace(attempt, refusal="needs a sensitive column; none is named")
-        scores: list[FeatureScore] = []
-        pictures = None
-        for r in range(self.seeds):
-            auxiliary, seen = self._auxiliary(attack, models, r), view.replica(r)
-            refusal = attack.refusal(seen, auxiliary)
-            if refusal is not None:
-                return replace(attempt, refusal=refusal)
-            guess, blind = attack.run(seen, auxiliary), attack.blind(seen.silent(), auxiliary)
-            scores.append(self._score(guess, blind, auxiliary, r))
-            if pictures is None and isinstance(guess, FeatureGuess):
-                pictures = self._pictures(guess, auxiliary)
-        return replace(attempt, leak=feature_leak(scores, confidence=self.confidence), pictures=pictures)
-
-    @property
-    def _truth(self) -> Tensor:
-        """The victim's block."""
-        return self.system.data.blocks[self.victim].to(precise_device(self.system.torch_device))
-
-    def _sensitive(self) -> Tensor:
-        """The sensitive column as (N,) of 0 and 1."""
-        column = self._truth.flatten(1)[:, self.attribute or 0]
-        return (column > (column.min() + column.max()) / 2).long()
-
-    def _auxiliary(self, attack: FeatureAttack, models: Mapping[int, KnownModel], r: int) -> FeatureAuxiliary:
-        system, truth = self.system, self._truth
-        generator = host_generator(system.seed, "auxiliary", r)
-        knows_some = "records" in attack.knows or "attribute" in attack.knows
-        count = min(self.known, len(truth) // 2) if knows_some else 0
-        chosen = torch.from_numpy(generator.permutation(len(truth))[:count]).sort().values.to(truth.device)
-        rows = chosen if "records" in attack.knows else chosen[:0]
-        blocks = [block.to(truth.device).flatten(1).index_select(0, rows) for block in system.data.blocks]
+    def _attempts(self, models: Mapping[int, KnownModel]) -> FeatureAttempts:
+        system = self.system
+        where = precise_device(system.torch_device)
         mechanism = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
-        return FeatureAuxiliary(
+        return FeatureAttempts(
+            blocks={m: block.to(where) for m, block in enumerate(system.data.blocks)},
             victim=self.victim,
-            records=chosen,
-            blocks=dict(enumerate(blocks)),
-            attribute=self._sensitive().index_select(0, chosen) if "attribute" in attack.knows else None,
-            models={m: model.replica(r) for m, model in models.items()} if "model" in attack.knows else {},
+            known=self.known,
+            seed=system.seed,
+            confidence=self.confidence,
+            seeds=self.seeds,
+            attribute=self.attribute,
+            models=models,
             noise_std=0.0 if mechanism is None else mechanism.noise_std,
-            seed=derive(system.seed, "attack", r) >> 1,
         )
-
-    def _score(
-        self,
-        guess: FeatureGuess | AttributeGuess,
-        blind: FeatureGuess | AttributeGuess | None,
-        auxiliary: FeatureAuxiliary,
-        r: int,
-    ) -> FeatureScore:
-        known = auxiliary.records
-        if isinstance(guess, AttributeGuess):
-            blind_attribute = blind if isinstance(blind, AttributeGuess) else None
-            sensitive = self._sensitive()
-            return attribute_score(guess, sensitive, known=known, confidence=self.confidence, blind=blind_attribute)
-        blind_features = blind if isinstance(blind, FeatureGuess) else None
-        return feature_score(guess, self._truth, known=known, confidence=self.confidence, blind=blind_features, seed=r)
-
-    def _pictures(self, guess: FeatureGuess, auxiliary: FeatureAuxiliary) -> Tensor | None:
-        """Originals and reconstructions of the first scored records; None where the block holds no pictures."""
-        truth, shape = self._truth, picture_shape(self._truth)
-        if shape is None:
-            return None
-        rows = (~torch.isin(guess.records, auxiliary.records)).nonzero().flatten()[:_SHOWN]
-        guessed = guess.blocks[0].index_select(0, rows).to(truth).clamp(0, 1)
-        real = truth.index_select(0, guess.records.index_select(0, rows)).flatten(1)
-        return torch.stack((real, guessed)).reshape(2, len(rows), *shape).cpu()

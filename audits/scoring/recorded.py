@@ -24,11 +24,11 @@ from vflpriv.audits.scoring.rows import integers, sketched
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
-from vflpriv.core.canaries import Canaries
+from vflpriv.core.canaries import Canaries, MemberCanaries
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
-__all__ = ["LEAST_CANARIES", "Features", "Split", "learned_scores", "record_features"]
+__all__ = ["LEAST_CANARIES", "Features", "Split", "learned_membership", "learned_scores", "record_features"]
 
 LEAST_CANARIES = 20
 """With fewer canaries there is no test of their coins."""
@@ -72,6 +72,16 @@ class Split:
         classes = torch.cat((others[others >= 0], canaries.labels.to(others).flatten())).unique()
         told = aside // 2 if any(int((others == c).sum()) < _LEAST_TOLD for c in classes) else 0
         return cls(told=order[:told], choosing=order[told:aside], counted=order[aside:])
+
+    @classmethod
+    def of_members(cls, canaries: MemberCanaries, *, seed: int) -> Split | None:
+        """None with fewer than 20 canaries. Attacks are told the coins of half of those set aside."""
+        count = len(canaries.worlds)
+        if count < LEAST_CANARIES:
+            return None
+        order = host_generator(seed, "search", count).permutation(count)
+        aside = max(_LEAST_ASIDE, count // _SHARE_ASIDE)
+        return cls(told=order[: aside // 2], choosing=order[aside // 2 : aside], counted=order[aside:])
 
     @property
     def aside(self) -> Ints:
@@ -303,6 +313,25 @@ def learned_scores(canaries: Canaries, labels: Tensor, view: View, split: Split,
     worlds = canaries.worlds[0].cpu().numpy()
     right = [int(((s > 0) == (worlds == 0))[split.choosing].sum()) for s in candidates]
     return candidates[int(np.argmax(right))]
+
+
+def learned_membership(canaries: MemberCanaries, view: View, split: Split, *, count: int) -> Floats | None:
+    """Of each canary, how much more its first record looks trained on than its second, or than others do.
+
+    The view is of messages about all candidates, out of `count` records; None if it shows nothing of them. How many
+    columns are used is chosen as in `learned_scores`.
+    """
+    candidates, worlds = canaries.candidates.T.cpu(), canaries.worlds.cpu().long()
+    with one_thread():
+        both = record_features(view, candidates.flatten().tolist(), count)
+        if not both.columns.shape[1]:
+            return None
+        sides = both.columns.reshape(len(candidates), len(worlds), -1)
+        features = Features(sides[0] - sides[1:].sum(0), both.plain)
+        pairs, nobody = torch.tensor([[0, 1]]).expand(len(worlds), 2), torch.empty(0, dtype=torch.int64)
+        scores = _cross_fitted(_Learner(targets=worlds, pairs=pairs, also=nobody), features, split)
+    right = [int(((s > 0) == (worlds.numpy() == 0))[split.choosing].sum()) for s in scores]
+    return scores[int(np.argmax(right))]
 
 
 def _known_records(canaries: Canaries, labels: Tensor, seed: int) -> list[int]:

@@ -8,6 +8,7 @@ from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.core.kinds import FURTHER, KINDS
 from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
+from vflpriv.recording.scoring_files import MEMBERS, features_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "transcripts.md").read_text("utf-8")
@@ -18,7 +19,8 @@ def test_every_field_kind_and_file_is_documented():
     fields = {name for model in models for name in model.model_fields} - {"like", "release", "claim", "attack_claim"}
     names = fields | set(KINDS) | {tensor for kind in KINDS.values() for form in kind.forms for tensor in form}
     assert not [n for n in sorted(names) if not any(f"{q}{n}{e}" in TEXT for q, e in ("``", '""', ("`[", "]`")))]
-    for text in ("[[release]]", "[[claim]]", "[[attack_claim]]", SCHEMA, HEAD, ANSWERS, shard_name(0)):
+    files = (HEAD, ANSWERS, MEMBERS, shard_name(0), features_name(0))
+    for text in ("[[release]]", "[[claim]]", "[[attack_claim]]", SCHEMA, *files):
         assert text in TEXT
 
 

@@ -64,11 +64,14 @@ _FILL = st.sampled_from([0.0, 1.0, -1.0, 1e30, float("nan"), float("inf"), 3e38,
 
 
 def record_small(folder: Path) -> Path:
-    """Four rounds of two devices, three classes and twelve records, with canaries."""
+    """Four rounds of two devices, three classes and twelve records, with features, and canaries of both kinds."""
     generator = torch.Generator().manual_seed(5)
     labels, canaries = vflpriv.plant(torch.arange(12) % 3, classes=3, canaries=6, seed=1)
     with vflpriv.record(str(folder), devices=2, classes=3, records=12, rounds_per_file=1) as wire:
         wire.labels(labels, canaries=canaries)
+        wire.members(vflpriv.plant_members(records=12, canaries=4, seed=1)[1])
+        for m in range(2):
+            wire.features(m, torch.randn(12, 3, generator=generator), sensitive_column=0)
         for round_ in range(4):
             ids = torch.arange(6) + 6 * (round_ % 2)
             for m in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from vflpriv.core.data import VerticalData
 
-__all__ = ["FULL_TRIALS", "Canaries", "Canary", "CanaryKind", "draw_canaries", "plant"]
+__all__ = [
+    "FULL_TRIALS",
+    "Canaries",
+    "Canary",
+    "CanaryKind",
+    "MemberCanaries",
+    "draw_canaries",
+    "plant",
+    "plant_members",
+]
 
 FULL_TRIALS = 128
 """Worst-case trials in each world that are trained in full, unless a configuration says otherwise."""
@@ -178,3 +187,71 @@ def _class_numbers(labels: Any) -> NDArray[np.int64]:
     except (TypeError, ValueError) as error:
         raise InputError("plant: labels", type(labels).__name__, "class numbers, 0, 1, …") from error
     raise InputError("plant: labels", f"{given.dtype} {given.reshape(-1)[:1].tolist()}", "class numbers, 0, 1, …")
+
+
+# Canaries in membership: records that are trained on or left out by a fair coin.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemberCanaries:
+    """Candidates (m, 2) or (m, 1), and a fair coin (m,) for each row.
+
+    Of two candidates, the coin 0 means that the first was trained on and the second left out, 1 the opposite: rows that
+    differ in a coin are neighbours in the unit *record*, one record replaced. A single candidate was trained on with
+    the coin 0 and left out with 1: neighbours in the unit *add-remove*. No candidate occurs twice.
+    """
+
+    candidates: Tensor
+    worlds: Tensor
+
+    @property
+    def unit(self) -> Unit:
+        """The unit in which two outcomes of one coin are neighbours."""
+        return Unit.RECORD if self.candidates.shape[1] == 2 else Unit.ADD_REMOVE
+
+    @property
+    def records(self) -> Tensor:
+        """All candidates, trained on or not, in the order of their numbers."""
+        return self.candidates.flatten().sort().values
+
+    @property
+    def trained(self) -> Tensor:
+        """(m, 2) or (m, 1) whether each candidate was trained on."""
+        import torch
+
+        first = self.worlds == 0
+        return torch.stack((first, ~first), dim=1)[:, : self.candidates.shape[1]]
+
+    @property
+    def left_out(self) -> Tensor:
+        """The candidates that were not trained on, in the order of their numbers."""
+        return self.candidates[~self.trained].sort().values
+
+
+def plant_members(
+    *, records: int, canaries: int, seed: int, unit: Literal["record", "add-remove"] | Unit = "record"
+) -> tuple[NDArray[np.int64], MemberCanaries]:
+    """The numbers of the records to train on, and the canaries among all, for `wire.members`.
+
+    For claims of the unit `record`, a canary is a pair of records of which a fair coin leaves one out; for claims of
+    the unit `add-remove`, it is one record that a fair coin leaves out or not. After the training, the model predicts
+    all of `canaries.records`: how many coins an adversary guesses from these predictions bounds ε from below. Whoever
+    knows the seed knows the coins.
+
+    >>> members, canaries = plant_members(records=10, canaries=3, seed=0)
+    >>> len(members), len(canaries.records), bool(np.isin(members, canaries.left_out).any())
+    (7, 6, False)
+    """
+    import torch
+
+    if unit not in (Unit.RECORD, Unit.ADD_REMOVE):
+        raise InputError("plant_members: unit", str(unit), "record or add-remove")
+    each = 2 if unit == Unit.RECORD else 1
+    if not 1 <= canaries <= records // each:
+        expected = f"1 to {records // each}: there are {records} records, and a canary takes {each}"
+        raise InputError("plant_members: canaries", canaries, expected)
+    generator = host_generator(seed, "canary", canaries, 3)
+    chosen = generator.permutation(records)[: each * canaries].reshape(canaries, each)
+    worlds = generator.integers(0, 2, canaries)
+    planted = MemberCanaries(candidates=torch.from_numpy(chosen), worlds=torch.from_numpy(worlds))
+    return np.setdiff1d(np.arange(records), planted.left_out.numpy()), planted

@@ -35,7 +35,7 @@ def host_tensor(value: Any, field: str) -> Tensor:
         if tensor.layout is not torch.strided or tensor.is_nested:
             raise InputError(field, f"a sparse tensor ({tensor.layout})", "a dense tensor: to_dense() makes one")
         return tensor if tensor.is_cpu else tensor.cpu()
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError, BufferError) as error:
         raise InputError(field, type(value).__name__, "a tensor, an array or numbers") from error
 
 

@@ -217,6 +217,14 @@ class MemoryWire(CheckedWire):
         known[slice(None) if records is None else ids] = classes
         self.known_labels = known
 
+    def features(self, device: int, block: Any, *, records: Any = None, sensitive_column: int | None = None) -> None:
+        """Ignore a device's features, by which a recording scores attacks."""
+        del device, block, records, sensitive_column
+
+    def members(self, canaries: Any) -> None:
+        """Ignore membership canaries, which count in a recording."""
+        del canaries
+
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Ignore the trained model's accuracy, which a recording keeps for its report."""
         del accuracy, tests

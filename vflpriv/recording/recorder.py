@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -30,13 +30,14 @@ from vflpriv.recording.format import (
     shard_name,
 )
 from vflpriv.recording.sampling import Sample
+from vflpriv.recording.scoring_files import FEATURES, MEMBERS, feature_tensors, features_name, member_tensors
 from vflpriv.recording.transcripts import Continued, read_continued
 from vflpriv.recording.writing import BackgroundWriter, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from vflpriv.core.canaries import Canaries
+    from vflpriv.core.canaries import Canaries, MemberCanaries
 
 __all__ = ["RecordingWire", "end_recordings", "record", "watch"]
 
@@ -146,6 +147,7 @@ class RecordingWire(CheckedWire):
         self.head = self.head.model_copy(update={"precision": precision})
         self._folder, self._sample = folder, sampled
         self._kept: Tensor | None = None
+        self._canary_records: set[int] = set()
         self._pending: list[tuple[Entry, int | None]] = []
         self._columns = Columns()
         self._batches: dict[int, tuple[int, Tensor]] = {}
@@ -163,7 +165,8 @@ class RecordingWire(CheckedWire):
         """Make room for the transcript, and return what of it is there already."""
         folder = self._folder
         if fresh and (folder / HEAD).exists():
-            for path in (*folder.glob(SHARDS), folder / ANSWERS, folder / IDS, folder / HEAD):
+            scored_by = (*folder.glob(FEATURES), folder / ANSWERS, folder / MEMBERS)
+            for path in (*folder.glob(SHARDS), *scored_by, folder / IDS, folder / HEAD):
                 path.unlink(missing_ok=True)
         if (folder / HEAD).exists():
             if not resume:
@@ -214,10 +217,38 @@ class RecordingWire(CheckedWire):
         if self.head.classes is None:
             raise InputError("labels: canaries", "targets of a regression", "classes: a canary has one of two labels")
         records = torch.tensor(canaries.records)
-        if self._sample is not None:
-            self._kept = self._sample.mask(self.head.records, canaries.records)
+        self._keep_always(canaries.records)
         labels, worlds = canaries.labels.long(), canaries.worlds[0].long()
         return {"canaries": records, "canary_labels": labels, "worlds": worlds}
+
+    def features(self, device: int, block: Any, *, records: Any = None, sensitive_column: int | None = None) -> None:
+        """Record a device's features, of all records or of these: a row for each, of any shape.
+
+        Attacks that reconstruct features are scored by them, and `sensitive_column`, counted in flattened rows, is the
+        one that attacks on an attribute guess. They are kept in a file of their own, which no adversary's view
+        includes; but the device itself knows its own. Of a sample of the records only its rows are kept.
+        """
+        import torch
+
+        self.check_open("features", "block")
+        number = self._device(device, "features: device")
+        ids = torch.arange(self.head.records) if records is None else self.checked_ids(records, "features: records")
+        kept = None if self._sample is None else self._mask()
+        tensors = feature_tensors(block, ids, sensitive_column=sensitive_column, kept=kept)
+        if len(tensors["records"]):
+            write_tensors(self._folder / features_name(number), tensors)
+
+    def members(self, canaries: MemberCanaries) -> None:
+        """Record the canaries that `plant_members` returned: which of them were trained on is what is guessed.
+
+        They are kept in a file of their own, which no adversary's view includes. Train on `members` alone, and after
+        the training send `predictions` of all of `canaries.records`, in one round. Call it before the first message if
+        only a sample of the records is kept: canaries are always part of it.
+        """
+        self.check_open("members", "canaries")
+        tensors = member_tensors(canaries, self.head.records)
+        self._keep_always(canaries.records.tolist())
+        write_tensors(self._folder / MEMBERS, tensors)
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Record the trained model's accuracy on `tests` test records."""
@@ -313,13 +344,26 @@ class RecordingWire(CheckedWire):
 
     def _sampled(self) -> Tensor:
         """(records,) whether each record is part of the sample."""
+        mask = self._mask()
+        if self.head.sampled is None:
+            self.head = self.head.model_copy(update={"sampled": int(mask.sum())})
+            self._write_head()
+        return mask
+
+    def _mask(self) -> Tensor:
+        """The same, before the first message has made it final."""
         assert self._sample is not None
         if self._kept is None:
-            self._kept = self._sample.mask(self.head.records)
-        if self.head.sampled is None:
-            self.head = self.head.model_copy(update={"sampled": int(self._kept.sum())})
-            self._write_head()
+            self._kept = self._sample.mask(self.head.records, self._canary_records)
         return self._kept
+
+    def _keep_always(self, records: Iterable[int]) -> None:
+        """Make these records part of the sample, which the first message makes final."""
+        before = len(self._canary_records)
+        self._canary_records.update(records)
+        if self.head.sampled is not None and len(self._canary_records) > before:
+            raise InputError("canaries", "after the first message", "a call before it: the sample must include them")
+        self._kept = None
 
     def _flush(self, *, before: int | None = None) -> None:
         """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""

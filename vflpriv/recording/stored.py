@@ -19,7 +19,19 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Place", "StoredFile", "StoredFiles", "StoredTensors", "content_hash"]
+    from vflpriv.recording.format import Head
+
+__all__ = [
+    "Place",
+    "StoredFile",
+    "StoredFiles",
+    "StoredTensors",
+    "content_hash",
+    "numbers_below",
+    "read_tensors",
+    "unique_ids",
+    "whole_numbers",
+]
 
 _MAPPED = 4
 """Files that are mapped at a time."""
@@ -114,3 +126,39 @@ def content_hash(paths: Iterable[Path]) -> str:
             raise InputError("transcript", path.name, f"a file that can be read ({error.strerror})") from error
         total.update(f"{path.name}\0{own.hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+# Whole files, and the numbers in them
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, by name."""
+    file = StoredFile(path)
+    return {name: file[name] for name in sorted(file.names)}
+
+
+def unique_ids(ids: Tensor, where: str, head: Head) -> Tensor:
+    """Record ids, each of which occurs once."""
+    ids = whole_numbers(ids, where, "a list of int32 or int64")
+    numbers_below(ids, where, (len(ids),), head.records)
+    if len(ids.unique()) != len(ids):
+        raise InputError(where, ids.tolist(), "no record twice")
+    return ids
+
+
+def whole_numbers(values: Tensor, where: str, expected: str) -> Tensor:
+    """A list of whole numbers of either width, as int64."""
+    import torch
+
+    if values.dtype not in (torch.int32, torch.int64) or values.dim() != 1:
+        raise InputError(where, f"{values.dtype} {tuple(values.shape)}", expected)
+    return values.long()
+
+
+def numbers_below(values: Tensor, where: str, shape: tuple[int, ...], below: int) -> Tensor:
+    """Whole numbers of this shape, from 0 to `below` - 1."""
+    if tuple(values.shape) != shape:
+        raise InputError(where, tuple(values.shape), f"the shape {shape}")
+    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < below:
+        raise InputError(where, [int(values.min()), int(values.max())], f"0 to {below - 1}")
+    return values

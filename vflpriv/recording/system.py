@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
@@ -18,6 +19,7 @@ from vflpriv.core.wire import Message
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.schedule import RecordedSchedule
+from vflpriv.recording.scoring_files import FeatureBlock, read_features, read_members
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_transcript
 
 __all__ = ["RecordedSystem", "read_recording"]
@@ -38,6 +40,10 @@ class RecordedSystem(BaseSystem):
     """The releases of the ledger file, and the recorded kinds that it leaves out."""
     answers: Answers | None
     """The labels by which attacks are scored, with the canaries in them; None if they were not recorded."""
+    blocks: Mapping[int, FeatureBlock] = field(default_factory=dict)
+    """The features by which attacks are scored, of each device whose features were recorded."""
+    members: MemberCanaries | None = None
+    """The canaries that were trained on or left out by a coin; None if there are none."""
 
     @property
     def ledger(self) -> Ledger:
@@ -72,7 +78,7 @@ class RecordedSystem(BaseSystem):
 
     @property
     def data_facts(self) -> dict[str, Any]:
-        """There are no features in a transcript; the accuracy is the one that was recorded."""
+        """Facts of the head; the accuracy is the one that was recorded."""
         head = self.recording.head
         facts = {"name": head.name, "records": head.records, "devices": head.devices, "classes": head.classes}
         facts["messages"] = dict(head.messages)
@@ -126,6 +132,8 @@ def read_recording(folder: Path, config: LedgerConfig) -> RecordedSystem:
         recorded=recorded,
         full_ledger=ledger,
         answers=answers,
+        blocks=read_features(folder, head),
+        members=read_members(folder, head),
     )
 
 

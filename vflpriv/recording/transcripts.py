@@ -30,7 +30,18 @@ from vflpriv.recording.format import (
     kept_key,
     shard_name,
 )
-from vflpriv.recording.stored import Place, StoredFile, StoredFiles, StoredTensors, content_hash
+from vflpriv.recording.scoring_files import FEATURES, MEMBERS
+from vflpriv.recording.stored import (
+    Place,
+    StoredFile,
+    StoredFiles,
+    StoredTensors,
+    content_hash,
+    numbers_below,
+    read_tensors,
+    unique_ids,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,8 +113,8 @@ def read_transcript(folder: Path) -> Recording:
 
 def read_hash(folder: Path) -> str:
     """A hash of everything that a transcript holds: results that are kept for one are not used for another."""
-    beside = [folder / name for name in (HEAD, ANSWERS, IDS) if (folder / name).exists()]
-    return content_hash([*beside, *_shards(folder, _read_head(folder))])
+    beside = [folder / name for name in (HEAD, ANSWERS, MEMBERS, IDS) if (folder / name).exists()]
+    return content_hash([*beside, *sorted(folder.glob(FEATURES)), *_shards(folder, _read_head(folder))])
 
 
 def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) -> Continued:
@@ -142,8 +153,7 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     path = folder / ANSWERS
     if not path.exists():
         return None
-    file = StoredFile(path)
-    tensors = {name: file[name] for name in sorted(file.names)}
+    tensors = read_tensors(path)
     if head.classes is None:
         return _targets(tensors, head)
     planted = {"canaries", "canary_labels", "worlds"}
@@ -152,8 +162,8 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     for name, value in tensors.items():
         if value.dtype != torch.int64:
             raise InputError(f"{ANSWERS}: {name}", str(value.dtype), "int64")
-    ids = _ids(tensors["records"], f"{ANSWERS}: records", head)
-    known = _between(tensors["labels"], f"{ANSWERS}: labels", (len(ids),), head.classes)
+    ids = unique_ids(tensors["records"], f"{ANSWERS}: records", head)
+    known = numbers_below(tensors["labels"], f"{ANSWERS}: labels", (len(ids),), head.classes)
     labels = torch.full((head.records,), -1).index_copy(0, ids, known)
     canaries = _canaries(tensors, labels, head.classes, head) if "canaries" in tensors else None
     return Answers(labels=labels, canaries=canaries)
@@ -165,7 +175,7 @@ def _targets(tensors: Mapping[str, Tensor], head: Head) -> Answers:
 
     if set(tensors) != {"records", "targets"}:
         raise InputError(f"{ANSWERS}: tensors", sorted(tensors), "records and targets, since there are no classes")
-    ids, targets = _ids(tensors["records"], f"{ANSWERS}: records", head), tensors["targets"]
+    ids, targets = unique_ids(tensors["records"], f"{ANSWERS}: records", head), tensors["targets"]
     if targets.dtype != torch.float64 or targets.shape != ids.shape or not bool(targets.isfinite().all()):
         raise InputError(f"{ANSWERS}: targets", f"{targets.dtype} {tuple(targets.shape)}", "a finite float64 a record")
     every = torch.full((head.records,), torch.nan, dtype=torch.float64).index_copy(0, ids, targets)
@@ -174,9 +184,9 @@ def _targets(tensors: Mapping[str, Tensor], head: Head) -> Answers:
 
 def _canaries(tensors: Mapping[str, Tensor], labels: Tensor, classes: int, head: Head) -> Canaries:
     """The planted canaries, whose coins must agree with the recorded labels."""
-    records = _ids(tensors["canaries"], f"{ANSWERS}: canaries", head)
-    pairs = _between(tensors["canary_labels"], f"{ANSWERS}: canary_labels", (len(records), 2), classes)
-    worlds = _between(tensors["worlds"], f"{ANSWERS}: worlds", (len(records),), 2)
+    records = unique_ids(tensors["canaries"], f"{ANSWERS}: canaries", head)
+    pairs = numbers_below(tensors["canary_labels"], f"{ANSWERS}: canary_labels", (len(records), 2), classes)
+    worlds = numbers_below(tensors["worlds"], f"{ANSWERS}: worlds", (len(records),), 2)
     if bool((pairs[:, 0] == pairs[:, 1]).any()):
         raise InputError(f"{ANSWERS}: canary_labels", "the same label twice", "two different labels for each canary")
     if bool((pairs.gather(1, worlds.unsqueeze(1)).squeeze(1) != labels[records]).any()):
@@ -278,7 +288,7 @@ class _Shard:
     def _read_batch(self, number: int) -> _Batch:
         """One batch, in memory of its own: the file is not mapped for its sake."""
         where = f"{self._path.name}: {batch_key(number)}"
-        records = _ids(self._file[batch_key(number)].clone(), where, self._head)
+        records = unique_ids(self._file[batch_key(number)].clone(), where, self._head)
         if self._head.sampled is None:
             return _Batch(records, None, None)
         kept = _kept(self._file[kept_key(number)].clone(), self._path.name, len(records))
@@ -338,34 +348,7 @@ def _check_ends(entry: Entry, where: str, head: Head) -> None:
 
 def _kept(positions: Tensor, where: str, batch: int) -> Tensor:
     """The positions, in order, of the records of a batch whose rows are kept."""
-    positions = _whole(positions, f"{where}: kept", "positions in order, int32 or int64")
+    positions = whole_numbers(positions, f"{where}: kept", "positions in order, int32 or int64")
     if not bool((positions[1:] > positions[:-1]).all()):
         raise InputError(f"{where}: kept", positions.tolist(), "positions in order")
-    return _between(positions, f"{where}: kept", (len(positions),), batch)
-
-
-def _ids(ids: Tensor, where: str, head: Head) -> Tensor:
-    """Record ids, each of which occurs once."""
-    ids = _whole(ids, where, "a list of int32 or int64")
-    _between(ids, where, (len(ids),), head.records)
-    if len(ids.unique()) != len(ids):
-        raise InputError(where, ids.tolist(), "no record twice")
-    return ids
-
-
-def _whole(values: Tensor, where: str, expected: str) -> Tensor:
-    """A list of whole numbers of either width, as int64."""
-    import torch
-
-    if values.dtype not in (torch.int32, torch.int64) or values.dim() != 1:
-        raise InputError(where, f"{values.dtype} {tuple(values.shape)}", expected)
-    return values.long()
-
-
-def _between(values: Tensor, where: str, shape: tuple[int, ...], below: int) -> Tensor:
-    """Whole numbers of this shape, from 0 to `below` - 1."""
-    if tuple(values.shape) != shape:
-        raise InputError(where, tuple(values.shape), f"the shape {shape}")
-    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < below:
-        raise InputError(where, [int(values.min()), int(values.max())], f"0 to {below - 1}")
-    return values
+    return numbers_below(positions, f"{where}: kept", (len(positions),), batch)

@@ -31,12 +31,6 @@ class FeatureRow(NamedTuple):
 class FeatureSection:
     """What a report shows of attacks on features, the same for `vflpriv attack` and `vflpriv audit`."""
 
-    membership_note = (
-        "Of each pair of candidates, a fair coin decided which one was trained on. ε is that of one replaced record "
-        "under the view of the trained model, from which predictions are computed. Advantage is the share of members "
-        "called members, minus the share of non-members called members."
-    )
-
     def __init__(self, cells: Sequence[FeatureCell]) -> None:
         self.cells = tuple(cells)
         self.attacks = applicable(cells)
@@ -46,7 +40,30 @@ class FeatureSection:
         self.about_features = [c for c in tried if c.unit == Unit.FEATURES]
         self.about_membership = [c for c in tried if c.unit != Unit.FEATURES]
         self.with_pictures = [c for c in self.about_features if c.picture]
-        self.victim = next((c.victim for c in cells if c.victim is not None), None)
+        self.victims = tuple(dict.fromkeys(c.victim for c in cells if c.victim is not None))
+
+    def attack(self, cell: FeatureCell) -> str:
+        """The attack of a cell, with the device whose features it is on if there are several."""
+        return cell.attack if len(self.victims) < 2 or cell.victim is None else f"{cell.attack}, device {cell.victim}"
+
+    @property
+    def membership_unit(self) -> str:
+        """The unit that a coin decided about: one record replaced by another, or present or absent."""
+        return next((str(c.unit) for c in self.about_membership), str(Unit.RECORD))
+
+    @property
+    def membership_note(self) -> str:
+        """What the figures of membership are."""
+        coins, neighbours = (
+            "Of each pair of candidates, a fair coin decided which one was trained on.",
+            "replaced record",
+        )
+        if self.membership_unit == Unit.ADD_REMOVE:
+            coins, neighbours = "Of each candidate, a fair coin decided whether it was trained on.", "record left out"
+        return (
+            f"{coins} ε is that of one {neighbours} under the view of the trained model, from which predictions are "
+            "computed. Advantage is the share of members called members, minus the share of non-members called members."
+        )
 
     @property
     def rows(self) -> list[FeatureRow]:
@@ -71,7 +88,7 @@ class FeatureSection:
         worst = max(measured, key=lambda c: c.leakage or 0.0, default=None)
         if worst is None:
             return "no attack on features applies"
-        where = f"{worst.attack} on {worst.system}" + ("" if worst.defence == _NONE else f" with {worst.defence}")
+        where = f"{self.attack(worst)} on {worst.system}" + ("" if worst.defence == _NONE else f" with {worst.defence}")
         reached = f"{worst.measure} {number(worst.success)}, {number(worst.leakage)} beyond the adversary by itself"
         accounted = f"accounted ε {f.epsilon(worst.epsilon)} ({worst.unit})"
         return f"worst leak of features: {where} ({worst.adversary}), {reached}; {accounted}"
@@ -79,7 +96,8 @@ class FeatureSection:
     @property
     def caption(self) -> str:
         """What the numbers of the matrix are."""
-        target = "the features" if self.victim is None else f"device {self.victim}'s features"
+        devices = f"device{'s' if len(self.victims) > 1 else ''} {', '.join(map(str, self.victims))}"
+        target = f"the features of {devices}" if self.victims else "the features"
         return (
             f"R² of {target} (AUC of an attribute, and of membership) through the view that gains most; predicting the "
             "mean has R² = 0 (a coin has AUC ½). ε is accounted for the unit, the largest over the views."
@@ -130,13 +148,25 @@ def features_blocks(section: FeatureSection) -> Iterator[str]:
         names = ("System", "Defence", "Attack", "Seen by", "ε, features", "Measure", "Success", "Interval", "Chance")
         more = ("No signal", "Leakage", "Interval", "MSE", "MSE of the mean", "PSNR", "SSIM")
         last = ("Features better than their mean", "Best feature")
-        yield table((*names, *more, *last), "::::-:------------", map(_numbers, section.about_features))
+        yield table(
+            (*names, *more, *last), "::::-:------------", (_numbers(section, c) for c in section.about_features)
+        )
     if section.about_membership:
         yield "### Membership"
         yield escape(section.membership_note)
-        header = ["System", "Defence", "Attack", "Seen by", "ε, record", "AUC", "Interval", "Chance", "Advantage"]
+        header = [
+            "System",
+            "Defence",
+            "Attack",
+            "Seen by",
+            f"ε, {section.membership_unit}",
+            "AUC",
+            "Interval",
+            "Chance",
+            "Advantage",
+        ]
         header += ["Interval", "Found at 1 % errors", "Interval", "Candidates"]
-        yield table(header, "::::---------", map(_membership, section.about_membership))
+        yield table(header, "::::---------", (_membership(section, c) for c in section.about_membership))
     if any(c.picture for c in section.cells):
         yield "Originals beside reconstructions are on the HTML page."
     if section.reasons:
@@ -153,11 +183,12 @@ def _between(low: float | None, high: float | None) -> str:
     return f.NOTHING if low is None else f"{number(low)} to {number(high)}"
 
 
-def _names(c: FeatureCell) -> tuple[str, ...]:
-    return escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary), f.epsilon(c.epsilon)
+def _names(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
+    attack = escape(section.attack(c))
+    return escape(c.system), escape(c.defence), attack, escape(c.adversary), f.epsilon(c.epsilon)
 
 
-def _numbers(c: FeatureCell) -> tuple[str, ...]:
+def _numbers(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
     success = (
         escape(c.measure),
         number(c.success),
@@ -166,7 +197,7 @@ def _numbers(c: FeatureCell) -> tuple[str, ...]:
         number(c.blind),
     )
     leak = (number(c.leakage), _between(c.low, c.high), number(c.error), number(c.mean_error))
-    return (*_names(c), *success, *leak, number(c.psnr), number(c.ssim), *by_feature(c))
+    return (*_names(section, c), *success, *leak, number(c.psnr), number(c.ssim), *by_feature(c))
 
 
 def by_feature(c: FeatureCell) -> tuple[str, str]:
@@ -178,8 +209,8 @@ def by_feature(c: FeatureCell) -> tuple[str, str]:
     return f"{c.features_above} of {len(c.columns)}", f"{k}: {number(best.value)} ({_between(best.low, best.high)})"
 
 
-def _membership(c: FeatureCell) -> tuple[str, ...]:
+def _membership(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
     success = (number(c.success), _between(c.success_low, c.success_high), number(c.chance))
     advantage = (number(c.advantage), _between(c.advantage_low, c.advantage_high))
     members_found = (number(c.found), _between(c.found_low, c.found_high))
-    return (*_names(c), *success, *advantage, *members_found, f.count(c.guesses))
+    return (*_names(section, c), *success, *advantage, *members_found, f.count(c.guesses))

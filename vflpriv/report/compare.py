@@ -11,7 +11,7 @@ from typing import Literal
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY
 from vflpriv.errors import InputError
-from vflpriv.report.attacks import AttackReport
+from vflpriv.report.attacks import AttackReport, FeatureCell
 from vflpriv.report.audit import Report, SystemRow
 from vflpriv.report.rows import Row
 
@@ -205,7 +205,12 @@ def _epsilons(system: SystemRow) -> _Figures:
 
 
 def _successes(system: SystemRow) -> _Figures:
-    return {f"{a.attack} seen by {a.adversary}": a.success for a in system.attacks}
+    labels: _Figures = {f"{a.attack} seen by {a.adversary}": a.success for a in system.attacks}
+    return labels | {f"{c.attack}{_victim(c)} seen by {c.adversary}": c.success for c in system.features}
+
+
+def _victim(cell: FeatureCell) -> str:
+    return "" if cell.victim is None else f" of device {cell.victim}"
 
 
 def _accuracy(system: SystemRow) -> _Figures:

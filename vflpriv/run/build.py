@@ -162,7 +162,7 @@ def build_report(
         verdict_confidence=config.verdict_confidence,
         ledger_trusted=trust_ledger,
         systems=tuple(systems),
-        not_tested=_not_tested(audited),
+        not_tested=_not_tested(audited, asked=isinstance(config, LedgerConfig)),
         config=json.loads(config.model_dump_json()),
         exit_code=decision.exit_code,
     )
@@ -187,14 +187,16 @@ def _evidence(audited: Audited, budgets: Mapping[str, _Budgets], ledger: str) ->
     )
 
 
-def _not_tested(audited: Sequence[Audited]) -> tuple[str, ...]:
+def _not_tested(audited: Sequence[Audited], *, asked: bool) -> tuple[str, ...]:
+    """What no part of the audit tested; `asked` if the systems say themselves what was not asked of features."""
     lines = [f"{a.system.key}: {line}" for a in audited for line in a.not_tested]
     lines += [
         f"{a.system.key}: no trials were run" for a in audited if a.claims and not any(f.is_test for f in a.findings)
     ]
     uncounted = [a.system.key for a in audited if a.ledger.tuning_runs is None]
     lines += [_UNCOUNTED] if len(uncounted) == len(audited) else [f"{key}: {_UNCOUNTED}" for key in uncounted]
-    return (*lines, *_NEVER_TESTED, *(() if any(a.features for a in audited) else (_NO_FEATURES,)))
+    features = asked or any(a.features for a in audited)
+    return (*lines, *_NEVER_TESTED, *(() if features else (_NO_FEATURES,)))
 
 
 def _system(
@@ -274,7 +276,7 @@ def _claim(
         accounted=budgets.row(Reading.RIGOROUS),
         paper_reading=budgets.row(Reading.PAPER) if budgets.leaks else None,
         measurements=tuple(measurement_row(test, t, context) for test, t in evidence if isinstance(t, Trials)),
-        one_run=once[0] if once else None,
+        one_run=max(once, key=lambda row: row.epsilon_lower, default=None),
         verdict=judgement.verdict,
         reason=judgement.reason,
         reproduce=reproduce,

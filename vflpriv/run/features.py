@@ -23,7 +23,7 @@ from vflpriv.errors import InputError
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.run.budgets import accounted
 
-__all__ = ["NO_DEFENCE", "FeaturePlan", "parse_views"]
+__all__ = ["NO_DEFENCE", "FeaturePlan", "feature_cell", "membership_cell", "parse_views"]
 
 NO_DEFENCE = "none"
 """The name of the defence that changes nothing."""
@@ -111,7 +111,7 @@ class FeaturePlan:
         attempts = trials.run(self.attacks, self.adversaries, training=training, advance=advance)
         budgets = {adversary: self._budget(system, adversary, Unit.FEATURES) for adversary in self.adversaries}
         for attempt in attempts:
-            yield _cell({**fields, **budgets[attempt.adversary]}, attempt)
+            yield feature_cell({**fields, **budgets[attempt.adversary]}, attempt)
 
     def _memberships(
         self, fields: Mapping[str, Any], system: System, advance: Callable[[int], None]
@@ -129,7 +129,7 @@ class FeaturePlan:
         # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
         budget = self._budget(trials.trained, _MODEL_HOLDER, Unit.RECORD)
         for attempt in trials.run(self.memberships, self.adversaries, advance=advance):
-            yield _membership_cell({**fields, **budget}, attempt)
+            yield membership_cell({**fields, **budget}, attempt)
 
     def _budget(self, system: System, adversary: Adversary, unit: Unit) -> dict[str, Any]:
         """The accounted budget of a unit against an adversary, as fields of a cell."""
@@ -156,7 +156,8 @@ def _attacks(names: Sequence[str] | None) -> list[Any]:
     return chosen
 
 
-def _cell(fields: Mapping[str, Any], attempt: FeatureAttempt) -> FeatureCell:
+def feature_cell(fields: Mapping[str, Any], attempt: FeatureAttempt) -> FeatureCell:
+    """One attack on features through one view; `fields` are those of the cell that the attempt does not say."""
     fields = {**fields, **_named(attempt), "victim": attempt.victim}
     leak = attempt.leak
     if leak is None:
@@ -187,7 +188,8 @@ def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
     return sheet(values)
 
 
-def _membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> FeatureCell:
+def membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> FeatureCell:
+    """One attack on membership through one view; `fields` are those of the cell that the attempt does not say."""
     fields, leak = {**fields, **_named(attempt), "measure": "AUC"}, attempt.leak
     if leak is None:
         return FeatureCell(**fields, not_applicable=attempt.refusal)

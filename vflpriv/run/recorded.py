@@ -15,7 +15,7 @@ from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_score
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
-from vflpriv.common.registry import available, find
+from vflpriv.common.registry import find
 from vflpriv.core.attack import LabelAttack, LabelGuess
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
@@ -24,21 +24,22 @@ from vflpriv.core.releases import Gaussian, Laplace
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Wire
-from vflpriv.errors import InputError
 from vflpriv.recording.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
 from vflpriv.run.kept import KeptAttempts, Parts
+from vflpriv.run.recordings.attacks import chosen_attacks
+from vflpriv.run.recordings.features import feature_cells, untested_features
+from vflpriv.run.recordings.members import try_membership
+from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DEVICES_TRIED", "audit_recording", "hidden_kinds", "ledger_findings"]
+__all__ = ["audit_recording", "ledger_findings"]
 
-DEVICES_TRIED = 4
-"""How many devices are looked at where a claim is about any device."""
 _NOISE_WORK, _SCORE_WORK = 3, 1
 """How long a test of a message's noise and a learned score take, beside an attack that reads it."""
 _Guesses = dict[Adversary, dict[str, LabelGuess]]
@@ -61,9 +62,16 @@ def audit_recording(
     parts.expect(_work(system, views, attacks, split))
     attempts, guesses = _attack(views, attacks, config, answers, split, parts)
     noises = _noises(system, parts)
+    parts.progress.stage("features and membership")
+    others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
+    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"])
+    membership = try_membership(system, [attack for attack in others if attack.target == "membership"])
     coins = _coin_findings(system, views, guesses, split, parts)
+    measured = {finding.claim for finding in membership.findings}
+    coins = [finding for finding in coins if not (finding.is_untested and finding.claim in measured)]
     findings = [
         *coins,
+        *membership.findings,
         *ledger_findings(system, attempts),
         *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
         *(noise.finding for noise in noises),
@@ -76,30 +84,23 @@ def audit_recording(
         claims=claims,
         success_claims=success_claims,
         findings=tuple(findings),
-        not_tested=_not_tested(system, coins, attempts, trained=trained),
+        not_tested=(
+            *_not_tested(system, coins, attempts, trained=trained),
+            *untested_features(system),
+            *([] if trained else membership.not_tested),
+        ),
         attempts=attempts,
+        features=(*cells, *membership.cells),
         traffic=wire.traffic,
     )
 
 
 def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     """Views of the claims' adversaries (of "any device", the first few), one device, all devices, an eavesdropper."""
-    head, whole = system.recording.head, system.recording.transcript
+    devices = system.recording.head.devices
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
-    single = [member for adversary in claimed for member in adversary.each(head.devices)[:DEVICES_TRIED]]
-    views = []
-    for adversary in dict.fromkeys((*single, *usual)):
-        view = View.of(whole, adversary, devices=head.devices, classes=system.classes)
-        hidden = hidden_kinds(system.config, adversary)
-        views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
-    return views
-
-
-def hidden_kinds(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
-    """Kinds that the ledger says an adversary does not see; whoever is at an end of a link sees what it carries."""
-    if adversary.is_device or adversary.kind == "server":
-        return frozenset()
-    return frozenset(r.kind for r in config.release if r.seen_by is not None and adversary.kind not in r.seen_by)
+    single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
+    return [view_of(system, adversary) for adversary in dict.fromkeys((*single, *usual))]
 
 
 def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:
@@ -129,13 +130,8 @@ def _attack_work(attack: LabelAttack, view: View) -> int:
 
 
 def _attacks(config: LedgerConfig) -> list[LabelAttack]:
-    """The attacks that the ledger asks for; if it names none, all that train no models of their own."""
-    asked = {name: find("attack", name) for name in config.attack_names}
-    for name, attack in asked.items():
-        if attack.target != "labels":
-            raise InputError("ledger.attacks", name, "attacks on labels: a transcript has no features to score by")
-    usual = {n: a for n, a in available("attack").items() if a.target == "labels" and not a.heavy}
-    attacks: list[LabelAttack] = [a() for a in (asked if config.attacks is not None else usual | asked).values()]
+    """The attacks on labels that are tried."""
+    attacks: list[LabelAttack] = [attack for attack in chosen_attacks(config) if attack.target == "labels"]
     attacks.sort(key=lambda attack: attack.auxiliary)  # of two that succeed alike, the one that is told nothing counts
     return attacks
 
@@ -276,8 +272,9 @@ def _no_coins(canaries: Canaries | None) -> str:
 def _not_guessed(claim: Claim) -> str:
     """Why no coin was guessed about a claim, although there are canaries."""
     if not claim.unit.implies(Unit.LABEL):
-        differs = f"the claim is about {claim.unit.description}, and canaries of a transcript are in labels"
-        return f"nothing measured it: {differs}; `vflpriv audit --train` measures other units"
+        differs = f"the claim is about {claim.unit.description}, and the recorded canaries are in labels"
+        members = ", and so do canaries of vflpriv.plant_members" if claim.unit is Unit.ADD_REMOVE else ""
+        return f"nothing measured it: {differs}; `vflpriv audit --train` measures other units{members}"
     return f"nothing measured it: no message that {claim.adversary} sees says which records it is about"
 
 
@@ -347,29 +344,32 @@ def _on_samples(attempts: Sequence[Attempt]) -> list[str]:
     ]
 
 
-def _unmeasured(answers: Answers | None, coins: Sequence[Finding]) -> list[str]:
-    """What one training without trials leaves unmeasured."""
+def _unmeasured(system: RecordedSystem, coins: Sequence[Finding]) -> list[str]:
+    """What one training without trials leaves unmeasured; `coins` are of claims that no other canaries measure."""
+    answers, untested_claims = system.answers, [finding for finding in coins if finding.is_untested]
     lines = [
         "trials in two worlds: they train the system again and again, and a transcript is of one training; "
         "`vflpriv audit --train`, vflpriv.testing.assert_training_epsilon or an engine of your own (entry point "
         "vflpriv.engines) adds them"
     ]
+    if system.claims and not untested_claims:
+        return lines
     if answers is None or answers.canaries is None or len(answers.canaries.records) < LEAST_CANARIES:
         missing = "no labels" if answers is None else "no canaries" if answers.canaries is None else "too few canaries"
         return [*lines, f"ε from below: {missing} were recorded; {_PLANT}"]
-    return lines + [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in coins if f.is_untested]
+    return lines + [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in untested_claims]
 
 
 def _not_tested(
     system: RecordedSystem, coins: Sequence[Finding], attempts: Sequence[Attempt], *, trained: bool
 ) -> tuple[str, ...]:
-    config, answers, recorded = system.config, system.answers, system.recorded
+    config, recorded = system.config, system.recorded
     listed = {r.kind: r for r in config.release}
     lines = [
         "noise, sensitivities and state beyond what a transcript can contradict: the ledger is believed; "
         "vflpriv.testing has checks for mechanisms",
     ]
-    lines += [*([] if trained else _unmeasured(answers, coins)), *_on_samples(attempts)]
+    lines += [*([] if trained else _unmeasured(system, coins)), *_on_samples(attempts)]
     lines += [
         f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
         for r in config.release

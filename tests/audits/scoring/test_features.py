@@ -9,7 +9,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from vflpriv.audits.scoring.features import attribute_score, feature_leak, feature_score, picture_shape, psnr, ssim
+from vflpriv.audits.scoring.features import attribute_score, feature_leak, feature_score
+from vflpriv.audits.scoring.pictures import picture_shape, psnr, ssim
 from vflpriv.audits.statistics.resampling import auc_interval, ratio_over_records, ratios_over_records
 from vflpriv.core.attack import AttributeGuess, FeatureGuess
 

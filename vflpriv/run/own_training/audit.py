@@ -30,7 +30,8 @@ from vflpriv.run.own_training.function import OwnTraining
 from vflpriv.run.own_training.reference import Reference
 from vflpriv.run.own_training.trials import TrainedFeatures, TrialPlan, trained_features, training_seed
 from vflpriv.run.progress import Task, progress_bar
-from vflpriv.run.recorded import DEVICES_TRIED, audit_recording, hidden_kinds
+from vflpriv.run.recorded import audit_recording
+from vflpriv.run.recordings.views import DEVICES_TRIED, hidden_kinds
 
 __all__ = ["audit_training", "trials_of"]
 

@@ -1,0 +1,1 @@
+"""Recorded trainings: what adversaries see of them, and attacks on features and membership."""

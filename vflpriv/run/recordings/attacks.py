@@ -1,0 +1,25 @@
+"""Which attacks are tried on a recorded training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vflpriv.common.registry import available, find
+from vflpriv.errors import InputError
+from vflpriv.recording.ledger_file import LedgerConfig
+
+__all__ = ["chosen_attacks"]
+
+
+def chosen_attacks(config: LedgerConfig) -> list[Any]:
+    """The attacks that the ledger names; if it names none, all that train no models of their own, and those of claims.
+
+    A claim about an attack is about its share of right guesses, which only attacks on labels have.
+    """
+    asked = {name: find("attack", name) for name in config.attack_names}
+    for claim in config.attack_claim:
+        if asked[claim.attack].target != "labels":
+            expected = "an attack on labels: others are measured by R² or AUC, not by a rate of right guesses"
+            raise InputError("ledger.attack_claim.attack", claim.attack, expected)
+    usual = {name: attack for name, attack in available("attack").items() if not attack.heavy}
+    return [attack() for attack in (asked if config.attacks is not None else usual | asked).values()]

@@ -1,0 +1,146 @@
+"""Membership in a recorded training: its attacks, and tests of claims by the coins that `plant_members` has thrown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from vflpriv.audits.one_run import LEARNED, OneRunAudit, guess_members
+from vflpriv.audits.scoring.membership import MembershipAttempt
+from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
+from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_membership
+from vflpriv.common.numerics import Floats
+from vflpriv.core.attack import MembershipAttack
+from vflpriv.core.audit import Finding, untested
+from vflpriv.core.canaries import MemberCanaries
+from vflpriv.core.claims import Claim
+from vflpriv.core.kinds import Content, names_of
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary, View
+from vflpriv.recording.checks import readable
+from vflpriv.recording.system import RecordedSystem
+from vflpriv.report.attacks import FeatureCell
+from vflpriv.run.budgets import accounted
+from vflpriv.run.features import NO_DEFENCE, membership_cell
+from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
+
+__all__ = ["MembershipResults", "try_membership"]
+
+_UNITS = (Unit.RECORD, Unit.ADD_REMOVE)
+_USUAL = ("server", "device(0)", "model")
+_PLANT = (
+    "members, canaries = vflpriv.plant_members(records=…, canaries=200, seed=…, unit=…) before training on `members`, "
+    "wire.members(canaries) while recording, and predictions of canaries.records after the training measure claims "
+    "about records"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipResults:
+    """Attempts of membership attacks as cells of the report, tests of claims, and what was not tested."""
+
+    cells: Sequence[FeatureCell] = ()
+    findings: Sequence[Finding] = ()
+    not_tested: Sequence[str] = ()
+
+
+def try_membership(system: RecordedSystem, attacks: Sequence[MembershipAttack]) -> MembershipResults:
+    """Guess who was trained on through the usual views and those of claims, and test the claims about records."""
+    canaries, claims = system.members, [c for c in system.claims if c.unit in _UNITS]
+    if canaries is None:
+        named = attacks if system.config.attacks is not None else ()
+        lines = [f"membership: no coins were recorded; {_PLANT}"] if claims or named else []
+        return MembershipResults(cells=[_unrecorded(system, attack) for attack in named], not_tested=lines)
+    split = Split.of_members(canaries, seed=system.config.seed)
+    refusal = training_refusal(system.messages, canaries)
+    if split is None:
+        few = f"{len(canaries.worlds)} membership canaries were recorded"
+        refusal = f"{few}, and fewer than {LEAST_CANARIES} say nothing"
+    if refusal is not None or split is None:
+        findings = [untested(OneRunAudit.name, c, f"nothing measured it: {refusal}") for c in claims]
+        return MembershipResults(findings=findings, not_tested=[f"membership: {refusal}"])
+    return _Membership(system, canaries, split).results(attacks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Membership:
+    """Guesses about the membership canaries of one recording."""
+
+    system: RecordedSystem
+    canaries: MemberCanaries
+    split: Split
+
+    def results(self, attacks: Sequence[MembershipAttack]) -> MembershipResults:
+        """All attempts, and a test of each claim whose unit is that of the canaries."""
+        attempts, scores = [], dict[tuple[Adversary, str], Floats]()
+        for adversary in self._adversaries():
+            view = queries(_asking_view(self.system, adversary), self.canaries)
+            for attack in attacks:
+                attempt, score = self._attempts().attempt(attack, self._computable(view))
+                attempts.append(attempt)
+                scores |= {} if score is None else {(adversary, attack.name): score}
+            learned = learned_membership(self.canaries, view, self.split, count=self.system.recording.head.records)
+            scores |= {} if learned is None else {(adversary, LEARNED): learned}
+        findings = [self._finding(claim, scores) for claim in self.system.claims if claim.unit in _UNITS]
+        lines = [f"claim {f.claim} ({f.adversary}): {f.sentence}" for f in findings if f.is_untested]
+        cells = [self._cell(attempt) for attempt in attempts]
+        return MembershipResults(cells=cells, findings=findings, not_tested=lines)
+
+    def _adversaries(self) -> list[Adversary]:
+        """The usual ones, and those of the claims, of "any device" the first few."""
+        devices = self.system.schedule.devices
+        claimed = [c.adversary for c in self.system.claims if c.unit in _UNITS]
+        single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
+        return list(dict.fromkeys((*map(Adversary.parse, _USUAL), *single)))
+
+    def _attempts(self) -> MembershipAttempts:
+        answers, head = self.system.answers, self.system.recording.head
+        labels = torch.full((head.records,), -1) if answers is None else answers.labels
+        confidence = self.system.config.confidence
+        return MembershipAttempts(canaries=self.canaries, split=self.split, labels=labels, confidence=confidence)
+
+    def _computable(self, view: View) -> View:
+        return replace(view, messages=tuple(readable(m, self.system.classes) for m in view.messages))
+
+    def _cell(self, attempt: MembershipAttempt) -> FeatureCell:
+        unit = self.canaries.unit
+        # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
+        budget = accounted(self.system.config.accountant, self.system, Adversary("model"), unit)
+        fields = {"system": self.system.key, "defence": NO_DEFENCE, "unit": unit}
+        return membership_cell({**fields, "epsilon": budget.upper, "delta": budget.delta}, attempt)
+
+    def _finding(self, claim: Claim, scores: Mapping[tuple[Adversary, str], Floats]) -> Finding:
+        """The test of one claim, or why there is none."""
+        config, planted = self.system.config, self.canaries.unit
+        if claim.unit is not planted:
+            reason = f"the claim is about {claim.unit.description}, and coins decided about {planted.description}"
+            return untested(OneRunAudit.name, claim, f"nothing measured it: {reason}; {_PLANT}")
+        each = claim.adversary.each(self.system.schedule.devices)
+        run = guess_members(self.canaries, self.split, {key: s for key, s in scores.items() if key[0] in each})
+        if run is None:
+            reason = f"{claim.adversary} sees no round that is about all canaries, those left out too"
+            return untested(OneRunAudit.name, claim, f"nothing measured it: {reason}")
+        return run.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
+
+
+def _unrecorded(system: RecordedSystem, attack: MembershipAttack) -> FeatureCell:
+    """The cell of an attack that was asked for, although there are no coins."""
+    refusal = "needs coins that decide who is trained on: vflpriv.plant_members(...) and wire.members(canaries)"
+    attempt = MembershipAttempt(attack=attack.name, adversary=Adversary("server"), knows=attack.knows, refusal=refusal)
+    return membership_cell({"system": system.key, "defence": NO_DEFENCE, "unit": Unit.RECORD}, attempt)
+
+
+def _asking_view(system: RecordedSystem, adversary: Adversary) -> View:
+    """What an adversary sees, with the ids of what it asks for itself.
+
+    An outsider sees the predictions that leave the system, and knows whom it asked about; the holder of the model
+    computes them itself.
+    """
+    if adversary.knows_batches:
+        return view_of(system, adversary)
+    asked = names_of(content=Content.CONFIDENCES)
+    if not adversary.holds_model:
+        asked &= view_of(system, adversary).kinds
+    return View(adversary, tuple(m for m in system.messages if m.kind in asked), system.classes)
