@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vflpriv.api import audit as audit
     from vflpriv.api import train as train
     from vflpriv.core.canaries import plant as plant
+    from vflpriv.recording.opaque import opaque as opaque
     from vflpriv.recording.recorder import record as record
     from vflpriv.recording.recorder import watch as watch
     from vflpriv.recording.sampling import sample as sample
@@ -22,6 +23,7 @@ __all__ = [
     "account",
     "attack",
     "audit",
+    "opaque",
     "plant",
     "read_transcript",
     "record",
@@ -38,6 +40,7 @@ __getattr__, __dir__ = lazy_names(
         "account": "vflpriv.api",
         "attack": "vflpriv.api",
         "audit": "vflpriv.api",
+        "opaque": "vflpriv.recording.opaque",
         "plant": "vflpriv.core.canaries",
         "read_transcript": "vflpriv.recording.transcripts",
         "record": "vflpriv.recording.recorder",

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
+from vflpriv.audits.scoring.targets import attempt_targets
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import available, find
-from vflpriv.core.attack import LabelAttack, LabelGuess
+from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
@@ -55,7 +57,9 @@ def audit_recording(
     parts = parts or Parts()
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
-    views = _views(system, [*(c.adversary for c in claims), *(c.adversary for c in success_claims)])
+    ciphertexts = recorded_ciphertexts(system.ledger, system.messages, claims)
+    claimed = [*(c.adversary for c in claims), *(c.adversary for c in success_claims)]
+    views = _views(system, claimed, Sealed(system.ledger, ciphertexts))
     split = _split(system)
     attacks = _attacks(config)
     parts.expect(_work(system, views, attacks, split))
@@ -67,6 +71,7 @@ def audit_recording(
         *ledger_findings(system, attempts),
         *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
         *(noise.finding for noise in noises),
+        *ciphertexts,
     ]
     wire = Wire()
     for message in system.messages:
@@ -82,7 +87,7 @@ def audit_recording(
     )
 
 
-def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
+def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed) -> list[View]:
     """Views of the claims' adversaries (of "any device", the first few), one device, all devices, an eavesdropper."""
     head, whole = system.recording.head, system.recording.transcript
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
@@ -91,7 +96,8 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
     for adversary in dict.fromkeys((*single, *usual)):
         view = View.of(whole, adversary, devices=head.devices, classes=system.classes)
         hidden = hidden_kinds(system.config, adversary)
-        views.append(replace(view, messages=tuple(m for m in view.messages if m.kind not in hidden)))
+        seen = (m for m in view.messages if m.kind not in hidden and not sealed.hides(m, adversary))
+        views.append(replace(view, messages=tuple(seen)))
     return views
 
 
@@ -165,9 +171,9 @@ def _computable(views: Sequence[View]) -> list[View]:
     made: dict[int, Message] = {}
     for view in views:
         for message in view.messages:
-            if id(message) not in made:
+            if id(message) not in made and not message.is_ciphertext:
                 made[id(message)] = readable(message, view.classes)
-    return [replace(view, messages=tuple(made[id(m)] for m in view.messages)) for view in views]
+    return [replace(view, messages=tuple(made[id(m)] for m in view.messages if id(m) in made)) for view in views]
 
 
 def _attempt(
@@ -178,6 +184,8 @@ def _attempt(
     split: Split | None,
     parts: Parts,
 ) -> Attempt:
+    if answers is not None and answers.targets is not None and isinstance(attack, TargetAttack):
+        return attempt_targets(attack, view, answers.targets, seed=config.seed, confidence=config.confidence)
     if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         regression = "needs labels that are classes; the recorded ones are the targets of a regression"
@@ -374,6 +382,12 @@ def _not_tested(
         f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
         for r in config.release
         if r.seen_by is not None
+    ]
+    lines += [
+        f"{r.kind}: that it tells nothing to those without its key: {r.assumption}, as the ledger says; it is "
+        "ciphertext, which no attack reads and no test measures"
+        for r in config.release
+        if r.noise == "opaque"
     ]
     head = system.recording.head
     if head.sampled is not None:
