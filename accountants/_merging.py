@@ -19,7 +19,7 @@ from vflpriv.accountants._pairs import (
 )
 from vflpriv.core.budgets import Budget
 from vflpriv.core.ledger import Event, Exposure
-from vflpriv.core.releases import Exact, Gaussian, Laplace
+from vflpriv.core.releases import Exact, Gaussian, Laplace, Opaque
 from vflpriv.core.units import Unit
 
 __all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "refusal", "unbounded"]
@@ -107,7 +107,7 @@ def merge(exposure: Exposure) -> Merged:
 def _strength(event: Event) -> float:
     """The privacy loss of one release: mu of a Gaussian, epsilon of a pure mechanism."""
     noise = event.noise
-    if isinstance(noise, Exact):
+    if isinstance(noise, Exact | Opaque):
         return math.inf
     if isinstance(noise, Gaussian | Laplace):
         scale = noise.std if isinstance(noise, Gaussian) else noise.scale

@@ -48,6 +48,8 @@ class Accounted:
     """The budget under the paper's own reading, which decides nothing; None where it is the same."""
     not_applicable: str | None = None
     """Why the question does not arise, if it does not."""
+    assumed: tuple[str, ...] = ()
+    """Assumptions about ciphertexts that the budget rests on; nothing measures them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +234,8 @@ def judge(
     * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
     * unmeasured: neither, and the accounted budget is within the claim, but no test with enough trials and no check of
       values that left bears on it: all rests on the word of `ledger`;
-    * consistent: the same, and something was measured. Not refuted is never verified.
+    * consistent: the same, and something was measured. Not refuted is never verified. A budget that rests on an
+      assumption about a ciphertext is unmeasured at best, since no test reads a ciphertext.
 
     `confidence` is that of the findings' bounds.
     """
@@ -256,6 +259,9 @@ def judge(
         joined = f"{_above_claim(accounted, budget, claim)}, {'but' if tests else 'and'} {tested}"
         return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(accounted.paper), *remarks)))
     within, checks = _comparison(budget, claim, exceeds=False), _checks(bearing)
+    if accounted.assumed:
+        rests = f"{within}, but it rests on an assumption: {'; '.join(accounted.assumed)}"
+        return Judgement(Verdict.UNMEASURED, "; ".join((rests, *((tested,) if tests else ()), *remarks)))
     if any(_enough(c.finding, min_trials) for c in tests):
         return Judgement(Verdict.CONSISTENT, f"{within}, and {tested}")
     if checks:

@@ -106,8 +106,8 @@ def attack_page(name: str) -> str:
         }
         rows = [(_engine(e), how, views) for e, mine in told_by.items() for views, how in _together(mine).items()]
         where = table(("engine", "setting", "seen by"), rows)
-        first = next((place for place in places if place.engine == "split"), places[0])
-        example = _toml(first.engine, first.data, first.setting, attack={"attacks": [name], "seeds": 2})
+        first = next((place for place in places if place.engine == "split"), places[0] if places else None)
+        example = "" if first is None else _attacked(first, name)
     else:
         senders = _senders(attack.needs)
         where = table(("engine", "messages"), [(_engine(e), kinds) for e, kinds in senders.items()])
@@ -122,16 +122,27 @@ def attack_page(name: str) -> str:
         f"*{sentence(attack.summary)}*",
         docstrings(attack),
         table(("this attack", ""), facts),
-        "## Try it",
-        fence("toml", example),
-        fence("sh", "vflpriv attack attack.toml"),
+        *_try(example),
         "## Where it finds what it needs",
         "Found by asking it, with ten classes and with two, through the views of a device, of all devices and of an "
         "eavesdropper."
         if labels
         else "Engines that send what it reads, with default settings.",
-        where or "Nowhere, with default settings.",
+        where
+        or ("Nowhere, with default settings." if example else "In no engine, but in recorded systems that send it."),
     )
+
+
+def _attacked(place: Any, name: str) -> str:
+    """A configuration of an engine with one attack."""
+    return _toml(place.engine, place.data, place.setting, attack={"attacks": [name], "seeds": 2})
+
+
+def _try(example: str) -> list[str]:
+    """How to try an attack on an engine; nothing if no engine sends what it reads."""
+    if not example:
+        return []
+    return ["## Try it", fence("toml", example), fence("sh", "vflpriv attack attack.toml")]
 
 
 _KNOWN = {

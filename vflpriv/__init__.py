@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vflpriv.api import train as train
     from vflpriv.core.canaries import plant as plant
     from vflpriv.core.canaries import plant_members as plant_members
+    from vflpriv.recording.opaque import opaque as opaque
     from vflpriv.recording.recorder import record as record
     from vflpriv.recording.recorder import watch as watch
     from vflpriv.recording.sampling import sample as sample
@@ -23,6 +24,7 @@ __all__ = [
     "account",
     "attack",
     "audit",
+    "opaque",
     "plant",
     "plant_members",
     "read_transcript",
@@ -40,6 +42,7 @@ __getattr__, __dir__ = lazy_names(
         "account": "vflpriv.api",
         "attack": "vflpriv.api",
         "audit": "vflpriv.api",
+        "opaque": "vflpriv.recording.opaque",
         "plant": "vflpriv.core.canaries",
         "plant_members": "vflpriv.core.canaries",
         "read_transcript": "vflpriv.recording.transcripts",

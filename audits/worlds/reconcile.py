@@ -75,8 +75,9 @@ def _observers(message: Message) -> frozenset[str]:
 
 def is_open(ledger: Ledger, adversary: Adversary, unit: Unit) -> bool:
     """Whether the ledger itself says that this adversary sees the unit without protection."""
-    for release in ledger.releases:
-        if adversary.kind not in release.seen_by or not release.sensitivity.get(unit, 0.0) or release.protects(unit):
+    observed = [r.observed_by(adversary.kind) for r in ledger.releases if adversary.kind in r.seen_by]
+    for release in observed:
+        if release is None or not release.sensitivity.get(unit, 0.0) or release.protects(unit):
             continue
         rounds = release.rounds
         if adversary.is_device and not (release.reaches_all or release.carried):

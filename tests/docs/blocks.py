@@ -62,6 +62,13 @@ def commands(text: str) -> Iterator[tuple[list[str], str]]:
             yield words, comment
 
 
+def _unread(command: str) -> tuple[str, ...]:
+    """Examples' pages go unread: `tests/render/` looks at pages, and drawing them takes as long as the audit."""
+    return (
+        ("--format", "json") if command.startswith("vflpriv audit --transcript transcript --ledger examples/") else ()
+    )
+
+
 @dataclass
 class Page:
     """One file, whose blocks are run one after another in a folder of their own."""
@@ -143,7 +150,7 @@ class Page:
             return
         program, *arguments = words
         if program == "vflpriv":
-            code, out, error = self.vflpriv(*arguments, *FLAGS.get(command, ()))
+            code, out, error = self.vflpriv(*arguments, *FLAGS.get(command, ()), *_unread(command))
             self.printed += out
             assert "Traceback" not in error
         else:
@@ -161,10 +168,15 @@ class Page:
             shutil.copy(self.folder / arguments[0], self.folder / arguments[1])
             return
         assert program == "python", f"no runner for the command {program}"
-        told = sys.argv
+        script, told, known = self.folder / arguments[0], sys.argv, set(sys.modules)
         try:
             sys.argv = arguments
-            runpy.run_path(str(self.folder / arguments[0]), run_name="__main__")
+            sys.path.insert(0, str(script.parent))
+            runpy.run_path(str(script), run_name="__main__")
         finally:
             sys.argv = told
             end_recordings()  # as at the end of that interpreter
+            sys.path.remove(str(script.parent))
+            beside = {path.stem for path in script.parent.glob("*.py")}
+            for name in (set(sys.modules) - known) & beside:  # another example may have a module of the same name
+                del sys.modules[name]

@@ -119,3 +119,14 @@ def test_full_batches_and_a_cut_off_recording_are_noted(tmp_path):
     draft = draft_ledger(tmp_path / "t")
     assert tomllib.loads(draft)["batches"]["batching"] == "full"
     assert "was cut off" in draft
+
+
+@pytest.mark.parametrize("content", [[b"0123456789abcdef"] * 2, 32])
+def test_ciphertext_is_drafted_as_opaque_and_a_person_says_on_what_assumption(tmp_path, content):
+    with vflpriv.record(tmp_path / "t", devices=1, classes=2, records=2) as wire:
+        wire.down(0, 0, "logit-gradient", vflpriv.opaque(content), [0, 1])
+    (tmp_path / "ledger.toml").write_text(draft_ledger(tmp_path / "t").partition("# DECIDE: is the server's")[0])
+    (release,) = tomllib.loads((tmp_path / "ledger.toml").read_text())["release"]
+    assert (release["noise"], release["assumption"], release["readable_by"]) == ("opaque", "DECIDE", ["DECIDE"])
+    with pytest.raises(InputError, match="assumption = 'DECIDE'"):
+        load_ledger(tmp_path / "ledger.toml")

@@ -71,7 +71,7 @@ def test_a_plain_pytorch_system_is_audited_end_to_end(digits, audit, tmp_path):
     assert (claim.one_run.guesses, claim.one_run.set_aside) == (200, 100)
     assert "label_direct on one recorded training" in claim.reason
     assert (about_attack.verdict, about_attack.success > 0.99) == (Verdict.VIOLATED, True)
-    assert (system.engine, system.rounds, system.data["messages"]["logits"]) == ("recorded", 120, 240)
+    assert (system.engine, system.rounds, system.data["messages"]["logits"]) == ("recorded", 115, 230)
     assert system.data["accuracy"] > 0.8
     assert any("two worlds" in line and "vflpriv.engines" in line for line in report.not_tested)
     assert {check.verdict for check in system.checks} == {Verdict.CONSISTENT}
@@ -80,7 +80,7 @@ def test_a_plain_pytorch_system_is_audited_end_to_end(digits, audit, tmp_path):
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Do the premises hold?" in page
     assert "200 canaries in one training" in page
-    assert "all 240 recorded messages are in the ledger" in (tmp_path / "report" / "report.md").read_text()
+    assert "all 230 recorded messages are in the ledger" in (tmp_path / "report" / "report.md").read_text()
 
 
 def test_a_message_that_the_ledger_leaves_out_is_a_finding(digits, audit):
@@ -88,7 +88,7 @@ def test_a_message_that_the_ledger_leaves_out_is_a_finding(digits, audit):
     assert code == 1
     (check,) = report.systems[0].checks
     assert (check.subject, check.verdict) == ("logit-gradient", Verdict.VIOLATED)
-    assert check.reason == "240 recorded messages are not in the ledger, and label_direct learns labels from them"
+    assert check.reason == "230 recorded messages are not in the ledger, and label_direct learns labels from them"
     code, report = audit(digits, '[[release]]\nkind = "logit-gradient"\nnoise = "none"')
     assert code == 3
     assert report.systems[0].checks[1].verdict == Verdict.UNSUPPORTED

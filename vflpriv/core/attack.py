@@ -34,6 +34,8 @@ __all__ = [
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
+    "TargetAttack",
+    "TargetGuess",
     "TogetherAttack",
     "blind_together",
     "run_together",
@@ -124,6 +126,23 @@ class LabelAttack(Attack, Protocol):
 
         The protocol's leakage is the success of `run` beyond that of this guess.
         """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TargetGuess:
+    """For each replica, the targets (R, n) of a regression, up to one constant, of the records (n,)."""
+
+    records: Tensor
+    targets: Tensor
+
+
+@runtime_checkable
+class TargetAttack(LabelAttack, Protocol):
+    """An attack on labels that also finds the targets of a regression."""
+
+    def run_targets(self, view: View) -> TargetGuess:
+        """The guess from a view of a regression."""
         ...
 
 

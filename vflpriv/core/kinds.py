@@ -124,6 +124,7 @@ class Kind:
 
 _EMBEDDING, _PER_CLASS = ("batch", FURTHER), ("batch", "classes")
 _SEVERAL = "directions"
+_ONE_CLASS, _BINS = ("batch",), ("features", "bins")
 
 _ALL = (
     Kind(
@@ -217,6 +218,28 @@ _ALL = (
         direction=Direction.DOWN,
         content=Content.CONFIDENCES,
         forms=({"confidences": _PER_CLASS},),
+    ),
+    Kind(
+        name="tree-gradients",
+        summary="gradient and hessian of each record's loss, from which a device builds the next tree's histograms",
+        direction=Direction.DOWN,
+        forms=(
+            {"gradient": _PER_CLASS, "hessian": _PER_CLASS},
+            {"gradient": _PER_CLASS},
+            {"gradient": _ONE_CLASS, "hessian": _ONE_CLASS, "class": ()},
+        ),
+    ),
+    Kind(
+        name="tree-histograms",
+        summary="sums of gradients and hessians over the records of a node, for each of the device's features and bins",
+        direction=Direction.UP,
+        forms=({"gradient": _BINS, "hessian": _BINS}, {"gradient": _BINS, "hessian": _BINS, "count": _BINS}),
+    ),
+    Kind(
+        name="tree-splits",
+        summary="for each record of a node whether the chosen split sends it left",
+        direction=Direction.UP,
+        forms=({"left": ("batch",)},),
     ),
     Kind(
         name="refresh-request",

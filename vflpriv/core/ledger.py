@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.core.releases import Exact, Gaussian, Noise, Release
+from vflpriv.core.releases import Exact, Gaussian, Noise, Opaque, Release
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -61,6 +61,8 @@ class Exposure:
     worst: int | None = None
     not_applicable: str | None = None
     ignored: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """Of each ciphertext that depends on the unit, the assumption under which it counts as giving nothing away."""
 
     @property
     def gaussian(self) -> bool:
@@ -94,6 +96,8 @@ class Ledger:
     def exposure(self, adversary: Adversary, unit: Unit, *, reading: Reading = Reading.RIGOROUS) -> Exposure:
         """The exposure of this unit to this adversary; for `device`, of the worst one, or a bound on all devices."""
         exposures = [self._exposure(a, unit, reading) for a in adversary.each(self.schedule.devices)]
+        assumed = tuple(dict.fromkeys(line for e in exposures for line in e.assumed))
+        exposures = [replace(e, assumed=assumed) for e in exposures]
         most = max(len(e.unprotected) for e in exposures)
         if len(exposures) == 1 or most:
             return next(e for e in exposures if len(e.unprotected) == most)
@@ -109,8 +113,12 @@ class Ledger:
 
     def _exposure(self, adversary: Adversary, unit: Unit, reading: Reading) -> Exposure:
         reason = self._owns(adversary, unit)
-        observed = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
-        observed = [(r, rounds) for r, rounds in observed if rounds.any()]
+        sent = [(r, self._rounds(r, adversary, reading)) for r in self.releases if adversary.kind in r.seen_by]
+        sent = [(r, rounds) for r, rounds in sent if rounds.any()]
+        read = [(r.observed_by(adversary.kind), rounds) for r, rounds in sent]
+        observed = [(r, rounds) for r, rounds in read if r is not None]
+        hidden = [r for r, _ in sent if r.observed_by(adversary.kind) is None and r.sensitivity.get(unit, 0.0) > 0]
+        assumed = [] if reason else [_assumption(r) for r in hidden]
         visible = [(r, rounds) for r, rounds in observed if r.sensitivity.get(unit, 0.0) > 0]
         protected = [(r, rounds) for r, rounds in visible if r.protects(unit)]
         unprotected = tuple(_explain(r, unit) for r, _ in visible if not r.protects(unit))
@@ -121,6 +129,7 @@ class Ledger:
         choice = choose([term for term, _ in terms])
         notes = [batches.note, *from_leaks, *(note for _, note in terms if note is not None)]
         notes += [*(note for r, _ in protected for note in r.notes if unit.per_record), *carried]
+        notes += [f"{line}; what is decrypted moves no other message but as the ledger says" for line in assumed]
         if not choice.proven:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
         if self.tuning_runs is not None and reason is None:
@@ -140,6 +149,7 @@ class Ledger:
             worst=choice.leading % self.schedule.records if unit.per_record else None,
             not_applicable=reason,
             ignored=tuple(dict.fromkeys((*from_leaks, *carried))) if reading is Reading.PAPER else (),
+            assumed=tuple(dict.fromkeys(assumed)),
         )
 
     def _owns(self, adversary: Adversary, unit: Unit) -> str | None:
@@ -285,6 +295,12 @@ class Ledger:
             f"{leak.sensitivity[unit]:g}"
             for leak in leaks
         ]
+
+
+def _assumption(release: Release) -> str:
+    """Under which assumption a ciphertext gives nothing away."""
+    assumption = release.noise.assumption if isinstance(release.noise, Opaque) else ""
+    return f"{release.kind} is ciphertext, protected by assumption and not measured ({assumption})"
 
 
 def _tuning_note(runs: int, protected: Sequence[Release]) -> str:

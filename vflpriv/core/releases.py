@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vflpriv.core.units import Unit
 
-__all__ = ["Exact", "Gaussian", "Laplace", "Noise", "RandomizedResponse", "Release", "StateLeak"]
+__all__ = ["Exact", "Gaussian", "Laplace", "Noise", "Opaque", "RandomizedResponse", "Release", "StateLeak"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,27 @@ class Exact:
         return "no noise"
 
 
-Noise = Gaussian | Laplace | RandomizedResponse | Exact
+@dataclass(frozen=True)
+class Opaque:
+    """A ciphertext: under the `assumption`, which is stated and not measured, it gives nothing away without the key.
+
+    `readers` are the kinds of adversaries that hold the key, to whom it counts as sent in clear. So it does to whoever
+    holds the trained model, which is computed from what was decrypted.
+    """
+
+    assumption: str
+    readers: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"opaque, by assumption: {self.assumption}"
+
+    def hides_from(self, adversary: str) -> bool:
+        """Whether an adversary of this kind sees the ciphertext alone."""
+        devices = {"device", "devices"}
+        return adversary != "model" and not self.readers & (devices if adversary in devices else {adversary})
+
+
+Noise = Gaussian | Laplace | RandomizedResponse | Exact | Opaque
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +133,17 @@ class Release:
 
     def protects(self, unit: Unit) -> bool:
         """Whether the noise bounds the privacy loss of this release for the unit."""
-        return not isinstance(self.noise, Exact) and math.isfinite(self.sensitivity.get(unit, 0.0))
+        noised = not isinstance(self.noise, Exact | Opaque)
+        return noised and math.isfinite(self.sensitivity.get(unit, 0.0))
+
+    def observed_by(self, adversary: str) -> Release | None:
+        """The release as adversaries of this kind observe it: a ciphertext in clear with its key, else not at all."""
+        if not isinstance(self.noise, Opaque):
+            return self
+        if self.noise.hides_from(adversary):
+            return None
+        reader = "the model depends on what was decrypted" if adversary == "model" else "read with its key"
+        return replace(self, noise=Exact(), what=f"{self.what}; {reader}")
 
     @property
     def depends_on_batch(self) -> bool:

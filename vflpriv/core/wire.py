@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "CIPHERTEXT",
+    "CIPHERTEXT_BYTES",
     "SERVER",
     "LazyTensors",
     "Message",
@@ -45,6 +47,10 @@ class Party:
 
 
 SERVER = Party(-1)
+CIPHERTEXT = "ciphertext"
+"""The one tensor of a message of any kind that was sent encrypted: its bytes, a row for each ciphertext."""
+CIPHERTEXT_BYTES = "ciphertext-bytes"
+"""The one tensor of such a message of which only the number of bytes is known."""
 
 
 @lru_cache(maxsize=1024)
@@ -99,7 +105,14 @@ class Message:
     @property
     def payload_bytes(self) -> int:
         """Bytes of one replica's payload, ids not counted."""
+        if CIPHERTEXT_BYTES in self.tensors:
+            return int(self.tensors[CIPHERTEXT_BYTES][0])
         return sum(t[0].numel() * t.element_size() for t in self.tensors.values())
+
+    @property
+    def is_ciphertext(self) -> bool:
+        """Whether it holds the bytes of a ciphertext, or their number, and no values."""
+        return len(self.tensors) == 1 and next(iter(self.tensors)) in (CIPHERTEXT, CIPHERTEXT_BYTES)
 
     @property
     def across(self) -> bool:

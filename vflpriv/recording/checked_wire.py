@@ -167,7 +167,7 @@ class CheckedWire(ABC):
         if link["to"] is not None and self._device(link["to"], f"{kind}: receiver") == device:
             raise InputError(f"{kind}: receiver", link["to"], "another device than the sender")
         for name, value in values.items():
-            check_type(kind, value, f"{kind}: {name}")
+            check_type(kind, name, value, f"{kind}: {name}")
         check_shapes(kind, {name: value.shape for name, value in values.items()}, batch, self.head.classes)
         rows = {name: value.shape[0] if value.dim() else None for name, value in values.items()}
         try:

@@ -9,7 +9,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
-from vflpriv.core.wire import SERVER, LazyTensors, Message, device
+from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, SERVER, LazyTensors, Message, device
 from vflpriv.errors import InputError
 from vflpriv.recording.format import Entry
 
@@ -28,6 +28,8 @@ __all__ = [
     "row_axis",
 ]
 
+_SEALED: Mapping[str, str] = {CIPHERTEXT: "uint8", CIPHERTEXT_BYTES: "int64"}
+"""The types of the tensors of messages that were sent encrypted."""
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 
 
@@ -43,6 +45,9 @@ def check_kind_name(kind: object) -> str:
 def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | None, classes: int | None) -> None:
     """Whether a message of a kind in the table (`vflpriv.core.kinds`) has the tensors that attacks look for."""
     kind = kind_named(name)
+    if set(shapes) == {CIPHERTEXT} or set(shapes) == {CIPHERTEXT_BYTES}:
+        _check_sealed(name, shapes)
+        return
     if kind is None:
         return
     form = _form(kind, shapes)
@@ -53,6 +58,14 @@ def check_shapes(name: str, shapes: Mapping[str, Sequence[int]], batch: int | No
         if not _fits(tuple(shapes[tensor]), axes, sizes):
             expected = " × ".join(f"{sizes[a]} ({a})" if a in sizes else a for a in axes) or "a single number"
             raise InputError(f"{name}: {tensor}", tuple(shapes[tensor]), f"{expected}, or the name of another kind")
+
+
+def _check_sealed(kind: str, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Whether a message that was sent encrypted has one row for each ciphertext, or the number of their bytes."""
+    for name, shape in shapes.items():
+        if len(shape) != (2 if name == CIPHERTEXT else 0):
+            expected = "ciphertexts × bytes" if name == CIPHERTEXT else "a single number"
+            raise InputError(f"{kind}: {name}", tuple(shape), f"{expected}: vflpriv.opaque makes it")
 
 
 def _fits(shape: tuple[int, ...], axes: tuple[str, ...], sizes: Mapping[str, int | None]) -> bool:
@@ -82,16 +95,24 @@ def row_axis(name: str, tensor: str, shape: Sequence[int], batch: int) -> int | 
     return next((axis for axis, length in enumerate(shape) if length == batch), None)
 
 
-def check_values(kind: str, value: Tensor, where: str) -> None:
+def check_values(kind: str, tensor: str, value: Tensor, where: str) -> None:
     """Whether these are finite numbers of a common type, and floats in a kind that attacks compute with."""
-    check_type(kind, value, where)
+    check_type(kind, tensor, value, where)
     check_finite(value, where)
 
 
-def check_type(kind: str, value: Tensor, where: str) -> None:
-    """Whether these are numbers of a common type, and floats in a kind that attacks compute with."""
-    common = str(value.dtype).removeprefix("torch.") in _DTYPES
-    if not common or (_computed_with(kind) and not value.is_floating_point()):
+def check_type(kind: str, tensor: str, value: Tensor, where: str) -> None:
+    """Whether these are numbers of a common type, and floats in a kind that attacks compute with.
+
+    The bytes of a ciphertext, or their number, may be in any kind.
+    """
+    found = str(value.dtype).removeprefix("torch.")
+    if tensor in _SEALED:
+        if found != _SEALED[tensor]:
+            raise InputError(where, found, f"{_SEALED[tensor]}: vflpriv.opaque makes it")
+        if value.numel() and int(value.min()) < 0:
+            raise InputError(where, int(value.min()), "0 or more, the number of bytes")
+    elif found not in _DTYPES or (_computed_with(kind) and not value.is_floating_point()):
         raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
 
 
@@ -146,7 +167,7 @@ def readable(message: Message, classes: int | None) -> Message:
     One score of two classes becomes two, as if the first class had the score 0.
     """
     kind = kind_named(message.kind)
-    if kind is None or not _computed_with(message.kind):
+    if kind is None or not _computed_with(message.kind) or message.is_ciphertext:
         return message
     return replace(message, tensors=LazyTensors(message.tensors, _Readable(_form(kind, message.tensors), classes)))
 

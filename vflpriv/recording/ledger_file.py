@@ -15,7 +15,7 @@ from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
 from vflpriv.config.models import TuningRuns
-from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, RandomizedResponse, Release, StateLeak
+from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, Opaque, RandomizedResponse, Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
@@ -70,9 +70,17 @@ class ReleaseConfig(_Section):
 
     kind: Kind = Field(description="the kind of message, as it was recorded")
     what: str = Field("", description="a description of what it holds")
-    noise: Literal["gaussian", "laplace", "rr", "none"] = Field(description="the noise on every entry")
+    noise: Literal["gaussian", "laplace", "rr", "none", "opaque"] = Field(
+        description="the noise on every entry; opaque if it is ciphertext"
+    )
     scale: Positive | None = Field(
         None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
+    )
+    assumption: str | None = Field(
+        None, min_length=1, description="of ciphertext: why it tells nothing without the key, such as the scheme"
+    )
+    readable_by: tuple[AdversaryKind, ...] | None = Field(
+        None, description="of ciphertext: the adversaries that hold the key, to whom it counts as sent in clear"
     )
     sensitivity: dict[Unit, Bound] = Field(
         default_factory=dict,
@@ -111,8 +119,12 @@ class ReleaseConfig(_Section):
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
-        if (self.scale is None) != (self.noise == "none"):
+        if (self.scale is None) != (self.noise in ("none", "opaque")):
             raise ValueError(f"a scale > 0 with noise, and no scale without noise, found {self.scale}")
+        for field in ("assumption", "readable_by"):
+            if (getattr(self, field) is None) == (self.noise == "opaque"):
+                found = "none" if getattr(self, field) is None else f"it with noise = {self.noise!r}"
+                raise ValueError(f"{field} with noise = 'opaque' and with no other, found {found}")
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
             raise ValueError(f"units in independent_of that have no sensitivity, found {both[0]} in both")
@@ -171,7 +183,7 @@ class ReleaseConfig(_Section):
     @property
     def asks_for_leak(self) -> bool:
         """Whether the file leaves open if state that changes without noise moves this noised message."""
-        return self.leak is None and self.noise != "none" and not self.once
+        return self.leak is None and self.noise not in ("none", "opaque") and not self.once
 
     def premise(self, ways: frozenset[str]) -> str:
         """What is taken for granted where the file does not say what state the message depends on."""
@@ -187,6 +199,7 @@ class ReleaseConfig(_Section):
             "gaussian": Gaussian(scale),
             "laplace": Laplace(scale),
             "rr": RandomizedResponse(scale),
+            "opaque": Opaque(self.assumption or "", frozenset(self.readable_by or ())),
         }
         return noises.get(self.noise, Exact())
 
@@ -285,7 +298,8 @@ class LedgerConfig(_Section):
         listed = {r.kind: r for r in self.release}
         kinds = [kind for kind, directions in ways.items() if "up" in directions and kind not in self.public]
         return all(
-            kind in listed and (listed[kind].noise != "none" or Unit.FEATURES not in listed[kind].bounds())
+            kind in listed
+            and (listed[kind].noise not in ("none", "opaque") or Unit.FEATURES not in listed[kind].bounds())
             for kind in kinds
         )
 

@@ -102,7 +102,7 @@ atexit.register(end_recordings)
 
 
 def watch(
-    bottoms: Sequence[nn.Module],
+    bottoms: Sequence[nn.Module] | int,
     *,
     labels: Any,
     classes: int | None,
@@ -114,12 +114,15 @@ def watch(
 ) -> RecordingWire:
     """Record a training by hooks on its modules: begin each step with `wire.batch(ids)`, or use `wire.ids(loader)`.
 
-    The recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
+    Where parties have no PyTorch modules, `bottoms` is how many there are: `wire.up` and `wire.down` then record. The
+    recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
     `options` are those of `record`; the records are numbered as the labels are, unless their ids are given.
     """
     choices = {"fresh": not options.get("resume")} | options
-    wire = record(folder, devices=len(bottoms), classes=classes, labels=labels, canaries=canaries, **choices)
-    wire.watch(bottoms, top=top, kind=kind)
+    devices = bottoms if isinstance(bottoms, int) else len(bottoms)
+    wire = record(folder, devices=devices, classes=classes, labels=labels, canaries=canaries, **choices)
+    if not isinstance(bottoms, int):
+        wire.watch(bottoms, top=top, kind=kind)
     return wire
 
 

@@ -76,7 +76,7 @@ def feature_tensors(
     if rows.dim() == 0 or len(rows) != len(records) or not rows[:1].numel():
         expected = f"a row for each of {len(records)} records, with a value at least"
         raise InputError("features: block", tuple(rows.shape), expected)
-    check_values("", rows, "features: block")
+    check_values("", "block", rows, "features: block")
     rows = _float32(rows, "features: block") if rows.dtype == torch.float64 else rows
     if kept is not None:
         rows, records = rows[kept[records]], records[kept[records]]
@@ -128,7 +128,7 @@ def _block(tensors: Mapping[str, Tensor], where: str, head: Head) -> FeatureBloc
     ids, rows = unique_ids(tensors["records"], f"{where}: records", head), tensors["block"]
     if rows.dim() < 2 or len(rows) != len(ids) or not len(ids) or not rows[:1].numel():
         raise InputError(f"{where}: block", tuple(rows.shape), f"{len(ids)} rows, one for each record, and not empty")
-    check_values("", rows, f"{where}: block")
+    check_values("", "block", rows, f"{where}: block")
     column = tensors.get("sensitive_column")
     if column is not None:
         numbers_below(_whole(column, f"{where}: sensitive_column"), f"{where}: sensitive_column", (), rows[0].numel())

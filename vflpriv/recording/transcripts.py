@@ -316,8 +316,8 @@ class _Shard:
             shapes[name][axis] = 0 if batch is None else len(batch.records)
         check_shapes(entry.kind, shapes, None if batch is None else len(batch.records), self._head.classes)
         for place in places:
-            if not self._is_sound(entry.kind, place.column):
-                check_values(entry.kind, tensors[place.name], f"{where}: {place.name}")
+            if not self._is_sound(entry.kind, place):
+                check_values(entry.kind, place.name, tensors[place.name], f"{where}: {place.name}")
         stored = StoredTensors(self._files, self._path, places)
         if batch is None:
             return message_of(entry, stored)
@@ -326,11 +326,12 @@ class _Shard:
             return message_of(entry, stored, batch.records)
         return message_of(entry, stored, sampled, whole=batch.records)
 
-    def _is_sound(self, kind: str, column: str) -> bool:
+    def _is_sound(self, kind: str, place: Place) -> bool:
         """Whether all values of a column are as they should be: a check of each message takes several times as long."""
+        column = place.column
         if column not in self._sound:
             try:
-                check_values(kind, self._file[column], column)
+                check_values(kind, place.name, self._file[column], column)
                 self._sound[column] = True
             except InputError:
                 self._sound[column] = False

@@ -97,6 +97,8 @@ def _release(release: ReleaseRow, unit: str, *, seen: bool) -> str:
     name = f"{release.kind} ({release.what})" if release.what else release.kind
     if not seen:
         return f"{name}: not seen by this adversary"
+    if release.assumption:
+        return f"{name}: ciphertext, not measured; protected if {release.assumption}"
     if unit not in release.protects:
         return f"{name}: not covered, {release.noise}, no bound for this unit"
     return f"{name}: covered, {release.noise}, {count(release.rounds)} rounds"
@@ -113,7 +115,8 @@ def _trusted(view: ViewBudget) -> str:
     if view.unprotected:
         return f"must be trusted with it: {'; '.join(map(clean, view.unprotected))}"
     paper = "" if view.paper_reading is None else f" ({epsilon(view.paper_reading)} in the paper’s reading)"
-    return f"need not be trusted beyond ε ≤ {epsilon(view.epsilon_upper)}{paper}, batches {view.batches}"
+    assumed = "".join(f"; if {clean(line)}" for line in view.assumed)
+    return f"need not be trusted beyond ε ≤ {epsilon(view.epsilon_upper)}{paper}, batches {view.batches}{assumed}"
 
 
 def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:

@@ -181,6 +181,8 @@ class BudgetRow(Row):
     approximations: dict[str, float]
     unprotected: tuple[str, ...]
     not_applicable: str | None
+    assumed: tuple[str, ...] = ()
+    """Assumptions about ciphertexts, which nothing measures and without which the budget is infinite."""
 
 
 class ViewBudget(Row):
@@ -194,6 +196,7 @@ class ViewBudget(Row):
     """None where it is the same."""
     unprotected: tuple[str, ...] = ()
     not_applicable: str | None = None
+    assumed: tuple[str, ...] = ()
 
 
 class Spending(Row):
@@ -278,6 +281,8 @@ class ReleaseRow(Row):
     """By unit: how far one unit moves it before noise. A unit that is absent cannot move it."""
     protects: tuple[str, ...]
     """The units for which its noise bounds what it tells."""
+    assumption: str = ""
+    """Of a ciphertext: under which assumption it tells nothing to those without its key."""
 
 
 class SamplingRow(Row):

@@ -119,6 +119,7 @@ def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:
         approximations=dict(budget.approximations),
         unprotected=exposure.unprotected,
         not_applicable=exposure.not_applicable,
+        assumed=exposure.assumed,
     )
 
 
@@ -137,6 +138,7 @@ def view_budgets(
             paper_reading=paper.get(_view(b)),
             unprotected=b.unprotected,
             not_applicable=b.not_applicable,
+            assumed=b.assumed,
         )
         for b in rows
         if b.reading == Reading.RIGOROUS.value

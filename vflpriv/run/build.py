@@ -120,6 +120,7 @@ class _Budgets:
             excess=self.excess,
             paper=self.budgets[Reading.PAPER] if self.leaks else None,
             not_applicable=self.exposures[Reading.RIGOROUS].not_applicable,
+            assumed=self.exposures[Reading.RIGOROUS].assumed,
         )
 
     def row(self, reading: Reading) -> BudgetRow:

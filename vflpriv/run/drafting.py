@@ -17,7 +17,7 @@ from textwrap import wrap
 from vflpriv.audits.recorded_noise import NoiseLimit, noise_limit
 from vflpriv.common.formatting import clean
 from vflpriv.core.kinds import kind_named
-from vflpriv.core.wire import Message
+from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, Message
 from vflpriv.recording.format import Head
 from vflpriv.recording.ledger_file import DECIDE
 from vflpriv.recording.transcripts import read_transcript
@@ -82,6 +82,11 @@ class _Facts:
             self.first.append(message)
 
     @property
+    def sealed(self) -> bool:
+        """Whether only ciphertext was recorded, or its size."""
+        return bool(self.shapes) and set(self.shapes) <= {CIPHERTEXT, CIPHERTEXT_BYTES}
+
+    @property
     def shared(self) -> bool:
         """Whether every device was sent the same values in each round, as far as was looked."""
         return set(self.ways) == {"down"} and len(self.links) > 1 and not self.differs
@@ -143,13 +148,22 @@ unrecorded_rounds = 0           # check: rounds that are not in the transcript
 
 
 def _release(facts: _Facts, limit: NoiseLimit | None) -> str:
-    lines = ["[[release]]", f'kind = "{facts.kind}"', *_comments(facts.sentence), *_noise(limit)]
+    noise = _CIPHERTEXT if facts.sealed else _noise(limit)
+    lines = ["[[release]]", f'kind = "{facts.kind}"', *_comments(facts.sentence), *noise]
     if kind_named(facts.kind) is None and facts.shapes:
         lines.append(f"tensors = {json.dumps(list(facts.shapes))}")
     if facts.shared:
         lines.append("shared = true                   # every device of a round was sent the same; audits check it")
     lines += _dependence(facts.ways)
     return "\n".join(lines) + "\n"
+
+
+_CIPHERTEXT = [
+    'noise = "opaque"',
+    f'assumption = "{DECIDE}"         # {DECIDE}: why it tells nothing without its key, such as the scheme',
+    f'readable_by = ["{DECIDE}"]      # {DECIDE}: who holds the key: "server", "device"; [] if nobody of them does',
+]
+"""The lines about messages of which only ciphertext was recorded."""
 
 
 def _noise(limit: NoiseLimit | None) -> list[str]:

@@ -30,13 +30,17 @@ def progress_bar(quiet: bool | None) -> Bar:
 class Task:
     """The one progress bar of an audit."""
 
-    def __init__(self, bar: Bar, total: int) -> None:
+    def __init__(self, bar: Bar, total: int | None) -> None:
         self._bar, self._task = bar, bar.add_task("auditing", total=total)
 
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=clean(text))
         if not self._bar.console.is_terminal and not self._bar.disable:
             self._bar.console.print(clean(text), markup=False, emoji=False)
+
+    def expect(self, total: int) -> None:
+        """Say how much work there is, if that was not known before."""
+        self._bar.update(self._task, total=total)
 
     def advance(self, work: int) -> None:
         self._bar.advance(self._task, work)

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
+from vflpriv.audits.scoring.targets import attempt_targets
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
-from vflpriv.core.attack import LabelAttack, LabelGuess
+from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
@@ -56,7 +58,10 @@ def audit_recording(
     parts = parts or Parts()
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
-    views = _views(system, [*(c.adversary for c in claims), *(c.adversary for c in success_claims)])
+    ciphertexts = recorded_ciphertexts(system.ledger, system.messages, claims)
+    claimed = [*(c.adversary for c in claims), *(c.adversary for c in success_claims)]
+    sealed = Sealed(system.ledger, ciphertexts)
+    views = _views(system, claimed, sealed)
     split = _split(system)
     attacks = _attacks(config)
     parts.expect(_work(system, views, attacks, split))
@@ -64,8 +69,8 @@ def audit_recording(
     noises = _noises(system, parts)
     parts.progress.stage("features and membership")
     others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
-    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"])
-    membership = try_membership(system, [attack for attack in others if attack.target == "membership"])
+    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed)
+    membership = try_membership(system, [attack for attack in others if attack.target == "membership"], sealed)
     coins = _coin_findings(system, views, guesses, split, parts)
     measured = {finding.claim for finding in membership.findings}
     coins = [finding for finding in coins if not (finding.is_untested and finding.claim in measured)]
@@ -75,6 +80,7 @@ def audit_recording(
         *ledger_findings(system, attempts),
         *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
         *(noise.finding for noise in noises),
+        *ciphertexts,
     ]
     wire = Wire()
     for message in system.messages:
@@ -95,12 +101,12 @@ def audit_recording(
     )
 
 
-def _views(system: RecordedSystem, claimed: Sequence[Adversary]) -> list[View]:
+def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed) -> list[View]:
     """Views of the claims' adversaries (of "any device", the first few), one device, all devices, an eavesdropper."""
     devices = system.recording.head.devices
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
     single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
-    return [view_of(system, adversary) for adversary in dict.fromkeys((*single, *usual))]
+    return [view_of(system, adversary, sealed) for adversary in dict.fromkeys((*single, *usual))]
 
 
 def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:
@@ -161,9 +167,9 @@ def _computable(views: Sequence[View]) -> list[View]:
     made: dict[int, Message] = {}
     for view in views:
         for message in view.messages:
-            if id(message) not in made:
+            if id(message) not in made and not message.is_ciphertext:
                 made[id(message)] = readable(message, view.classes)
-    return [replace(view, messages=tuple(made[id(m)] for m in view.messages)) for view in views]
+    return [replace(view, messages=tuple(made[id(m)] for m in view.messages if id(m) in made)) for view in views]
 
 
 def _attempt(
@@ -174,6 +180,8 @@ def _attempt(
     split: Split | None,
     parts: Parts,
 ) -> Attempt:
+    if answers is not None and answers.targets is not None and isinstance(attack, TargetAttack):
+        return attempt_targets(attack, view, answers.targets, seed=config.seed, confidence=config.confidence)
     if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         regression = "needs labels that are classes; the recorded ones are the targets of a regression"
@@ -374,6 +382,12 @@ def _not_tested(
         f"{r.kind}: that only {', '.join(sorted(r.seen_by))} and the two ends of its link see it, as the ledger says"
         for r in config.release
         if r.seen_by is not None
+    ]
+    lines += [
+        f"{r.kind}: that it tells nothing to those without its key: {r.assumption}, as the ledger says; it is "
+        "ciphertext, which no attack reads and no test measures"
+        for r in config.release
+        if r.noise == "opaque"
     ]
     head = system.recording.head
     if head.sampled is not None:

@@ -22,6 +22,7 @@ from vflpriv.core.audit import EPSILON, MU
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
+from vflpriv.core.releases import Opaque
 from vflpriv.core.schedules import Schedule
 from vflpriv.report.audit import (
     AttackRow,
@@ -254,6 +255,7 @@ def release_rows(ledger: Ledger) -> tuple[ReleaseRow, ...]:
             rounds=int(np.count_nonzero(r.rounds)),
             sensitivity={unit.value: float(r.sensitivity[unit]) for unit in sorted(r.sensitivity)},
             protects=tuple(unit.value for unit in sorted(r.sensitivity) if r.protects(unit)),
+            assumption=r.noise.assumption if isinstance(r.noise, Opaque) else "",
         )
         for r in ledger.releases
     )

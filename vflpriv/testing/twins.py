@@ -12,7 +12,7 @@ from torch import Tensor
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.audits.worlds.reconcile import is_open, link, viewers
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Laplace, RandomizedResponse, Release
+from vflpriv.core.releases import Exact, Laplace, Opaque, RandomizedResponse, Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
@@ -143,7 +143,7 @@ class _Comparison:
                 f"Expected nothing to differ but what the ledger declares: {_named(one)} has a tensor {differing[0]} "
                 f"that moves by {size:.4g} with the {self._unit} unit, without noise."
             )
-        if isinstance(release.noise, RandomizedResponse) and self._unit in release.sensitivity:
+        if isinstance(release.noise, RandomizedResponse | Opaque) and self._unit in release.sensitivity:
             return 0.0
         return self._gap(release, one, other, inside=inside, after=after)
 

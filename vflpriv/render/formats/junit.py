@@ -23,7 +23,7 @@ _OUTCOME = {
 }
 """A claim that is unsupported or unmeasured is an error: the tests could not decide whether it holds."""
 _TRUSTED = _OUTCOME | {Verdict.UNMEASURED: "skipped"}
-"""Where the ledger is trusted, a claim that nothing measured was not tested."""
+"""Where the ledger is trusted, a claim that nothing measured was not tested; nor was such a premise in any case."""
 
 
 @register("format")
@@ -81,7 +81,7 @@ def _systems(root: ET.Element, report: Report) -> None:
         for row in system.sensitivity:
             _sensitivity(suite, system, row)
         for check in system.checks:
-            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check)
+            _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check, _TRUSTED)
 
 
 def _judged(

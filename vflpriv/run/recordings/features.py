@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureAttempts
 from vflpriv.common.seeds import host_generator
 from vflpriv.config.models import FeatureConfig
@@ -41,7 +42,7 @@ _UNRECORDED = "needs recorded features to be scored by: call wire.features(devic
 _NO_MODELS = "needs the parameters of the victim's model; a recording holds messages, not models"
 
 
-def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack]) -> list[FeatureCell]:
+def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed) -> list[FeatureCell]:
     """Every attack on the features of the first devices whose features were recorded, through every view of them.
 
     Without any, one cell for each attack that the ledger names says what to record.
@@ -50,7 +51,7 @@ def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack]) -> l
         named, server = attacks if system.config.attacks is not None else (), Adversary("server")
         refused = [_attempt(attack, server, 0, refusal=_UNRECORDED) for attack in named]
         return [feature_cell({"system": system.key, "defence": NO_DEFENCE}, attempt) for attempt in refused]
-    whole = _Part.whole(system, _sample(system))
+    whole = _Part.whole(system, sealed, _sample(system))
     rows = whole.cut() if int(whole.sample.sum()) == _MOST_RECORDS else whole
     victims = sorted(system.blocks)[:_VICTIMS]
     return [cell for victim in victims for cell in _cells_of(victim, attacks, rows, whole)]
@@ -78,6 +79,7 @@ class _Part:
     """What attacks are given of a recording: all of it, or the rows of a sample, whose records are numbered anew."""
 
     system: RecordedSystem
+    sealed: Sealed
     transcript: Transcript
     sample: Tensor
     """(N,) whether each record is attacked."""
@@ -87,13 +89,13 @@ class _Part:
     """(N,) the number of each record that is attacked."""
 
     @classmethod
-    def whole(cls, system: RecordedSystem, sample: Tensor) -> _Part:
+    def whole(cls, system: RecordedSystem, sealed: Sealed, sample: Tensor) -> _Part:
         """All messages, and all rows of all devices."""
         numbers = torch.arange(len(sample))
         blocks = {m: _table(block, numbers) for m, block in system.blocks.items()}
         messages = [readable(m, system.classes) for m in system.messages]
         transcript = Transcript(messages=messages)
-        return cls(system=system, transcript=transcript, sample=sample, blocks=blocks, numbers=numbers)
+        return cls(system=system, sealed=sealed, transcript=transcript, sample=sample, blocks=blocks, numbers=numbers)
 
     def cut(self) -> _Part:
         """The same with the rows of the sample alone."""
@@ -106,7 +108,7 @@ class _Part:
         """What an adversary sees, and the features of its own devices that were recorded."""
         members = adversary.members(self.system.schedule.devices)
         own = {m: _belongings(self.blocks[m]) for m in members if m in self.blocks}
-        return replace(view_of(self.system, adversary, self.transcript), own=own)
+        return replace(view_of(self.system, adversary, self.sealed, self.transcript), own=own)
 
     def attempts(self, victim: int) -> FeatureAttempts:
         """How attacks on this device's features are tried."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.one_run import LEARNED, OneRunAudit, guess_members
 from vflpriv.audits.scoring.membership import MembershipAttempt
 from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
@@ -46,7 +47,7 @@ class MembershipResults:
     not_tested: Sequence[str] = ()
 
 
-def try_membership(system: RecordedSystem, attacks: Sequence[MembershipAttack]) -> MembershipResults:
+def try_membership(system: RecordedSystem, attacks: Sequence[MembershipAttack], sealed: Sealed) -> MembershipResults:
     """Guess who was trained on through the usual views and those of claims, and test the claims about records."""
     canaries, claims = system.members, [c for c in system.claims if c.unit in _UNITS]
     if canaries is None:
@@ -61,7 +62,7 @@ def try_membership(system: RecordedSystem, attacks: Sequence[MembershipAttack]) 
     if refusal is not None or split is None:
         findings = [untested(OneRunAudit.name, c, f"nothing measured it: {refusal}") for c in claims]
         return MembershipResults(findings=findings, not_tested=[f"membership: {refusal}"])
-    return _Membership(system, canaries, split).results(attacks)
+    return _Membership(system, canaries, split, sealed).results(attacks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +72,13 @@ class _Membership:
     system: RecordedSystem
     canaries: MemberCanaries
     split: Split
+    sealed: Sealed
 
     def results(self, attacks: Sequence[MembershipAttack]) -> MembershipResults:
         """All attempts, and a test of each claim whose unit is that of the canaries."""
         attempts, scores = [], dict[tuple[Adversary, str], Floats]()
         for adversary in self._adversaries():
-            view = queries(_asking_view(self.system, adversary), self.canaries)
+            view = queries(_asking_view(self.system, adversary, self.sealed), self.canaries)
             for attack in attacks:
                 attempt, score = self._attempts().attempt(attack, self._computable(view))
                 attempts.append(attempt)
@@ -132,15 +134,16 @@ def _unrecorded(system: RecordedSystem, attack: MembershipAttack) -> FeatureCell
     return membership_cell({"system": system.key, "defence": NO_DEFENCE, "unit": Unit.RECORD}, attempt)
 
 
-def _asking_view(system: RecordedSystem, adversary: Adversary) -> View:
+def _asking_view(system: RecordedSystem, adversary: Adversary, sealed: Sealed) -> View:
     """What an adversary sees, with the ids of what it asks for itself.
 
     An outsider sees the predictions that leave the system, and knows whom it asked about; the holder of the model
     computes them itself.
     """
     if adversary.knows_batches:
-        return view_of(system, adversary)
+        return view_of(system, adversary, sealed)
     asked = names_of(content=Content.CONFIDENCES)
     if not adversary.holds_model:
-        asked &= view_of(system, adversary).kinds
-    return View(adversary, tuple(m for m in system.messages if m.kind in asked), system.classes)
+        asked &= view_of(system, adversary, sealed).kinds
+    answers = (m for m in system.messages if m.kind in asked and not sealed.hides(m, adversary))
+    return View(adversary, tuple(answers), system.classes)
