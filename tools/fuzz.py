@@ -21,7 +21,7 @@ import vflpriv
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config, read_tree
 from vflpriv.errors import InputError
-from vflpriv.recording.format import ANSWERS, HEAD, shard_name
+from vflpriv.recording.files.format import ANSWERS, HEAD, shard_name
 from vflpriv.recording.ledger_file import is_ledger, load_ledger
 from vflpriv.recording.transcripts import read_answers, read_transcript
 from vflpriv.report.attacks import read_attacks

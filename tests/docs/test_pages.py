@@ -6,9 +6,9 @@ from pathlib import Path
 
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.core.kinds import FURTHER, KINDS
-from vflpriv.recording.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
+from vflpriv.recording.files.format import ANSWERS, HEAD, SCHEMA, Entry, Head, shard_name
+from vflpriv.recording.files.scoring_files import MEMBERS, features_name
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
-from vflpriv.recording.scoring_files import MEMBERS, features_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "transcripts.md").read_text("utf-8")

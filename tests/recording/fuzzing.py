@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import vflpriv
 from tests.cli.fuzzing import mutated, odd_fields, scrambled, to_toml
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
-from vflpriv.recording.format import HEAD, Entry, Head
+from vflpriv.recording.files.format import HEAD, Entry, Head
 from vflpriv.recording.ledger_file import BatchesConfig, LeakConfig, LedgerConfig, ReleaseConfig
 
 __all__ = ["LEDGER", "damage", "ledgers", "record_small"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vflpriv.core.kinds import FURTHER, Content, Kind, Tensors, kind_named
 from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, SERVER, LazyTensors, Message, device
 from vflpriv.errors import InputError
-from vflpriv.recording.format import Entry
+from vflpriv.recording.files.format import Entry
 
 if TYPE_CHECKING:
     from torch import Tensor

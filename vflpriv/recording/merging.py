@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from vflpriv.core.wire import Message, Party
 from vflpriv.errors import InputError
 from vflpriv.recording.checks import row_axis
-from vflpriv.recording.format import ANSWERS, HEAD, IDS, SHARDS, Entry, Head
+from vflpriv.recording.files.format import ANSWERS, HEAD, IDS, SHARDS, Entry, Head
+from vflpriv.recording.files.writing import write_tensors
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_names, read_transcript
-from vflpriv.recording.writing import write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

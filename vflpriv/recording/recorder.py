@@ -16,8 +16,8 @@ from vflpriv.errors import InputError
 from vflpriv.recording.arrays import labels_of
 from vflpriv.recording.checked_wire import CheckedWire
 from vflpriv.recording.checks import row_axis
-from vflpriv.recording.columns import Columns
-from vflpriv.recording.format import (
+from vflpriv.recording.files.columns import Columns
+from vflpriv.recording.files.format import (
     ANSWERS,
     HEAD,
     IDS,
@@ -29,10 +29,10 @@ from vflpriv.recording.format import (
     kept_key,
     shard_name,
 )
+from vflpriv.recording.files.scoring_files import FEATURES, MEMBERS, feature_tensors, features_name, member_tensors
+from vflpriv.recording.files.writing import BackgroundWriter, write_tensors
 from vflpriv.recording.sampling import Sample
-from vflpriv.recording.scoring_files import FEATURES, MEMBERS, feature_tensors, features_name, member_tensors
 from vflpriv.recording.transcripts import Continued, read_continued
-from vflpriv.recording.writing import BackgroundWriter, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -17,9 +17,9 @@ from vflpriv.core.systems import BaseSystem
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 from vflpriv.errors import InputError
+from vflpriv.recording.files.scoring_files import FeatureBlock, read_features, read_members
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.schedule import RecordedSchedule
-from vflpriv.recording.scoring_files import FeatureBlock, read_features, read_members
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_transcript
 
 __all__ = ["RecordedSystem", "read_recording"]

@@ -16,7 +16,7 @@ from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, wanted
 from vflpriv.recording.checks import check_shapes, check_values, message_of
-from vflpriv.recording.format import (
+from vflpriv.recording.files.format import (
     ANSWERS,
     HEAD,
     IDS,
@@ -30,8 +30,8 @@ from vflpriv.recording.format import (
     kept_key,
     shard_name,
 )
-from vflpriv.recording.scoring_files import FEATURES, MEMBERS
-from vflpriv.recording.stored import (
+from vflpriv.recording.files.scoring_files import FEATURES, MEMBERS
+from vflpriv.recording.files.stored import (
     Place,
     StoredFile,
     StoredFiles,

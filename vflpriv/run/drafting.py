@@ -18,7 +18,7 @@ from vflpriv.audits.recorded_noise import NoiseLimit, noise_limit
 from vflpriv.common.formatting import clean
 from vflpriv.core.kinds import kind_named
 from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, Message
-from vflpriv.recording.format import Head
+from vflpriv.recording.files.format import Head
 from vflpriv.recording.ledger_file import DECIDE
 from vflpriv.recording.transcripts import read_transcript
 

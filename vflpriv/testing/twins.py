@@ -17,7 +17,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 from vflpriv.recording.checked_wire import MemoryWire
-from vflpriv.recording.format import Entry
+from vflpriv.recording.files.format import Entry
 from vflpriv.recording.ledger_file import LedgerConfig, load_ledger
 from vflpriv.recording.schedule import RecordedSchedule
 from vflpriv.testing.training import Train

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vflpriv.core.wire import Message
 from vflpriv.recording.checked_wire import CheckedWire, MemoryWire
-from vflpriv.recording.format import Entry
+from vflpriv.recording.files.format import Entry
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.run.own_training.function import OwnTraining

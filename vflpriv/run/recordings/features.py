@@ -23,8 +23,8 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, Belongings, View
 from vflpriv.core.wire import LazyTensors, Message, Transcript
 from vflpriv.recording.checks import readable, row_axis
+from vflpriv.recording.files.scoring_files import FeatureBlock
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.recording.scoring_files import FeatureBlock
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted

@@ -10,8 +10,8 @@ import torch
 
 import vflpriv
 from vflpriv.errors import InputError
-from vflpriv.recording import stored
-from vflpriv.recording.stored import StoredFiles, content_hash
+from vflpriv.recording.files import stored
+from vflpriv.recording.files.stored import StoredFiles, content_hash
 from vflpriv.recording.transcripts import read_hash, read_transcript
 
 

@@ -19,7 +19,7 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.recording.format import Head
+    from vflpriv.recording.files.format import Head
 
 __all__ = [
     "Place",

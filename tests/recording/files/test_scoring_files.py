@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 import vflpriv
 from vflpriv.core.canaries import plant_members
 from vflpriv.errors import InputError
+from vflpriv.recording.files.scoring_files import MEMBERS, features_name, read_features, read_members
 from vflpriv.recording.merging import merge_transcripts
 from vflpriv.recording.recorder import RecordingWire
-from vflpriv.recording.scoring_files import MEMBERS, features_name, read_features, read_members
 from vflpriv.recording.transcripts import read_hash, read_transcript
 
 RECORDS = 12

@@ -18,8 +18,8 @@ from vflpriv.core.canaries import MemberCanaries
 from vflpriv.errors import InputError
 from vflpriv.recording.arrays import host_tensor
 from vflpriv.recording.checks import check_values
-from vflpriv.recording.format import Head
-from vflpriv.recording.stored import numbers_below, read_tensors, unique_ids
+from vflpriv.recording.files.format import Head
+from vflpriv.recording.files.stored import numbers_below, read_tensors, unique_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
