@@ -65,6 +65,10 @@ class Sealed:
         noise = self._noises.get(message.kind)
         return noise is not None and (message.is_ciphertext or noise.hides_from(adversary.kind))
 
+    def kinds_in_clear(self, messages: Iterable[Message], adversary: Adversary) -> frozenset[str]:
+        """Kinds whose values were recorded as the ends of their links read them, and this adversary cannot."""
+        return frozenset(m.kind for m in messages if not m.is_ciphertext and self.hides(m, adversary))
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Judged:

@@ -37,6 +37,14 @@ def test_a_label_in_the_lowest_bit_is_found_by_trials(tmp_path):
     assert measured(report).false_positives + measured(report).false_negatives == 0
 
 
+def test_trials_show_nobody_what_the_ledger_says_it_cannot_decrypt(tmp_path):
+    release = {"kind": "answer", "noise": "opaque", "assumption": "TLS", "readable_by": ["server", "device"]}
+    claims = [claim("outside", view="eavesdropper"), claim("device")]
+    report = audited(tmp_path, "in_clear", release=[release], claim=claims)
+    assert verdict(report, "outside") != "violated"
+    assert verdict(report, "device") == "violated", "it holds the key"
+
+
 def test_too_few_trials_accuse_nobody(tmp_path):
     report = audited(tmp_path, "low_bit", count=40)
     assert not measured(report).refutes

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.two_world import first_replica
 from vflpriv.audits.worlds.findings import TWO_WORLD, whole_view_finding
 from vflpriv.audits.worlds.store import TrialStore
@@ -73,7 +74,8 @@ def audit_training(
         reference = Reference.of(training, worlds, Path(folder), seeds)
         parts = Parts.of(store, Path(folder), config, first, first.expect)
         audited = audit_recording(Path(folder), config, parts=parts, trained=True)
-        trials = _Trials(training, config, worlds, reference, audited.system.ledger)
+        sealed = Sealed(audited.system.ledger, audited.findings)
+        trials = _Trials(training, config, worlds, reference, audited.system.ledger, sealed)
         task = Task(bar, 2 * worlds.per_world)
         task.stage(f"{training.name}: 2 × {worlds.per_world} trainings in two worlds")
         findings = trials.findings(audited.claims, code, TrialStore(store), executor or InProcess(), task)
@@ -97,9 +99,10 @@ class _Trials:
         worlds: TrialsConfig,
         reference: Reference,
         ledger: Ledger,
+        sealed: Sealed,
     ) -> None:
         self._training, self._config, self._worlds = training, config, worlds
-        self._reference, self._ledger = reference, ledger
+        self._reference, self._ledger, self._sealed = reference, ledger, sealed
 
     def findings(
         self, claims: Sequence[Claim], code: str | None, store: TrialStore, executor: Executor, progress: Progress
@@ -133,7 +136,8 @@ class _Trials:
         progress: Progress,
     ) -> _Scored:
         watched = dict.fromkeys(view for several in views.values() for view in several)
-        hidden = {view: hidden_kinds(self._config, view) for view in watched}
+        sent = [message for world in self._reference.worlds for message in world]
+        hidden = {v: hidden_kinds(self._config, v) | self._sealed.kinds_in_clear(sent, v) for v in watched}
         plan = TrialPlan.of(self._training, self._worlds, self._reference, hidden, seed=self._config.seed)
         count = self._worlds.per_world
         # Another number of trials has other trainings: none is tested again because of what it showed.
