@@ -11,6 +11,7 @@ import vflpriv
 from vflpriv.core.claims import Claim
 from vflpriv.core.systems import BaseSystem, System
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 
@@ -63,3 +64,21 @@ def test_its_ledger_and_claims_are_those_of_the_file_and_of_the_wire(system: Rec
     assert (claim.key, claim.unit, claim.epsilon) == ("quiet", Unit.LABEL, 2.0)
     (about_attack,) = system.success_claims
     assert (about_attack.rate, about_attack.classes) == (0.5, 2)
+
+
+def test_a_device_sees_what_another_device_sends_it(tmp_path: Path) -> None:
+    """Noised messages between devices cost their reader a budget; a kind sent to the server alone does not."""
+    costs = {}
+    for way in ("across", "up"):
+        with vflpriv.record(tmp_path / way, devices=2, classes=2, records=8) as wire:
+            for t in range(4):
+                send = wire.across if way == "across" else wire.up
+                to = (1,) if way == "across" else ()
+                send(t, 0, *to, "note", {"x": torch.ones(1)}, torch.arange(8))
+        release = {"kind": "note", "noise": "gaussian", "scale": 1.0, "sensitivity": {"features": 0.5}}
+        release |= {"carried": False}
+        system = read_recording(tmp_path / way, LedgerConfig.model_validate({"release": [release]}))
+        for view in ("device(1)", "server"):
+            exposure = system.ledger.exposure(Adversary.parse(view), Unit.FEATURES)
+            costs[way, view] = sum(event.count for event in exposure.events)
+    assert costs == {("across", "device(1)"): 4, ("across", "server"): 0, ("up", "device(1)"): 0, ("up", "server"): 4}

@@ -32,7 +32,12 @@ Positive = Annotated[float, Field(ge=1e-30, le=1e30)]
 """Beyond these limits the square of a ratio of two is not a float."""
 Bound = Positive | Literal["unbounded"]
 _WIRE = frozenset({"eavesdropper", "outsider", "model"})
-_SEEN_BY: Mapping[str, frozenset[str]] = {"up": _WIRE | {"server"}, "down": _WIRE | {"device", "devices"}}
+_DEVICES = frozenset({"device", "devices"})
+_SEEN_BY: Mapping[str, frozenset[str]] = {
+    "up": _WIRE | {"server"},
+    "down": _WIRE | _DEVICES,
+    "across": _WIRE | _DEVICES,
+}
 _ALL_ADVERSARIES = _SEEN_BY["up"] | _SEEN_BY["down"]
 
 
@@ -187,7 +192,8 @@ class ReleaseConfig(_Section):
 
     def premise(self, ways: frozenset[str]) -> str:
         """What is taken for granted where the file does not say what state the message depends on."""
-        whose = "device models are" if ways == {"up"} else "the server's model is" if ways == {"down"} else "models are"
+        from_devices = bool(ways) and ways <= {"up", "across"}
+        whose = "device models are" if from_devices else "the server's model is" if ways == {"down"} else "models are"
         return (
             f"{whose} taken to depend on a record through noised releases alone: the ledger declares no leak of "
             f"{self.kind}"
@@ -296,7 +302,7 @@ class LedgerConfig(_Section):
         Then other devices' messages depend on a device's block through that device's noised messages alone.
         """
         listed = {r.kind: r for r in self.release}
-        kinds = [kind for kind, directions in ways.items() if "up" in directions and kind not in self.public]
+        kinds = [kind for kind, directions in ways.items() if directions & {"up", "across"} and kind not in self.public]
         return all(
             kind in listed
             and (listed[kind].noise not in ("none", "opaque") or Unit.FEATURES not in listed[kind].bounds())

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,8 @@ class RecordedSchedule:
         turns, turns_of = _turns(messages, shared, public)
         all_records = np.arange(records, dtype=np.int64)
         batches = [_union(parts, all_records) for parts in turns.values()]
-        links = [device for _, device, _ in turns]
-        busiest = max(Counter(round_ for round_, _, _ in turns).values(), default=0)
+        links = [turn.ends for turn in turns]
+        busiest = max(Counter(turn.round for turn in turns).values(), default=0)
         kinds = {kind: np.isin(np.arange(len(turns)), list(numbers)) for kind, numbers in turns_of.items()}
         private = [kind for kind in kinds if kind not in public]
         extra = sampled.unrecorded * devices
@@ -81,9 +81,9 @@ class RecordedSchedule:
         batching, note = _batching(sampled, batches, records, max(busiest, devices if extra else 0))
         if not batches:
             # Values that are released once, and the trained model, count although no message is private.
-            batches, links = [all_records[:0]], [0]
+            batches, links = [all_records[:0]], [(0, 0)]
             kinds = {kind: np.zeros(1, dtype=np.bool_) for kind in kinds}
-        links += list(range(devices)) * sampled.unrecorded
+        links += [(m, m) for m in range(devices)] * sampled.unrecorded
         kinds = {kind: np.append(at, np.full(extra, kind in private)) for kind, at in kinds.items()}
         if (len(batches) + extra) * devices > _MOST_CELLS:
             most = f"at most {_MOST_CELLS // (len(batches) + extra)} with {len(batches) + extra} turns"
@@ -98,7 +98,7 @@ class RecordedSchedule:
             records=records,
             batch_size=records if batching is Batching.FULL else sampled.size or int(size.max(initial=1)) or 1,
             devices=devices,
-            active=np.arange(devices) == np.array(links, dtype=np.int64).reshape(-1, 1),
+            active=(np.arange(devices) == np.array(links, dtype=np.int64).reshape(-1, 2, 1)).any(axis=1),
             order=np.concatenate(list(distinct.values())),
             start=start,
             size=size,
@@ -106,29 +106,36 @@ class RecordedSchedule:
         return cls(schedule=schedule, kinds=kinds, unrecorded=np.arange(len(size)) >= len(batches), note=note)
 
 
-_Turn = tuple[int, int, int]
-"""Round, device, and the number of the message among those of its kind on that link in that round."""
+class _Turn(NamedTuple):
+    """A round, the devices at the ends of a link (one and the same if the server is the other end), and a number.
+
+    The number is that of a message among those of its kind on that link in that round.
+    """
+
+    round: int
+    ends: tuple[int, int]
+    number: int
 
 
 def _turns(
     messages: Sequence[Message], shared: frozenset[str], public: frozenset[str]
 ) -> tuple[dict[_Turn, list[Ints | None]], dict[str, set[int]]]:
     """The record ids of each turn's private messages, and the numbers of the turns with a message of each kind."""
-    sent: Counter[tuple[int, int, str]] = Counter()
+    sent: Counter[tuple[int, tuple[int, int], str]] = Counter()
     first: dict[tuple[int, str, int], tuple[_Turn, Message]] = {}
     turns: dict[_Turn, list[Ints | None]] = {}
     turns_of: dict[str, set[int]] = {}
     number_of: dict[_Turn, int] = {}
     ids = _SharedIds()
     for m in messages:
-        link = (m.round, m.device.index, m.kind)
-        turn = (m.round, m.device.index, sent[link])
-        sent[link] += 1
+        ends = (m.sender.index, m.receiver.index) if m.across else (m.device.index, m.device.index)
+        turn = _Turn(m.round, ends, sent[m.round, ends, m.kind])
+        sent[m.round, ends, m.kind] += 1
         turns_of.setdefault(m.kind, set())
         if m.kind in public:
             continue
         if m.kind in shared:
-            turn, original = first.setdefault((m.round, m.kind, turn[2]), (turn, m))
+            turn, original = first.setdefault((m.round, m.kind, turn.number), (turn, m))
             _check_same(m, original)
         turns_of[m.kind].add(number_of.setdefault(turn, len(number_of)))
         turns.setdefault(turn, []).append(ids.of(m))

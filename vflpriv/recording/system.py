@@ -142,10 +142,10 @@ def _shared_kinds(config: LedgerConfig) -> frozenset[str]:
 
 
 def _ways(messages: Sequence[Message]) -> Mapping[str, frozenset[str]]:
-    """The directions in which each kind of message was sent; between devices it leaves one and reaches the other."""
+    """The directions in which each kind of message was sent."""
     ways: defaultdict[str, set[str]] = defaultdict(set)
     for m in messages:
-        ways[m.kind] |= {"up", "down"} if m.across else {"down" if m.sender.is_server else "up"}
+        ways[m.kind].add("across" if m.across else "down" if m.sender.is_server else "up")
     return {kind: frozenset(directions) for kind, directions in ways.items()}
 
 
