@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from pathlib import Path
@@ -27,6 +28,13 @@ def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""
     monkeypatch.setattr("vflpriv.audits.scoring.learners._TREES", 4)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_configure() -> None:
