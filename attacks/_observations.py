@@ -20,6 +20,7 @@ __all__ = [
     "known_positions",
     "last_and_mean",
     "last_values",
+    "places_or_last",
     "positions_in",
     "recent",
     "records_of",
@@ -139,12 +140,18 @@ def sum_by_record(positions: Iterable[Tensor], values: Iterable[Tensor], count: 
 def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
     """(R, n, width) for some sorted records: a tensor's row in the last of these messages with it; else zeros."""
     replicas, _, width = messages[0].tensors[tensor].shape
-    values = torch.zeros(replicas, len(records), width, device=records.device)
+    values = torch.zeros(replicas, len(records) + 1, width, device=records.device)
     for m in messages:
         if m.records is not None:
-            places, rows = known_positions(records, m.records)
-            values[:, places] = m.tensors[tensor].index_select(1, rows)
-    return values
+            values.index_copy_(1, places_or_last(records, m.records), m.tensors[tensor].to(values.dtype))
+    return values[:, :-1]
+
+
+def places_or_last(records: Tensor, ids: Tensor) -> Tensor:
+    """The positions of ids among sorted records, len(records) for those that are none of them: nobody waits for it."""
+    places = torch.searchsorted(records, ids)
+    found = records.index_select(0, places.clamp(max=len(records) - 1)) == ids
+    return torch.where(found, places, len(records))
 
 
 def last_and_mean(observations: Sequence[Observation]) -> tuple[Tensor, Tensor]:

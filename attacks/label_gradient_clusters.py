@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, records_of
+from vflpriv.attacks._observations import known_positions, places_or_last, records_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -64,16 +64,16 @@ class LabelGradientClusters(LabelInference):
 def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
     """(n, width) each record's mean gradient on one link, 0 where it has none; of all rounds alike, however large their
     gradients are."""
-    sums = torch.zeros(len(records), messages[0].tensors["gradient"].shape[-1], dtype=torch.float64).to(records.device)
-    times = torch.zeros(len(records), 1, dtype=torch.float64, device=records.device)
+    width = messages[0].tensors["gradient"].shape[-1]
+    # One more place is for records that are not asked for.
+    sums = torch.zeros(len(records) + 1, width + 1, dtype=torch.float64, device=records.device)
     for m in messages:
         if m.records is not None:
-            gradient = m.tensors["gradient"][0]
-            places, rows = known_positions(records, m.records)
-            scale = gradient.double().square().mean().sqrt().clamp(min=1e-30)
-            sums.index_add_(0, places, gradient.index_select(0, rows).double() / scale)
-            times[places] += 1
-    return sums / times.clamp(min=1)
+            gradient = m.tensors["gradient"][0].double()
+            scaled = gradient / gradient.square().mean().sqrt().clamp(min=1e-30)
+            counted = torch.cat((scaled, torch.ones_like(scaled[:, :1])), dim=1)
+            sums.index_add_(0, places_or_last(records, m.records), counted)
+    return sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
 
 
 def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:

@@ -62,14 +62,14 @@ def link(message: Message) -> str:
 
 def viewers(message: Message) -> tuple[Adversary, ...]:
     """The adversaries to whom a message tells something: not its sender, and nobody on the wire if it is encrypted."""
-    down = message.sender.is_server
-    receiver = Adversary("device", (message.device.index,)) if down else Adversary("server")
+    end = message.receiver
+    receiver = Adversary("server") if end.is_server else Adversary("device", (end.index,))
     return (receiver,) if message.encrypted else (receiver, *(Adversary(kind) for kind in sorted(_ONLOOKERS)))
 
 
 def _observers(message: Message) -> frozenset[str]:
     """The kinds of adversaries that see a message."""
-    receivers = frozenset({"device", "devices"} if message.sender.is_server else {"server"})
+    receivers = frozenset({"server"} if message.receiver.is_server else {"device", "devices"})
     return receivers | (frozenset() if message.encrypted else _ONLOOKERS)
 
 
@@ -119,7 +119,7 @@ class Sightings:
         self.messages += 1
         if released is not None:
             self.sent[outline(message)] += 1
-        way = "down" if message.sender.is_server else "up"
+        way = "up" if message.receiver.is_server else "down"
         for name in message.tensors:
             sighting = self.tensors.setdefault((message.kind, name), _Sighting(first=replace(message, tensors={})))
             sighting.ways.add(way)
@@ -206,7 +206,7 @@ def _beyond(ledger: Ledger, kind: str, extra: Mapping[Outline, int]) -> list[Fin
     private = [r for r in releases if r.sensitivity]
     if not private and releases and names <= listed:
         return []  # it is declared public, and compared as everything is
-    ways = {"down" if form.sender.is_server else "up" for form in extra}
+    ways = {"up" if form.receiver.is_server else "down" for form in extra}
     outside = {form for form in extra if not 0 <= form.round < schedule.rounds}
     unknown = sorted(names if outside or not releases else names - listed)
     every = range(schedule.rounds)

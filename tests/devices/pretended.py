@@ -35,6 +35,7 @@ _NO_KERNEL = frozenset(
     {
         "empty",
         "empty_strided",
+        "_unsafe_view",
         "empty_like",
         "new_empty",
         "new_empty_strided",

@@ -60,8 +60,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "vimadmm-j": (315, 0),
     "vimadmm-j-client": (883, 0),
     "vimadmm-j-rr": (315, 0),
-    "linear-admm": (248, 0),
-    "linear-admm-client": (816, 0),
+    "linear-admm": (249, 0),
+    "linear-admm-client": (817, 0),
 }
 """Of each variant the most launches, and copies to the device, in a round after the first of two replicas.
 
