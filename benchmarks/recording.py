@@ -2,10 +2,10 @@
 
 The training is split learning in plain PyTorch, watched by hooks. Rounds with and without recording alternate in one
 process, on copies of the same models, so that other load on the machine affects both alike. Times are CPU seconds; the
-thread that writes counts towards the recorded rounds, whenever it works. The recording of one epoch is then audited by the command line in a
-process of its own: all attacks that need no name, the noise tests of both kinds of messages, and the coins of 200
-canaries. At last 100 epochs are recorded with a sample of 2000 records, and audited. These have random values in the
-place of a training's, since a transcript is as large whatever is in it.
+thread that writes counts towards the recorded rounds, whenever it works. The recording of one epoch is then audited by
+the command line in a process of its own: all attacks that need no name, the noise tests of both kinds of messages, and
+the coins of 200 canaries. At last 100 epochs are recorded with a sample of 2000 records, and audited. These have random
+values in the place of a training's, since a transcript is as large whatever is in it.
 
     python benchmarks/recording.py            # about 5 minutes
     python benchmarks/recording.py --quick    # seconds: 8 rounds of a small part of the data
