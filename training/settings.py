@@ -6,12 +6,21 @@ An engine's own settings inherit from these classes. The descriptions of the fie
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
+from vflpriv.training.defence import Defence, parse_defence
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 
 __all__ = [
@@ -43,6 +52,7 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 """The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
 
 _LARGEST = 1e30
+_DEFENCE_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]}
 
 
 class EngineSettings(BaseModel):
@@ -106,6 +116,17 @@ class EngineSettings(BaseModel):
         "posterior over labels, or iterative, the posterior with the model's prediction as prior (as ALIBI was "
         "published, for large data); if not given, posterior for alibi and likeliest for rr",
     )
+
+    defence: Annotated[SerializeAsAny[Defence] | None, WithJsonSchema(_DEFENCE_SCHEMA)] = Field(
+        None,
+        description="a defence that changes messages before they are sent: its name, or a table with its name and its "
+        "strengths; `vflpriv defences` lists them",
+    )
+
+    @field_validator("defence", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Defence | None:
+        return parse_defence(value)
 
     @field_validator("*")
     @classmethod

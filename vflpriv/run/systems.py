@@ -13,6 +13,7 @@ from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.ledger import Exposure
+from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -21,7 +22,7 @@ from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
-__all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data"]
+__all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data", "sent_kinds"]
 
 
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
@@ -88,6 +89,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    _check_defence(engine, settings, schedule, data.classes, where)
     check_device_name(config.device)
     system = DeclaredSystem(
         key=section.key,
@@ -100,6 +102,19 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         tuning_runs=section.tuning_runs,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+
+
+def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, classes: int, where: str) -> None:
+    """Raise an InputError if the settings' defence changes nothing that the engine sends."""
+    defence = settings.defence
+    reason = None if defence is None else defence.refusal(sent_kinds(engine, settings, schedule), classes)
+    if reason is not None:
+        raise InputError(f"{where}.defence", defence.name, f"a defence that applies; this one {reason}")
+
+
+def sent_kinds(engine: type[Engine], settings: Any, schedule: Schedule) -> frozenset[str]:
+    """The kinds of messages that an engine sends with these settings."""
+    return frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
 
 
 def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:
