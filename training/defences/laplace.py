@@ -24,7 +24,7 @@ def laplace(stream: Stream, shape: tuple[int, ...], *path: int) -> Tensor:
     """(R, *shape) Laplace noise of scale 1, of the sequence with this path."""
     uniform = stream.uniform(math.prod(shape), *path)
     centred = (uniform - 0.5).clamp(-0.4999999, 0.4999999)
-    return (-centred.sign() * torch.log1p(-2 * centred.abs())).unflatten(1, shape)
+    return (-centred.sign() * torch.log1p(-2 * centred.abs())).reshape(-1, *shape)
 
 
 @register("defence")

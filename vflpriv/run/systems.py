@@ -12,6 +12,7 @@ from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
+from vflpriv.core.engine import Engine as BaseEngine
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
@@ -112,7 +113,7 @@ def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, clas
         raise InputError(f"{where}.defence", defence.name, f"a defence that applies; this one {reason}")
 
 
-def sent_kinds(engine: type[Engine], settings: Any, schedule: Schedule) -> frozenset[str]:
+def sent_kinds(engine: type[BaseEngine], settings: Any, schedule: Schedule) -> frozenset[str]:
     """The kinds of messages that an engine sends with these settings."""
     return frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
 
