@@ -1,12 +1,14 @@
 """The base class of defences: what they declare, and where the round loop lets them change messages.
 
 A defence changes what one party sends before it goes on the wire: the server's gradients, or the devices' outputs. Any
-engine whose messages have that content can be trained under it. A defence that promises no ε gets no credit in the
-ledger: what it changes counts as it did without it.
+engine whose messages have that content can be trained under it. Or it is a protection that engines have themselves, and
+sets their settings. A defence that promises no ε gets no credit in the ledger: what it changes counts as it did without
+it.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
 
     from vflpriv.common.random import Stream
 
-__all__ = ["Defence", "Exchange", "Guard", "Protected", "defended", "parse_defence"]
+__all__ = ["NO_EPSILON", "Defence", "Exchange", "Guard", "Protected", "defended", "parse_defence"]
 
-_TENSOR = {Content.GRADIENT: "gradient", Content.OUTPUTS: "embedding"}
-"""The tensor that a defence changes, by the content of the message."""
+NO_EPSILON = "no ε"
+"""The promise of a defence that gives no guarantee."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,6 +58,9 @@ class Protected:
 class Guard(ABC):
     """A defence at work in one training, with its random numbers and its state."""
 
+    for_each_device: ClassVar[bool] = False
+    """Whether a value that several devices are sent is protected for each of them, and not once for all."""
+
     @abstractmethod
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:
         """What is sent in place of these values, (R, B, width)."""
@@ -69,20 +74,31 @@ class Defence(BaseModel, ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    promise: ClassVar[str] = "no ε"
-    """The guarantee that it gives by itself, as tables show it."""
-    content: ClassVar[Content]
-    """The content of the messages that it changes: the server's gradients, or the devices' outputs."""
+    content: ClassVar[Content | None] = None
+    """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
     binary: ClassVar[bool] = False
     """Whether it is for labels of two classes alone."""
 
-    @abstractmethod
-    def guard(self, stream: Stream) -> Guard:
-        """The defence at work in one training; `stream` is for its random numbers alone."""
+    @property
+    def promise(self) -> str:
+        """The guarantee that it gives by itself, as tables show it."""
+        return NO_EPSILON
 
-    def refusal(self, kinds: Collection[str], classes: int) -> str | None:
-        """Why it does not apply to an engine that sends these kinds of messages; None if it does."""
-        if not any(_changes(kind, self.content) for kind in kinds):
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The engine settings that it sets, where engines have the protection themselves."""
+        return {}
+
+    def guard(self, stream: Stream) -> Guard | None:
+        """The defence at work in one training; `stream` is for its random numbers alone."""
+        return None
+
+    def refusal(self, *, kinds: Collection[str], fields: Collection[str], classes: int) -> str | None:
+        """Why it does not apply to an engine that sends these kinds and has these settings; None if it does."""
+        missing = [field for field in self.settings if field not in fields]
+        if missing:
+            return f"needs the setting {missing[0]}, which the engine does not have"
+        if self.content is not None and not any(_has(kind, self.content) for kind in kinds):
             return f"needs messages with {self.content.value}, found {', '.join(sorted(kinds))}"
         return f"needs labels of 2 classes, found {classes}" if self.binary and classes != 2 else None
 
@@ -103,25 +119,33 @@ def parse_defence(value: Any) -> Defence | None:
     return defence
 
 
-def _changes(kind: str, content: Content) -> bool:
-    """Whether a defence of this content changes messages of this kind: each of their forms has the one tensor."""
+def _has(kind: str, content: Content) -> bool:
     known = kind_named(kind)
-    return known is not None and known.content is content and all(_TENSOR[content] in form for form in known.forms)
+    return known is not None and known.content is content
 
 
 def defended(
     guard: Guard, content: Content, payloads: Mapping[int, Payload], exchange: Exchange
 ) -> Mapping[int, Payload]:
-    """These payloads, by device, as the guard lets them go; a value that several devices are sent is protected once."""
-    protected: dict[int, Protected] = {}
+    """These payloads, by device, as the guard lets them go: all tensors of those with this content."""
+    once: dict[int, Protected] = {}
     sent = {}
     for m, payload in payloads.items():
-        if not _changes(payload.kind, content):
-            sent[m] = payload
-            continue
-        values = payload.tensors[_TENSOR[content]]
-        if id(values) not in protected:
-            protected[id(values)] = guard.protect(values, replace(exchange, party=m))
-        found = protected[id(values)]
-        sent[m] = replace(payload, tensors={**payload.tensors, _TENSOR[content]: found.values}, size=found.size)
+        found = {}
+        for name, values in payload.tensors.items() if _has(payload.kind, content) else ():
+            if guard.for_each_device or id(values) not in once:
+                once[id(values)] = _protected(guard, values, replace(exchange, party=m))
+            found[name] = once[id(values)]
+        sizes = [own.size for own in found.values() if own.size is not None]
+        tensors = {**payload.tensors, **{name: own.values for name, own in found.items()}}
+        sent[m] = replace(payload, tensors=tensors, size=sum(sizes) if found and len(sizes) == len(found) else None)
     return sent
+
+
+def _protected(guard: Guard, values: Tensor, exchange: Exchange) -> Protected:
+    """The guard's answer for values (R, …, B, width), which it is shown as (R, rows, width), at least one row."""
+    if not values.numel():
+        return Protected(values=values)
+    rows = values.reshape(len(values), math.prod(values.shape[1:-1]), values.shape[-1])
+    found = guard.protect(rows, exchange)
+    return replace(found, values=found.values.reshape(values.shape))

@@ -23,7 +23,7 @@ from vflpriv.core.schedules import Activation, Schedule
 from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
-from vflpriv.training.defence import Exchange, defended
+from vflpriv.training.defence import Exchange, Guard, defended
 from vflpriv.training.malicious import Amplifier
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import posterior, protected
@@ -174,7 +174,7 @@ class Engine(ABC):
         self.top_parameters = {}
         self.release_points: list[ReleasePoint] = []
         defence = settings.defence
-        self._at_work = None if defence is None else defence.guard(self.stream("defence"))
+        self._at_work: Guard | None = None if defence is None else defence.guard(self.stream("defence"))
         self.setup()
 
     @abstractmethod

@@ -5,6 +5,7 @@ An engine's own settings inherit from these classes. The descriptions of the fie
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 
 from vflpriv.core.engine import NoiseParameters
@@ -123,10 +125,19 @@ class EngineSettings(BaseModel):
         "strengths; `vflpriv defences` lists them",
     )
 
-    @field_validator("defence", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _named(cls, value: Any) -> Defence | None:
-        return parse_defence(value)
+    def _set_by_the_defence(cls, values: Any) -> Any:
+        """Put the defence in the place of its name, and set the settings that it stands for."""
+        if not isinstance(values, Mapping) or values.get("defence") is None:
+            return values
+        defence = parse_defence(values["defence"])
+        assert defence is not None
+        known = {name: value for name, value in defence.settings.items() if name in cls.model_fields}
+        both = [name for name, value in known.items() if name in values and values[name] != value]
+        if both:
+            raise ValueError(f"{both[0]} is set by the defence {defence.name}: give one of the two")
+        return {**values, **known, "defence": defence}
 
     @field_validator("*")
     @classmethod

@@ -51,6 +51,6 @@ class _Largest(Guard):
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:
         entries = math.prod(values.shape[1:])
-        kept = min(entries, max(1, round(self._kept * entries))) if entries else 0
+        kept = max(1, round(self._kept * entries))
         # Each entry with its place, in four bytes.
         return Protected(values=largest_entries(values, kept), size=kept * (values.element_size() + 4))

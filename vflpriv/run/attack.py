@@ -33,7 +33,7 @@ from vflpriv.run.budgets import accounted
 from vflpriv.run.features import NO_DEFENCE, FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
-from vflpriv.run.systems import build_system, load_data, sent_kinds
+from vflpriv.run.systems import build_system, inapplicable, load_data
 from vflpriv.training.defence import parse_defence
 from vflpriv.training.engine import check_device
 
@@ -274,8 +274,9 @@ def _inapplicable(system: System, engine: str, changes: Mapping[str, Any]) -> st
     if missing:
         return f"{engine} has no setting {missing[0]}"
     defence = parse_defence(changes.get("defence"))
-    kinds = sent_kinds(system.engine, system.settings, system.schedule)
-    return None if defence is None else defence.refusal(kinds, system.classes)
+    if defence is None:
+        return None
+    return inapplicable(defence, system.engine, system.settings, system.schedule, system.classes)
 
 
 def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:

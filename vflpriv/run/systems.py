@@ -20,10 +20,11 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
+from vflpriv.training.defence import Defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
-__all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data", "sent_kinds"]
+__all__ = ["build_system", "claims_of", "declare_system", "inapplicable", "load_data", "read_data"]
 
 
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
@@ -108,14 +109,17 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
 def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, classes: int, where: str) -> None:
     """Raise an InputError if the settings' defence changes nothing that the engine sends."""
     defence = settings.defence
-    reason = None if defence is None else defence.refusal(sent_kinds(engine, settings, schedule), classes)
+    reason = None if defence is None else inapplicable(defence, engine, settings, schedule, classes)
     if reason is not None:
         raise InputError(f"{where}.defence", defence.name, f"a defence that applies; this one {reason}")
 
 
-def sent_kinds(engine: type[BaseEngine], settings: Any, schedule: Schedule) -> frozenset[str]:
-    """The kinds of messages that an engine sends with these settings."""
-    return frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
+def inapplicable(
+    defence: Defence, engine: type[BaseEngine], settings: Any, schedule: Schedule, classes: int
+) -> str | None:
+    """Why a defence does not apply to an engine with these settings; None if it does."""
+    kinds = frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
+    return defence.refusal(kinds=kinds, fields=type(settings).model_fields, classes=classes)
 
 
 def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:
