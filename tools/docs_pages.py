@@ -9,7 +9,7 @@ import typer
 
 from tools.docs_bounds import accountant_page, audit_page
 from tools.docs_markdown import prose, settings_table, table
-from tools.docs_variants import attack_page, engine_page, overview
+from tools.docs_variants import attack_page, defence_page, engine_page, overview
 from vflpriv.audits.statistics.power import EXCESS, power_gdp
 from vflpriv.cli.main import app
 from vflpriv.common import formatting
@@ -33,6 +33,7 @@ __all__ = ["TRIALS", "filled", "navigation", "pages", "power_rows"]
 
 _KINDS = {
     "engine": (engine_page, "A training algorithm with what it sends, what it lets out and what its authors claim."),
+    "defence": (defence_page, "What a party does to its messages so that they tell less. Most promise no ε."),
     "attack": (attack_page, "What an adversary does with its view. Each says what it needs, and refuses otherwise."),
     "audit": (audit_page, "Ways to find out that a promise or one of its premises does not hold."),
     "accountant": (accountant_page, "Upper bounds on ε from the ledger: what leaves, under which noise, how often."),

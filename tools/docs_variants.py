@@ -13,7 +13,7 @@ from vflpriv.common.registry import available
 from vflpriv.core.units import Unit
 from vflpriv.render.formats.toml import to_toml
 
-__all__ = ["attack_page", "engine_page", "overview"]
+__all__ = ["attack_page", "defence_page", "engine_page", "overview"]
 
 
 def overview(kind: str, intro: str) -> str:
@@ -52,6 +52,31 @@ def engine_page(name: str) -> str:
         "## Settings",
         settings_table(engine.settings_type),
     )
+
+
+def defence_page(name: str) -> str:
+    """The page of a defence: what it does, what it promises, which engines it fits, and its strengths."""
+    defence = available("defence")[name]
+    fitting = [_engine(engine) for engine in available("engine") if _fits(defence(), engine)]
+    setting = to_toml({"engine": {"defence": defence().model_dump(mode="json")}})
+    return join(
+        f"# {name}",
+        f"*{sentence(defence.summary)}* Source: {prose(defence.source)}. Promise: {prose(defence().promise)}.",
+        docstrings(defence),
+        "## Try it",
+        fence("toml", setting),
+        "## Engines whose messages it changes",
+        ", ".join(fitting) + (", with labels of two classes." if defence.binary else "."),
+        "## Strengths",
+        settings_table(defence) or "None.",
+    )
+
+
+def _fits(defence: Any, engine: str) -> bool:
+    system = system_of(engine)
+    kinds = {release.kind for release in system.ledger.releases}
+    fields = type(system.settings).model_fields
+    return defence.refusal(kinds=kinds, fields=fields, classes=2 if defence.binary else system.classes) is None
 
 
 def _bounds(release: Any) -> str:

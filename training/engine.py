@@ -16,12 +16,14 @@ from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Capabilities, Evaluation, Probe
+from vflpriv.core.kinds import Content
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Activation, Schedule
 from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
+from vflpriv.training.defence import Exchange, Guard, defended
 from vflpriv.training.malicious import Amplifier
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import posterior, protected
@@ -171,6 +173,8 @@ class Engine(ABC):
         self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
         self.top_parameters = {}
         self.release_points: list[ReleasePoint] = []
+        defence = settings.defence
+        self._at_work: Guard | None = None if defence is None else defence.guard(self.stream("defence"))
         self.setup()
 
     @abstractmethod
@@ -236,12 +240,13 @@ class Engine(ABC):
         begin, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
         records = self._order[begin : begin + size]
         members = self.schedule.members(round_)
-        sent = {m: self._forged(round_, m, records, p) for m, p in self.uplinks(round_, members, records).items()}
+        outputs = self._defended(Content.OUTPUTS, round_, records, self.uplinks(round_, members, records))
+        sent = {m: self._forged(round_, m, records, payload) for m, payload in outputs.items()}
         uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
         for m, stale in self.questions(round_).items():
             Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), stale)
             self.receive(m, stale, self.answer(round_, m, stale).send(wire, round_, device(m), SERVER, stale))
-        answers = self.serve(round_, records, uplinks)
+        answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, uplinks), uplinks)
         replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
         for m, amplifier in amplifiers.items():
@@ -249,6 +254,22 @@ class Engine(ABC):
         self.updates(round_, records, replies)
         for m, amplifier in amplifiers.items():
             amplifier.after(self.bank.parameters[m])
+
+    def _defended(
+        self,
+        content: Content,
+        round_: int,
+        records: Tensor,
+        payloads: Mapping[int, Payload],
+        received: Mapping[int, Mapping[str, Tensor]] | None = None,
+    ) -> Mapping[int, Payload]:
+        """What these payloads are under the settings' defence, if it is one of this content."""
+        if self._at_work is None or self.settings.defence.content is not content:
+            return payloads
+        labels = self.data.labels_of(records).expand(len(self.replicas), -1)
+        known = {m: tensors["embedding"] for m, tensors in (received or {}).items() if "embedding" in tensors}
+        exchange = Exchange(round=round_, party=0, labels=labels, received=known)
+        return defended(self._at_work, content, payloads, exchange)
 
     def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
         """What device m really sends."""

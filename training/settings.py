@@ -5,13 +5,24 @@ An engine's own settings inherit from these classes. The descriptions of the fie
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
+from vflpriv.training.defence import Defence, parse_defence
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 
 __all__ = [
@@ -43,6 +54,7 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 """The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
 
 _LARGEST = 1e30
+_DEFENCE_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]}
 
 
 class EngineSettings(BaseModel):
@@ -106,6 +118,26 @@ class EngineSettings(BaseModel):
         "posterior over labels, or iterative, the posterior with the model's prediction as prior (as ALIBI was "
         "published, for large data); if not given, posterior for alibi and likeliest for rr",
     )
+
+    defence: Annotated[SerializeAsAny[Defence] | None, WithJsonSchema(_DEFENCE_SCHEMA)] = Field(
+        None,
+        description="a defence that changes messages before they are sent: its name, or a table with its name and its "
+        "strengths; `vflpriv defences` lists them",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_by_the_defence(cls, values: Any) -> Any:
+        """Put the defence in the place of its name, and set the settings that it stands for."""
+        if not isinstance(values, Mapping) or values.get("defence") is None:
+            return values
+        defence = parse_defence(values["defence"])
+        assert defence is not None
+        known = {name: value for name, value in defence.settings.items() if name in cls.model_fields}
+        both = [name for name, value in known.items() if name in values and values[name] != value]
+        if both:
+            raise ValueError(f"{both[0]} is set by the defence {defence.name}: give one of the two")
+        return {**values, **known, "defence": defence}
 
     @field_validator("*")
     @classmethod

@@ -10,7 +10,7 @@ import typer
 
 __all__ = ["LISTED", "data_app", "lister", "print_registered", "print_rows"]
 
-LISTED = ("engine", "attack", "audit", "accountant")
+LISTED = ("engine", "defence", "attack", "audit", "accountant")
 """The kinds of the registry that have a command of their own."""
 
 data_app = typer.Typer(help="List data sets, or fetch one into the data folder.", invoke_without_command=True)

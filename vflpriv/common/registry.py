@@ -1,8 +1,8 @@
-"""The registry of what can be added by one file or one plug-in: engines, attacks, audits, accountants, output formats.
+"""The registry of what one file or one plug-in adds: engines, defences, attacks, audits, accountants, output formats.
 
 An item is found in the folder of its kind (`KINDS`) or through an entry point of the group `vflpriv.engines`,
-`vflpriv.attacks`, `vflpriv.audits`, `vflpriv.accountants` or `vflpriv.formats`. Layers that may not import each other
-meet here: a result in `report/` finds the format that writes it, which lies in `render/`, by name.
+`vflpriv.defences`, `vflpriv.attacks`, `vflpriv.audits`, `vflpriv.accountants` or `vflpriv.formats`. Layers that may not
+import each other meet here: a result in `report/` finds the format that writes it, which lies in `render/`, by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["KINDS", "available", "broken", "find", "names", "register"]
 
 KINDS = {
     "engine": "vflpriv.training.engines",
+    "defence": "vflpriv.training.defences",
     "attack": "vflpriv.attacks",
     "audit": "vflpriv.audits",
     "accountant": "vflpriv.accountants",

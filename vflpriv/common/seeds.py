@@ -17,6 +17,7 @@ STREAMS = (
     "server-noise",
     "labels",
     "dropout",
+    "defence",
     "canary",
     "search",
     "auxiliary",

@@ -208,7 +208,8 @@ class System(DeclaredSystem):
 
     @cached_property
     def _code(self) -> str | None:
-        return code_hash(self.engine, type(self.settings))
+        defence = self.settings.defence
+        return code_hash(self.engine, type(self.settings), *([] if defence is None else [type(defence)]))
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -96,6 +96,8 @@ class Message:
     """Whether only the sender and the receiver can read it."""
     batch: Tensor | None = None
     """The ids of all records that it was computed from, where tensors and `records` are those of a sample of them."""
+    size: int | None = None
+    """Bytes of one replica's payload, where it is sent in an encoding of its own."""
 
     @property
     def contributors(self) -> Tensor | None:
@@ -105,6 +107,8 @@ class Message:
     @property
     def payload_bytes(self) -> int:
         """Bytes of one replica's payload, ids not counted."""
+        if self.size is not None:
+            return self.size
         if CIPHERTEXT_BYTES in self.tensors:
             return int(self.tensors[CIPHERTEXT_BYTES][0])
         return sum(t[0].numel() * t.element_size() for t in self.tensors.values())
@@ -202,6 +206,8 @@ class Payload:
     tensors: Mapping[str, Tensor]
     encrypted: bool = False
     """Whether only the sender and the receiver can read it."""
+    size: int | None = None
+    """Bytes of one replica's payload, where it is sent in an encoding of its own."""
 
     def send(self, wire: Wire, round_: int, sender: Party, receiver: Party, records: Tensor) -> Mapping[str, Tensor]:
         """What arrives at the receiver."""
@@ -213,5 +219,6 @@ class Payload:
             tensors=self.tensors,
             records=records,
             encrypted=self.encrypted,
+            size=self.size,
         )
         return wire.send(message).tensors

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -32,7 +33,8 @@ from vflpriv.run.budgets import accounted
 from vflpriv.run.features import NO_DEFENCE, FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
-from vflpriv.run.systems import build_system, load_data
+from vflpriv.run.systems import build_system, inapplicable, load_data
+from vflpriv.training.defence import parse_defence
 from vflpriv.training.engine import check_device
 
 __all__ = ["AttackPlan", "AttackStore", "SystemResults", "attack_config", "attack_variant", "variants_of"]
@@ -245,16 +247,12 @@ def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
 
 
 def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, System | None]]:
-    """One system without a defence and under each of the configuration's; None where the engine lacks a setting."""
+    """One system without a defence and under each of the configuration's; None where a defence does not apply."""
     section, variants = config.system[place], []
+    engine, undefended = str(section.engine.get("name", "")), build_system(config, place, data)
     for name, changes in {NO_DEFENCE: {}, **config.attack.defences}.items():
-        engine = str(section.engine.get("name", ""))
-        system, reason = None, None
-        fields = find("engine", engine).settings_type.model_fields
-        missing = [field for field in changes if field not in fields]
-        if missing:
-            reason = f"{engine} has no setting {missing[0]}"
-        else:
+        system, reason = None, _inapplicable(undefended, engine, changes)
+        if reason is None:
             changed = section.model_copy(update={"engine": {**section.engine, **changes}})
             systems = tuple(changed if i == place else s for i, s in enumerate(config.system))
             system = build_system(config.model_copy(update={"system": systems}), place, data)
@@ -268,6 +266,17 @@ def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[Tr
         )
         variants.append((row, system))
     return variants
+
+
+def _inapplicable(system: System, engine: str, changes: Mapping[str, Any]) -> str | None:
+    """Why a system cannot be defended by these changes of its settings; None if it can."""
+    missing = [field for field in changes if field not in type(system.settings).model_fields]
+    if missing:
+        return f"{engine} has no setting {missing[0]}"
+    defence = parse_defence(changes.get("defence"))
+    if defence is None:
+        return None
+    return inapplicable(defence, system.engine, system.settings, system.schedule, system.classes)
 
 
 def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:

@@ -12,16 +12,19 @@ from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
+from vflpriv.core.engine import Engine as BaseEngine
 from vflpriv.core.ledger import Exposure
+from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
+from vflpriv.training.defence import Defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
-__all__ = ["build_system", "claims_of", "declare_system", "load_data", "read_data"]
+__all__ = ["build_system", "claims_of", "declare_system", "inapplicable", "load_data", "read_data"]
 
 
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
@@ -88,6 +91,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
+    _check_defence(engine, settings, schedule, data.classes, where)
     check_device_name(config.device)
     system = DeclaredSystem(
         key=section.key,
@@ -100,6 +104,22 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         tuning_runs=section.tuning_runs,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+
+
+def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, classes: int, where: str) -> None:
+    """Raise an InputError if the settings' defence changes nothing that the engine sends."""
+    defence = settings.defence
+    reason = None if defence is None else inapplicable(defence, engine, settings, schedule, classes)
+    if reason is not None:
+        raise InputError(f"{where}.defence", defence.name, f"a defence that applies; this one {reason}")
+
+
+def inapplicable(
+    defence: Defence, engine: type[BaseEngine], settings: Any, schedule: Schedule, classes: int
+) -> str | None:
+    """Why a defence does not apply to an engine with these settings; None if it does."""
+    kinds = frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
+    return defence.refusal(kinds=kinds, fields=type(settings).model_fields, classes=classes)
 
 
 def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:

@@ -1,0 +1,151 @@
+"""The base class of defences: what they declare, and where the round loop lets them change messages.
+
+A defence changes what one party sends before it goes on the wire: the server's gradients, or the devices' outputs. Any
+engine whose messages have that content can be trained under it. Or it is a protection that engines have themselves, and
+sets their settings. A defence that promises no ε gets no credit in the ledger: what it changes counts as it did without
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from vflpriv.common.registry import find
+from vflpriv.core.kinds import Content, kind_named
+from vflpriv.core.wire import Payload
+from vflpriv.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflpriv.common.random import Stream
+
+__all__ = ["NO_EPSILON", "Defence", "Exchange", "Guard", "Protected", "defended", "parse_defence"]
+
+NO_EPSILON = "no ε"
+"""The promise of a defence that gives no guarantee."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Exchange:
+    """What is known when a message is protected; `labels` and `received` are known to the server alone.
+
+    `labels` is (R, B), the labels that the server trains on. `received` is what each device sent in this round,
+    (R, B, width); empty for a device's own message.
+    """
+
+    round: int
+    party: int
+    """The device that sends or receives the message; the first of those that receive the same one."""
+    labels: Tensor
+    received: Mapping[int, Tensor]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Protected:
+    """The values as they are sent, and the bytes of one replica's values where they are sent in fewer than usual."""
+
+    values: Tensor
+    size: int | None = None
+
+
+class Guard(ABC):
+    """A defence at work in one training, with its random numbers and its state."""
+
+    for_each_device: ClassVar[bool] = False
+    """Whether a value that several devices are sent is protected for each of them, and not once for all."""
+
+    @abstractmethod
+    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+        """What is sent in place of these values, (R, B, width)."""
+
+
+class Defence(BaseModel, ABC):
+    """A defence and how strong it is. Its fields are its strengths; their descriptions are the user documentation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    content: ClassVar[Content | None] = None
+    """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
+    binary: ClassVar[bool] = False
+    """Whether it is for labels of two classes alone."""
+
+    @property
+    def promise(self) -> str:
+        """The guarantee that it gives by itself, as tables show it."""
+        return NO_EPSILON
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The engine settings that it sets, where engines have the protection themselves."""
+        return {}
+
+    def guard(self, stream: Stream) -> Guard | None:
+        """The defence at work in one training; `stream` is for its random numbers alone."""
+        return None
+
+    def refusal(self, *, kinds: Collection[str], fields: Collection[str], classes: int) -> str | None:
+        """Why it does not apply to an engine that sends these kinds and has these settings; None if it does."""
+        missing = [field for field in self.settings if field not in fields]
+        if missing:
+            return f"needs the setting {missing[0]}, which the engine does not have"
+        if self.content is not None and not any(_has(kind, self.content) for kind in kinds):
+            return f"needs messages with {self.content.value}, found {', '.join(sorted(kinds))}"
+        return f"needs labels of 2 classes, found {classes}" if self.binary and classes != 2 else None
+
+    @model_serializer(mode="wrap")
+    def _with_name(self, fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"name": self.name, **fields(self)}
+
+
+def parse_defence(value: Any) -> Defence | None:
+    """A defence from its name, or from a table with its name and its strengths."""
+    if value is None or isinstance(value, Defence):
+        return value
+    strengths = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
+    name = strengths.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError("defence", value, "the name of a defence, or a table with its name and strengths")
+    defence: Defence = find("defence", name).model_validate(strengths)
+    return defence
+
+
+def _has(kind: str, content: Content) -> bool:
+    known = kind_named(kind)
+    return known is not None and known.content is content
+
+
+def defended(
+    guard: Guard, content: Content, payloads: Mapping[int, Payload], exchange: Exchange
+) -> Mapping[int, Payload]:
+    """These payloads, by device, as the guard lets them go: all tensors of those with this content."""
+    once: dict[int, Protected] = {}
+    sent = {}
+    for m, payload in payloads.items():
+        found = {}
+        for name, values in payload.tensors.items() if _has(payload.kind, content) else ():
+            if guard.for_each_device or id(values) not in once:
+                once[id(values)] = _protected(guard, values, replace(exchange, party=m))
+            found[name] = once[id(values)]
+        sizes = [own.size for own in found.values() if own.size is not None]
+        tensors = {**payload.tensors, **{name: own.values for name, own in found.items()}}
+        sent[m] = replace(payload, tensors=tensors, size=sum(sizes) if found and len(sizes) == len(found) else None)
+    return sent
+
+
+def _protected(guard: Guard, values: Tensor, exchange: Exchange) -> Protected:
+    """The guard's answer for values (R, …, B, width), which it is shown as (R, rows, width), at least one row."""
+    if not values.numel():
+        return Protected(values=values)
+    rows = values.reshape(len(values), math.prod(values.shape[1:-1]), values.shape[-1])
+    found = guard.protect(rows, exchange)
+    return replace(found, values=found.values.reshape(values.shape))

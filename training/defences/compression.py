@@ -1,0 +1,56 @@
+"""Gradient compression: the server sends the largest entries of its gradients, and zeros for the others."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from vflpriv.common.lazy import torch
+from vflpriv.common.registry import register
+from vflpriv.core.kinds import Content
+from vflpriv.training.defence import Defence, Exchange, Guard, Protected
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflpriv.common.random import Stream
+
+__all__ = ["Compression", "largest_entries"]
+
+
+def largest_entries(values: Tensor, kept: int) -> Tensor:
+    """(R, …) values whose `kept` entries of largest magnitude, of each replica, are as they were; the others are 0."""
+    flat = values.flatten(1)
+    places = flat.abs().topk(kept, dim=1).indices
+    return torch.zeros_like(flat).scatter(1, places, flat.gather(1, places)).reshape(values.shape)
+
+
+@register("defence")
+class Compression(Defence):
+    """The share `kept` of a batch's gradient entries with the largest magnitude is sent, with their places.
+
+    "Label Inference Attacks Against Vertical Federated Learning" (Fu et al., USENIX Security 2022), §6.2: with 10 % to
+    75 % of the entries completion attacks reach about what they reach without it. It promises no ε.
+    """
+
+    name = "compression"
+    summary = "the server sends the largest entries of its gradients alone"
+    source = "Fu et al. 2022, gradient compression"
+    content = Content.GRADIENT
+    kept: float = Field(0.25, gt=0, le=1, description="share of the entries that are sent")
+
+    def guard(self, stream: Stream) -> Guard:
+        return _Largest(self.kept)
+
+
+class _Largest(Guard):
+    def __init__(self, kept: float) -> None:
+        self._kept = kept
+
+    def protect(self, values: Tensor, exchange: Exchange) -> Protected:
+        entries = math.prod(values.shape[1:])
+        kept = max(1, round(self._kept * entries))
+        # Each entry with its place, in four bytes.
+        return Protected(values=largest_entries(values, kept), size=kept * (values.element_size() + 4))

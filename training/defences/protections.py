@@ -1,0 +1,122 @@
+"""Protections that engines have themselves, as defences: noised labels, noised outputs, noised gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from vflpriv.common.registry import register
+from vflpriv.training.defence import Defence
+from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+
+__all__ = ["AlibiLabels", "ClientNoise", "EmbeddingNoise", "GradientNoise", "RandomisedResponse"]
+
+
+@register("defence")
+class RandomisedResponse(Defence):
+    """Each label is kept with probability e^ε/(e^ε + C - 1), once, before training; otherwise it is another one.
+
+    Warner 1965. All that is computed from the labels afterwards is post-processing: ε-label-DP against everybody who
+    does not hold the labels, whatever the engine sends.
+    """
+
+    name = "randomised-response"
+    summary = "the server flips labels at random before training"
+    source = "Warner 1965"
+    epsilon: float = Field(1.0, gt=0, description="ε of one label")
+
+    @property
+    def promise(self) -> str:
+        return f"label ε = {RandomizedLabels(budget=self.epsilon).epsilon:.3g}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"label_protection": "rr", "label_noise": self.epsilon}
+
+
+@register("defence")
+class AlibiLabels(Defence):
+    """Laplace noise of this standard deviation on every entry of the one-hot labels, once, before training.
+
+    "Antipodes of Label Differential Privacy: PATE and ALIBI" (Malek et al., NeurIPS 2021): ε = 2√2/std for a label.
+    """
+
+    name = "alibi"
+    summary = "the server adds Laplace noise to one-hot labels before training"
+    source = "Malek et al. 2021, ALIBI"
+    noise_std: float = Field(2.0, gt=0, description="standard deviation of the noise on every entry")
+
+    @property
+    def promise(self) -> str:
+        return f"label ε = {Alibi(std=self.noise_std).epsilon:.3g}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"label_protection": "alibi", "label_noise": self.noise_std}
+
+
+@register("defence")
+class EmbeddingNoise(Defence):
+    """Each record's output is clipped to a ball and noised before it is sent.
+
+    The Gaussian mechanism on the outputs, as in VAFL. The ledger accounts for it by round and record: what ε it is
+    depends on the rounds. Labels are protected only as far as outputs depend on them.
+    """
+
+    name = "embedding-noise"
+    summary = "devices clip and noise the output of each record"
+    source = "VAFL, §4"
+    clip: float = Field(1.0, gt=0, description="bound of the L2 norm of an output")
+    noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
+
+    @property
+    def promise(self) -> str:
+        return "feature ε by the ledger"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"protection": "embedding", "clip": self.clip, "noise_std": self.noise_std}
+
+
+@register("defence")
+class ClientNoise(Defence):
+    """All outputs that a device sends in a round are clipped together and noised.
+
+    "Improving Privacy-Preserving Vertical Federated Learning by Efficient Communication with ADMM" (Xie et al. 2024),
+    client-level differential privacy. The ledger accounts for it.
+    """
+
+    name = "client-noise"
+    summary = "devices clip and noise all outputs of a round together"
+    source = "VIMADMM, §V"
+    clip: float = Field(8.0, gt=0, description="bound of the Frobenius norm of a round's outputs")
+    noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
+
+    @property
+    def promise(self) -> str:
+        return "client ε by the ledger"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"protection": "client", "clip": self.clip, "noise_std": self.noise_std}
+
+
+@register("defence")
+class GradientNoise(Defence):
+    """Each record's gradient is clipped to a ball and noised before it is sent.
+
+    Clip and Gaussian noise would bound one message, but the server's model was moved by exact labels and is in every
+    later gradient: the ledger gives no credit, and it promises no ε.
+    """
+
+    name = "gradient-noise"
+    summary = "the server clips and noises the gradient of each record"
+    source = "common practice"
+    clip: float = Field(0.01, gt=0, description="bound of the L2 norm of a record's gradient of the batch mean")
+    noise_std: float = Field(0.01, gt=0, description="standard deviation of the noise on every entry")
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"gradient_clip": self.clip, "gradient_noise_std": self.noise_std}
