@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from vflpriv.common.random import Stream
 
-__all__ = ["NO_EPSILON", "Defence", "Exchange", "Guard", "Protected", "defended", "parse_defence"]
+__all__ = ["NO_EPSILON", "Defence", "Exchange", "Guard", "Protected", "defended", "named_defence", "parse_defence"]
 
 NO_EPSILON = "no ε"
 """The promise of a defence that gives no guarantee."""
@@ -111,12 +111,17 @@ def parse_defence(value: Any) -> Defence | None:
     """A defence from its name, or from a table with its name and its strengths."""
     if value is None or isinstance(value, Defence):
         return value
+    kind, strengths = named_defence(value)
+    return kind.model_validate(strengths)
+
+
+def named_defence(value: Any) -> tuple[type[Defence], dict[str, Any]]:
+    """The class of a defence and its strengths, which are not checked yet."""
     strengths = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}
     name = strengths.pop("name", None)
     if not isinstance(name, str):
         raise InputError("defence", value, "the name of a defence, or a table with its name and strengths")
-    defence: Defence = find("defence", name).model_validate(strengths)
-    return defence
+    return find("defence", name), strengths
 
 
 def _has(kind: str, content: Content) -> bool:

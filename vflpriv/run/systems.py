@@ -20,7 +20,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
-from vflpriv.training.defence import Defence
+from vflpriv.training.defence import Defence, named_defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
@@ -76,6 +76,8 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         engine: type[Engine] = find("engine", name)
     except InputError as error:
         raise InputError(f"{where}.name", error.value, error.expected) from error
+    if raw.get("defence") is not None:
+        raw["defence"] = _defence(raw["defence"], f"{where}.defence").model_dump(mode="json")
     settings: Any = parse_settings(engine.settings_type, raw, where)
     for attack in section.audit.attacks or ():
         if find("attack", attack).target != "labels":
@@ -104,6 +106,15 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         tuning_runs=section.tuning_runs,
     )
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+
+
+def _defence(value: Any, where: str) -> Defence:
+    """The defence of a system; an error names the field."""
+    try:
+        kind, strengths = named_defence(value)
+    except InputError as error:
+        raise InputError(where, error.value, error.expected) from error
+    return parse_settings(kind, strengths, where)
 
 
 def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, classes: int, where: str) -> None:
