@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, places_or_last, records_of
+from vflpriv.attacks._clusters import clustered
+from vflpriv.attacks._observations import places_or_last, records_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -18,9 +17,6 @@ from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
 __all__ = ["LabelGradientClusters"]
-
-_STARTS = 8
-_STEPS = 50
 
 
 @register("attack")
@@ -51,14 +47,7 @@ class LabelGradientClusters(LabelInference):
         links = sorted({(m.device, m.kind) for m in messages})
         columns = [_mean_gradients([m for m in messages if (m.device, m.kind) == link], records) for link in links]
         points = torch.cat(columns, dim=1)
-        positions, known = known_positions(records, auxiliary.records)
-        labels = auxiliary.labels[known]
-        starts = torch.stack(
-            [*_known_means(points[positions], labels, view.classes), *_random_starts(points, view.classes, auxiliary)]
-        )
-        clusters, squares = _k_means(points, starts)
-        best = clusters[int(squares.argmin())]
-        return sample.guess(_named(best, positions, labels, view.classes).unsqueeze(0))
+        return sample.guess(clustered(points, records, auxiliary, view.classes).unsqueeze(0))
 
 
 def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
@@ -74,67 +63,3 @@ def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
             counted = torch.cat((scaled, torch.ones_like(scaled[:, :1])), dim=1)
             sums.index_add_(0, places_or_last(records, m.records), counted)
     return sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
-
-
-def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
-    """The mean of the known records of each class, if there is one of each."""
-    times = one_hot(labels, classes).sum(0)
-    if not len(labels) or not bool((times > 0).all()):
-        return []
-    sums = torch.zeros(classes, points.shape[1], dtype=points.dtype, device=points.device).index_add_(0, labels, points)
-    return [sums / times.unsqueeze(1)]
-
-
-def _random_starts(points: Tensor, classes: int, auxiliary: Auxiliary) -> Tensor:
-    """(starts, classes, width) centres at records drawn one after another, each by its squared distance to the nearest
-    one before (k-means++)."""
-    generator = torch.Generator().manual_seed(auxiliary.seed)
-    first, marks = [], []
-    for _ in range(_STARTS):
-        first.append(torch.randint(len(points), (), generator=generator))
-        marks.append(torch.rand(classes - 1, generator=generator, dtype=torch.float64))
-    chosen = [torch.stack(first).to(points.device)]
-    lengths = points.square().sum(1)
-    nearest = _squares(points, points[chosen[0]])
-    for mark in torch.stack(marks).to(points.device).T:
-        weights = ((nearest + lengths).clamp(min=0) + 1e-12).cumsum(1)
-        place = torch.searchsorted(weights, (mark * weights[:, -1]).unsqueeze(1)).squeeze(1)
-        chosen.append(place.clamp(max=len(points) - 1))
-        nearest = torch.minimum(nearest, _squares(points, points[chosen[-1]]))
-    return points[torch.stack(chosen, dim=1)]
-
-
-def _squares(points: Tensor, centres: Tensor) -> Tensor:
-    """(centres, n) squared distances of points (n, width) from centres (centres, width), less the points' lengths."""
-    return torch.addmm(centres.square().sum(1, keepdim=True), centres, points.T, alpha=-2)
-
-
-def _k_means(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """The cluster (starts, n) of each point by Lloyd's steps from centres (starts, k, width), and the sums of squares
-    within clusters; a start whose clusters no longer change is left as it is."""
-    starts, k, _ = centres.shape
-    found = torch.full((starts, len(points)), -1, device=points.device)
-    totals = torch.zeros(starts, dtype=points.dtype, device=points.device)
-    going, names = torch.arange(starts, device=points.device), torch.arange(k, device=points.device).unsqueeze(1)
-    length = points.square().sum()
-    for _ in range(_STEPS):
-        squares, nearest = _squares(points, centres.flatten(0, 1)).unflatten(0, (len(going), k)).min(1)
-        totals[going] = squares.sum(1) + length
-        moved = (nearest != found[going]).any(1)
-        going, nearest, centres = going[moved], nearest[moved], centres[moved]
-        if not len(going):
-            break
-        found[going] = nearest
-        members = (nearest.unsqueeze(1) == names).to(points.dtype)
-        times = members.sum(2, keepdim=True)
-        sums = (members.flatten(0, 1) @ points).view_as(centres)
-        centres = torch.where(times > 0, sums / times.clamp(min=1), centres)
-    return found, totals
-
-
-def _named(clusters: Tensor, positions: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The class of each record: clusters and classes are matched so that most known labels are right."""
-    pairs = torch.zeros(classes, classes, dtype=torch.int64)
-    pairs.index_put_((clusters[positions].cpu(), labels.cpu()), torch.ones(len(labels), dtype=torch.int64), True)
-    _, names = linear_sum_assignment(-pairs.numpy())
-    return torch.from_numpy(names).to(clusters.device)[clusters]

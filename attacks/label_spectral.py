@@ -9,19 +9,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference
-from vflpriv.attacks._observations import last_values, records_of
-from vflpriv.attacks._samples import Sample
+from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, embeddings_of, without_embeddings
 from vflpriv.attacks._two_classes import agreement, guess_by_threshold, not_two_classes, two_means
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
 
 __all__ = ["LabelSpectral"]
-
-_UPLINKS = ("embeddings", "logits")
 
 
 @register("attack")
@@ -36,18 +32,16 @@ class LabelSpectral(LabelInference):
 
     name = "label_spectral"
     summary = "splits two classes along the first singular vector of the embeddings"
-    needs = frozenset({"own-model", *_UPLINKS})
+    needs = EMBEDDING_NEEDS
     auxiliary = True
     most: ClassVar[int] = 4000
     """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
-        if not view.own and not view.kinds & set(_UPLINKS):
-            return "embeddings of each record; this view holds none"
-        return not_two_classes(view)
+        return without_embeddings(view) or not_two_classes(view)
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        sample, embeddings = _embeddings(view, auxiliary, self.most)
+        sample, embeddings = embeddings_of(view, auxiliary, self.most)
         records = sample.records
         centred = embeddings - embeddings.mean(0)
         _, _, axes = torch.linalg.svd(centred, full_matrices=False)
@@ -57,18 +51,3 @@ class LabelSpectral(LabelInference):
         scores, threshold = candidates[0] if bool(fits[0] >= fits[1]) else candidates[1]
         guess = guess_by_threshold(records, scores, auxiliary, threshold)
         return replace(guess, drawn=sample.drawn, population=sample.population)
-
-
-def _embeddings(view: View, auxiliary: Auxiliary, most: int) -> tuple[Sample, Tensor]:
-    """Sorted records (n,) and their embeddings (n, width), those of all devices in the view side by side."""
-    if view.own:
-        outputs = [own.apply(own.trained, own.features)[0] for own in view.own.values()]
-        sample = Sample.draw(torch.arange(len(outputs[0]), device=outputs[0].device), auxiliary, most)
-        return sample, torch.cat(outputs, dim=-1).index_select(0, sample.positions)
-    messages = view.of_kind(*_UPLINKS)
-    sample = Sample.draw(records_of(messages), auxiliary, most)
-    columns = [
-        last_values([m for m in messages if m.device == device], "embedding", sample.records)[0]
-        for device in sorted({m.device for m in messages})
-    ]
-    return sample, torch.cat(columns, dim=-1)

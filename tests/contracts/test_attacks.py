@@ -125,7 +125,7 @@ def test_a_view_holds_these_things_and_no_others():
     assert {f.name for f in dataclasses.fields(View)} == {"adversary", "messages", "classes", "own"}
     assert {f.name for f in dataclasses.fields(Belongings)} == {"features", "apply", "initial", "trained", "conduct"}
     assert {f.name for f in dataclasses.fields(Message)} == {
-        *("round", "sender", "receiver", "kind", "tensors", "records", "encrypted", "batch")
+        *("round", "sender", "receiver", "kind", "tensors", "records", "encrypted", "batch", "size")
     }
     assert set(view.own) == {0}
     for message in view.messages:

@@ -36,6 +36,7 @@ ATTACKS: dict[str, tuple[str, str, int]] = {
     "label_direct": ("split-sum", "device(0)", 14),
     "label_direction": ("split-concat", "device(0)", 17),
     "label_dual": ("vimadmm", "device(0)", 14),
+    "label_embedding_clusters": ("split-concat", "device(0)", 37),
     "label_gradient_clusters": ("split-concat", "device(0)", 35),
     "label_norm": ("split-concat", "device(0)", 18),
     "label_residual": ("vimadmm", "device(0)", 14),
