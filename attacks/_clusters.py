@@ -16,16 +16,17 @@ _STARTS = 8
 _STEPS = 50
 
 
-def clustered(points: Tensor, records: Tensor, auxiliary: Auxiliary, classes: int) -> Tensor:
+def clustered(points: Tensor, records: Tensor, auxiliary: Auxiliary, classes: int, *, starts: int = _STARTS) -> Tensor:
     """(n,) the class of each of these sorted records, whose points are (n, width).
 
-    The first start is at the means of the known records, the others are at random ones; the one with the least sum of
-    squares is taken, and the known labels name its clusters.
+    The first start is at the means of the known records, `starts` others are at random ones; the one with the least sum
+    of squares is taken, and the known labels name its clusters.
     """
     positions, known = known_positions(records, auxiliary.records)
     labels = auxiliary.labels[known]
-    starts = [*_known_means(points[positions], labels, classes), *_random_starts(points, classes, auxiliary)]
-    clusters, squares = _k_means(points, torch.stack(starts))
+    known_means = _known_means(points[positions], labels, classes)
+    centres = torch.stack([*known_means, *_random_starts(points, classes, auxiliary, starts)])
+    clusters, squares = _k_means(points, centres)
     return _named(clusters[int(squares.argmin())], positions, labels, classes)
 
 
@@ -38,12 +39,12 @@ def _known_means(points: Tensor, labels: Tensor, classes: int) -> list[Tensor]:
     return [sums / times.unsqueeze(1)]
 
 
-def _random_starts(points: Tensor, classes: int, auxiliary: Auxiliary) -> Tensor:
+def _random_starts(points: Tensor, classes: int, auxiliary: Auxiliary, starts: int) -> Tensor:
     """(starts, classes, width) centres at records drawn one after another, each by its squared distance to the nearest
     one before (k-means++)."""
     generator = torch.Generator().manual_seed(auxiliary.seed)
     first, marks = [], []
-    for _ in range(_STARTS):
+    for _ in range(starts):
         first.append(torch.randint(len(points), (), generator=generator))
         marks.append(torch.rand(classes - 1, generator=generator, dtype=torch.float64))
     chosen = [torch.stack(first).to(points.device)]

@@ -13,6 +13,9 @@ from vflpriv.core.views import View
 
 __all__ = ["LabelEmbeddingClusters"]
 
+_STARTS = 2
+"""Random starts beside the one at the known labels."""
+
 
 @register("attack")
 class LabelEmbeddingClusters(LabelInference):
@@ -36,6 +39,7 @@ class LabelEmbeddingClusters(LabelInference):
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         sample, embeddings = embeddings_of(view, auxiliary, self.most)
-        points = embeddings.double() - embeddings.double().mean(0)
-        points = points / points.square().mean(0).sqrt().clamp(min=1e-12)
-        return sample.guess(clustered(points, sample.records, auxiliary, view.classes).unsqueeze(0))
+        centred = embeddings - embeddings.mean(0)
+        points = centred / centred.square().mean(0).sqrt().clamp(min=1e-12)
+        labels = clustered(points, sample.records, auxiliary, view.classes, starts=_STARTS)
+        return sample.guess(labels.unsqueeze(0))
