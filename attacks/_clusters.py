@@ -52,7 +52,7 @@ def _random_starts(points: Tensor, classes: int, auxiliary: Auxiliary, starts: i
     nearest = _squares(points, points[chosen[0]])
     for mark in torch.stack(marks).to(points.device).T:
         weights = ((nearest + lengths).clamp(min=0) + 1e-12).cumsum(1)
-        place = torch.searchsorted(weights, (mark * weights[:, -1]).unsqueeze(1)).squeeze(1)
+        place = torch.searchsorted(weights, (mark * weights[:, -1]).to(weights.dtype).unsqueeze(1)).squeeze(1)
         chosen.append(place.clamp(max=len(points) - 1))
         nearest = torch.minimum(nearest, _squares(points, points[chosen[-1]]))
     return points[torch.stack(chosen, dim=1)]
