@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import vflpriv
 from tests.run.recorded_systems import recorded
@@ -30,9 +31,12 @@ delta = 1e-5
 
 
 def gradients(run):
-    """Gradients with little noise, which several attacks read."""
+    """Gradients with little noise, which several attacks read, and embeddings that tell the features."""
+    block = run.noise(len(run.labels), 3)
+    run.wire.features(0, block)
     for t in range(12):
         ids = run.batch()
+        run.wire.up(t, 0, "embeddings", {"embedding": block[ids] @ torch.eye(3)}, ids)
         rows = run.gradients(run.labels[ids], ids) + 0.01 * run.noise(len(ids), 5)
         run.wire.down(t, 0, "embedding-gradient", {"gradient": rows}, ids)
 
@@ -123,7 +127,8 @@ def test_progress_ends_with_all_of_the_work(folder):
     recorded_audit.audit_recording(folder / "transcript", load_ledger(folder / "ledger.toml"), parts=parts)
     assert expected == [progress.done]
     assert progress.done > 0
-    assert {"noise of embedding-gradient", "label_batch, device(0)"} <= set(progress.stages)
+    stages = {"noise of embedding-gradient", "label_batch, device(0)", "features of device 0"}
+    assert stages <= set(progress.stages)
 
 
 def test_an_attack_on_a_sample_is_named(folder, monkeypatch):

@@ -33,7 +33,7 @@ from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
 from vflpriv.run.kept import KeptAttempts, Parts
 from vflpriv.run.recordings.attacks import chosen_attacks
-from vflpriv.run.recordings.features import feature_cells, untested_features
+from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
 from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
 
@@ -64,12 +64,12 @@ def audit_recording(
     views = _views(system, claimed, sealed)
     split = _split(system)
     attacks = _attacks(config)
-    parts.expect(_work(system, views, attacks, split))
+    parts.expect(_work(system, views, attacks, split) + feature_work(system))
     attempts, guesses = _attack(views, attacks, config, answers, split, parts)
     noises = _noises(system, parts)
-    parts.progress.stage("features and membership")
     others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
-    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed)
+    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed, parts)
+    parts.progress.stage("membership")
     membership = try_membership(system, [attack for attack in others if attack.target == "membership"], sealed)
     coins = _coin_findings(system, views, guesses, split, parts)
     measured = {finding.claim for finding in membership.findings}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from vflpriv.audits.ciphertexts import Sealed
@@ -29,23 +31,30 @@ from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
 from vflpriv.run.features import NO_DEFENCE, feature_cell
+from vflpriv.run.kept import Parts
 from vflpriv.run.recordings.views import view_of
 
-__all__ = ["feature_cells", "untested_features"]
+__all__ = ["feature_cells", "feature_work", "untested_features"]
 
 _VICTIMS = 4
 """The features of so many devices are attacked, at most."""
 _MOST_RECORDS = 2000
 """Of more records a sample is attacked."""
+_WORK = 3
+"""How long attacks on one device's features take for each message, beside an attack on labels that reads it."""
+_CELLS = TypeAdapter(list[FeatureCell])
 _KNOWN: int = FeatureConfig.model_fields["known_records"].default
 _UNRECORDED = "needs recorded features to be scored by: call wire.features(device, block) while recording"
 _NO_MODELS = "needs the parameters of the victim's model; a recording holds messages, not models"
 
 
-def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed) -> list[FeatureCell]:
+def feature_cells(
+    system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed, parts: Parts
+) -> list[FeatureCell]:
     """Every attack on the features of the first devices whose features were recorded, through every view of them.
 
-    Without any, one cell for each attack that the ledger names says what to record.
+    Without any, one cell for each attack that the ledger names says what to record. The cells of one device are a part
+    of the audit.
     """
     if not system.blocks:
         named, server = attacks if system.config.attacks is not None else (), Adversary("server")
@@ -53,8 +62,27 @@ def feature_cells(system: RecordedSystem, attacks: Sequence[FeatureAttack], seal
         return [feature_cell({"system": system.key, "defence": NO_DEFENCE}, attempt) for attempt in refused]
     whole = _Part.whole(system, sealed, _sample(system))
     rows = whole.cut() if int(whole.sample.sum()) == _MOST_RECORDS else whole
-    victims = sorted(system.blocks)[:_VICTIMS]
-    return [cell for victim in victims for cell in _cells_of(victim, attacks, rows, whole)]
+    cells: list[FeatureCell] = []
+    for victim in _victims(system):
+        compute = partial(_stored, victim, attacks, rows, whole)
+        found = parts.of_name(f"features of device {victim}", compute, work=_WORK * len(system.messages))
+        cells += _CELLS.validate_json(found["cells"].numpy().tobytes())
+    return cells
+
+
+def feature_work(system: RecordedSystem) -> int:
+    """How much work attacks on features are, for the progress bar."""
+    return _WORK * len(system.messages) * len(_victims(system))
+
+
+def _victims(system: RecordedSystem) -> list[int]:
+    return sorted(system.blocks)[:_VICTIMS]
+
+
+def _stored(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> dict[str, Tensor]:
+    """The cells of one device as a tensor: the bytes of their JSON."""
+    text = _CELLS.dump_json(list(_cells_of(victim, attacks, rows, whole)))
+    return {"cells": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
 def untested_features(system: RecordedSystem) -> list[str]:
