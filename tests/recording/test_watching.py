@@ -174,13 +174,14 @@ def test_what_cannot_be_watched_is_one_clear_line(tmp_path):
 def test_values_that_are_not_finite_are_found_before_they_are_written(tmp_path, caught_at, monkeypatch):
     if caught_at == "a full file":
         monkeypatch.setattr("vflpriv.recording.recorder._FILE_BYTES", 1)
+        monkeypatch.setattr("vflpriv.recording.watching._HELD", 1)
     parties, begun = Parties(), []
 
     def train():
         with recording(tmp_path) as wire:
             wire.labels(parties.labels)
             wire.watch(parties.bottoms)
-            for t in range(5):
+            for t in range(8):
                 begun.append(t)
                 if t == 2:
                     parties.bottoms[1].weight.data[0, 0] = torch.inf
@@ -188,5 +189,47 @@ def test_values_that_are_not_finite_are_found_before_they_are_written(tmp_path, 
 
     with pytest.raises(InputError, match="embeddings: embedding = 'NaN or infinity in round 2'"):
         train()
-    assert begun[-1] == (4 if caught_at == "the end" else 3)
+    assert begun[-1] == (7 if caught_at == "the end" else 4)
     assert {m.round for m in messages(tmp_path)} == {0, 1}
+
+
+def test_messages_that_are_handed_over_later_are_those_of_their_time(tmp_path):
+    """Held back over many rounds, or not at all: the same recording, although the training overwrites its outputs."""
+    found = {}
+    for held in (1, 1000):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vflpriv.recording.watching._HELD", held)
+            patch.setattr("vflpriv.recording.watching._SECONDS", 1000.0)
+            parties, folder = Parties(), tmp_path / str(held)
+            with recording(folder) as wire:
+                wire.watch(parties.bottoms)
+                for t in range(6):
+                    records = torch.arange(BATCH - t % 2)
+                    parties.step(wire.batch(records))
+                    if t == 4:
+                        wire.up(4, 0, "note", {"x": [1.0]})
+            found[held] = messages(folder)
+    assert [(m.round, m.kind, m.sender, m.receiver) for m in found[1]] == [
+        (m.round, m.kind, m.sender, m.receiver) for m in found[1000]
+    ]
+    for one, other in zip(found[1], found[1000], strict=True):
+        for name, value in one.tensors.items():
+            assert torch.equal(value, other.tensors[name])
+
+
+def test_a_training_that_fails_keeps_its_complete_rounds(tmp_path):
+    parties = Parties()
+
+    def train():
+        with recording(tmp_path) as wire:
+            wire.watch(parties.bottoms)
+            for t in range(6):
+                wire.batch(torch.arange(BATCH))
+                if t == 5:
+                    parties.bottoms[0](parties.blocks[0][:BATCH])
+                    raise RuntimeError("stop")
+                parties.step(torch.arange(BATCH))
+
+    with pytest.raises(RuntimeError, match="stop"):
+        train()
+    assert {m.round for m in messages(tmp_path)} == {0, 1, 2, 3, 4}

@@ -50,6 +50,7 @@ class CheckedWire(ABC):
         Messages of several rounds may be sent in any order. A training that goes on with the returned tensors can be
         compared in two worlds (`assert_twin_wires`).
         """
+        self.settle()
         ids = None if records is None else self.checked_ids(records, f"{kind}: records")
         return self.delivered(*self.add("up", round_, device, kind, tensors, ids))
 
@@ -57,6 +58,7 @@ class CheckedWire(ABC):
         self, round_: int, device: int, kind: str, tensors: Mapping[str, Any], records: Any = None
     ) -> Mapping[str, Tensor]:
         """Record a message from the server to a device, and return its tensors as the device gets them, as in `up`."""
+        self.settle()
         ids = None if records is None else self.checked_ids(records, f"{kind}: records")
         return self.delivered(*self.add("down", round_, device, kind, tensors, ids))
 
@@ -64,6 +66,7 @@ class CheckedWire(ABC):
         self, round_: int, sender: int, receiver: int, kind: str, tensors: Mapping[str, Any], records: Any = None
     ) -> Mapping[str, Tensor]:
         """Record a message from one device to another, and return its tensors as the receiver gets them, as in `up`."""
+        self.settle()
         ids = None if records is None else self.checked_ids(records, f"{kind}: records")
         return self.delivered(*self.add("across", round_, sender, kind, tensors, ids, to=receiver))
 
@@ -77,6 +80,7 @@ class CheckedWire(ABC):
         self.check_open("watch", "bottoms")
         if len(bottoms) != self.head.devices:
             raise InputError("watch: bottoms", f"{len(bottoms)} modules", f"{self.head.devices}, one for each device")
+        self.settle()
         if self._watch is not None:
             self._watch.stop()
         self._watch = Watch(self, bottoms, top=top, kind=kind, first=self.next_round)
@@ -101,6 +105,11 @@ class CheckedWire(ABC):
         """Raise an InputError if the recording has ended."""
         if self._over:
             raise InputError(field, value, "a call inside the `with` block: the recording has ended")
+
+    def settle(self) -> None:
+        """Take over what the hooks of watched modules have seen and not handed over yet."""
+        if self._watch is not None:
+            self._watch.deliver()
 
     def close(self) -> None:
         """End the recording: nothing is watched any more, and further calls are errors."""

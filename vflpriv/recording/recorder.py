@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -279,6 +280,7 @@ class RecordingWire(CheckedWire):
         if self._over:
             return
         try:
+            self.settle()
             self._flush()
         except InputError:
             self.abandon()
@@ -298,6 +300,8 @@ class RecordingWire(CheckedWire):
         """Write the complete rounds, and leave the recording unfinished."""
         if self._over:
             return
+        with suppress(InputError):  # an error of the training may have left a message that is none
+            self.settle()
         self._flush(before=self._round)
         self._writer.close()
         self.close()

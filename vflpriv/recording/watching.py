@@ -8,6 +8,7 @@ model is given.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -26,11 +27,22 @@ GRADIENT_OF: Mapping[str, str] = {"embeddings": "embedding-gradient", "logits": 
 """The kind of the reply to each kind of message that modules can be watched for."""
 
 
+_HELD, _SECONDS = 224, 0.25
+"""Messages that are handed over together, and how long they may wait, so that a slow training is recorded as it goes.
+
+Between the products of a training the code that checks and keeps a message has left the processor's cache. For many
+messages in a row it is fetched once.
+"""
 _Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
 
 
 class Sink(Protocol):
     """Where messages go: a recording wire."""
+
+    @property
+    def checks_later(self) -> bool:
+        """Whether messages may reach it some rounds later."""
+        ...
 
     def add(
         self,
@@ -60,6 +72,9 @@ class Watch:
         _check_modules(bottoms, top)
         self._sink, self._kind, self._names = sink, kind, [f"bottoms[{m}]" for m in range(len(bottoms))]
         self._round = first - 1
+        self._forms: dict[tuple[str, int], object] = {}
+        self._held: list[tuple[str, int, int, str, dict[str, Tensor], Tensor | None]] = []
+        self._since, self._size = time.monotonic(), 0
         self._ids: Tensor | None = None
         self._widths: dict[int, tuple[int, ...]] = {}
         self._called: set[int] = set()
@@ -70,7 +85,9 @@ class Watch:
 
     def batch(self, ids: Tensor) -> None:
         """Begin a round with the records of these ids."""
-        self._round, self._ids = self._round + 1, ids
+        if len(self._held) >= _HELD or time.monotonic() - self._since > _SECONDS:
+            self.deliver()
+        self._round, self._ids, self._size = self._round + 1, ids, len(ids)
         self._called, self._top_called = set(), False
         self._widths = {}
 
@@ -124,16 +141,37 @@ class Watch:
 
     def _send(self, columns: Mapping[int, _Columns], sent: Tensor) -> None:
         """Record what these devices sent, each its columns of one tensor, and later the gradient by it."""
-        round_, ids, reply = self._round, self._ids, GRADIENT_OF[self._kind]
+        round_, ids = self._round, self._ids
 
         def receive(gradient: Tensor) -> None:
             for m, own in columns.items():
-                self._sink.add("down", round_, m, reply, {"gradient": _part(gradient, own)}, ids, at_once=False)
+                self._hold("down", round_, m, "gradient", _part(gradient, own), ids)
 
         for m, own in columns.items():
-            self._sink.add("up", round_, m, self._kind, {"embedding": _part(sent, own)}, ids, at_once=False)
+            self._hold("up", round_, m, "embedding", _part(sent, own), ids)
         if sent.requires_grad:
             sent.register_hook(receive)
+
+    def _hold(self, way: str, round_: int, m: int, name: str, value: Tensor, ids: Tensor | None) -> None:
+        """Keep a copy of a message until several are handed over.
+
+        One of another form than the last on its link is handed over at once, since it may be wrong.
+        """
+        kind = self._kind if way == "up" else GRADIENT_OF[self._kind]
+        form = value.shape, self._size
+        if self._forms.get((way, m)) == form:
+            self._held.append((way, round_, m, kind, {name: value.detach().clone()}, ids))
+            return
+        self.deliver()
+        self._sink.add(way, round_, m, kind, {name: value}, ids, at_once=False)
+        if self._sink.checks_later:
+            self._forms[way, m] = form
+
+    def deliver(self) -> None:
+        """Hand over all messages that are held."""
+        held, self._held, self._since = self._held, [], time.monotonic()
+        for message in held:
+            self._sink.add(*message, at_once=False)
 
     def _check_round(self, name: str, called: bool) -> None:
         if self._ids is None:
