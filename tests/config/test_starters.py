@@ -93,6 +93,7 @@ def test_the_engine_starter_finds_what_it_says(monkeypatch, tmp_path):
     assert str(report.verdict) == re.search(r"# exit code \d: (\w+)", text)[1]
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_the_two_worlds_starter_finds_what_it_says(tmp_path):
     write_starter(STARTERS["two-worlds"], tmp_path)
     text = (tmp_path / "train.py").read_text("utf-8")

@@ -17,6 +17,8 @@ from tests.run.own_training.support import SYSTEMS, audited, ledger, measured
 from vflpriv.errors import InputError
 from vflpriv.run.own_training.function import find_training
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 @pytest.mark.parametrize(
     ("given", "said"),

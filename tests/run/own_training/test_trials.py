@@ -15,6 +15,8 @@ from vflpriv.run.own_training.audit import audit_training, trials_of
 from vflpriv.run.own_training.function import find_training
 from vflpriv.run.own_training.trials import training_seed
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def test_the_report_does_not_depend_on_the_workers(tmp_path):
     for workers in (1, 2):

@@ -8,6 +8,8 @@ from tests.run.own_training.support import audited, claim, measured
 from tests.run.own_training.systems import STD
 from vflpriv.core.claims import Verdict
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def verdict(report, key="labels"):
     return next(row.verdict for row in report.systems[0].claims if row.key == key)

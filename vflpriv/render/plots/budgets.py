@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from vflpriv.common.formatting import count, delta, epsilon, exact, power
 from vflpriv.common.numerics import Floats
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, drawn, svg, titled
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 
 __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
@@ -115,8 +116,19 @@ def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
     """A histogram of how often the adversary sees each record; None where the budget has no counts."""
     if not budget.participation_histogram:
         return None
-    times = np.array(sorted(budget.participation_histogram), dtype=np.float64)
-    records = np.array([budget.participation_histogram[int(t)] for t in times], dtype=np.float64)
+    counts = tuple(sorted(budget.participation_histogram.items()))
+    picture, rows = _drawn_histogram(counts)
+    total = sum(records for _, records in counts)
+    description = f"{total} records take part between {counts[0][0]} and {counts[-1][0]} times."
+    picture = titled(picture, f"Participations seen by {budget.adversary}", description, prefix)
+    caption = f"{budget.adversary}, {budget.reading}"
+    return Plot(svg=picture, caption=caption, header=("Times from", "to", "Records"), rows=list(rows))
+
+
+@lru_cache(maxsize=64)
+def _drawn_histogram(counts: tuple[tuple[int, int], ...]) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """The drawing and the table of a histogram: many adversaries of a system have the same, which is drawn once."""
+    times, records = np.array(counts, dtype=np.float64).T
     span = float(times[-1] - times[0]) + 1
     bins = np.linspace(times[0] - 0.5, times[-1] + 0.5, int(min(span, 40)) + 1)
     with drawing(_WIDTH, 2.0) as (figure, axes):
@@ -127,12 +139,9 @@ def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
         axes.set_xlim(bins[0] - 0.05 * span - 0.5, bins[-1] + 0.05 * span + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        description = f"{records.sum():.0f} records take part between {times[0]:.0f} and {times[-1]:.0f} times."
-        picture = svg(figure, f"Participations seen by {budget.adversary}", description, prefix)
+        picture = drawn(figure)
     ends = zip(np.ceil(bins[:-1]), np.floor(bins[1:]), np.asarray(shown), strict=True)
-    rows = [(count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n]
-    caption = f"{budget.adversary}, {budget.reading}"
-    return Plot(svg=picture, caption=caption, header=("Times from", "to", "Records"), rows=rows)
+    return picture, tuple((count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n)
 
 
 def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "STYLE", "Plot", "drawing", "svg"]
+__all__ = ["COLOURS", "STYLE", "Plot", "drawing", "drawn", "svg", "titled"]
 
 # matplotlib draws with these colours; the page may override each one through its CSS variable. Okabe-Ito hues,
 # darkened until each has a contrast of 3:1 on white.
@@ -75,6 +75,11 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
 
 def svg(figure: Figure, title: str, description: str, prefix: str) -> str:
     """The figure as one `<svg>` element: no prologue, no date, no fixed size, ids of its own, a title."""
+    return titled(drawn(figure), title, description, prefix)
+
+
+def drawn(figure: Figure) -> str:
+    """The figure as matplotlib draws it, in the page's colours and fonts."""
     out = io.StringIO()
     with warnings.catch_warnings():
         # A name may have characters that matplotlib's font lacks; the reader's browser has a font for them.
@@ -84,10 +89,15 @@ def svg(figure: Figure, title: str, description: str, prefix: str) -> str:
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     # A style sheet inside an inline SVG would apply to the whole page.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
-    view = re.search(r'viewBox="[^"]*"', text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, sans-serif", text)
     for name, colour in COLOURS.items():
         text = text.replace(colour, "currentColor" if name == "text" else f"var(--plot-{name}, {colour})")
+    return text
+
+
+def titled(text: str, title: str, description: str, prefix: str) -> str:
+    """A drawn figure with ids of its own and a title."""
+    view = re.search(r'viewBox="[^"]*"', text)
     text = _own_ids(text, prefix or hashlib.sha256(text.encode()).hexdigest()[:8])
     texts = f"<title>{html.escape(clean(title))}</title><desc>{html.escape(clean(description))}</desc>"
     label = html.escape(clean(f"{title}. {description}"), quote=True)
