@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -57,16 +58,20 @@ def engine_page(name: str) -> str:
 def defence_page(name: str) -> str:
     """The page of a defence: what it does, what it promises, which engines it fits, and its strengths."""
     defence = available("defence")[name]
-    fitting = [_engine(engine) for engine in available("engine") if _fits(defence(), engine)]
-    setting = to_toml({"engine": {"defence": defence().model_dump(mode="json")}})
+    fitting = [engine for engine in available("engine") if _fits(defence(), engine)]
+    strengths = ", ".join(
+        f"{field} = {json.dumps(value)}" for field, value in defence().model_dump(mode="json").items()
+    )
+    usual = "split" if "split" in fitting else fitting[0]
+    data = "breast-cancer" if defence.binary else "digits"
     return join(
         f"# {name}",
         f"*{sentence(defence.summary)}* Source: {prose(defence.source)}. Promise: {prose(defence().promise)}.",
         docstrings(defence),
         "## Try it",
-        fence("toml", setting),
+        fence("toml", _toml(usual, data, f"defence = {{ {strengths} }}", audit={"trials": 100})),
         "## Engines whose messages it changes",
-        ", ".join(fitting) + (", with labels of two classes." if defence.binary else "."),
+        ", ".join(map(_engine, fitting)) + (", with labels of two classes." if defence.binary else "."),
         "## Strengths",
         settings_table(defence) or "None.",
     )
