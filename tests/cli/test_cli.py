@@ -87,7 +87,10 @@ def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, co
     assert calibrated.accounted.epsilon_upper == pytest.approx(1.0, abs=1e-6)
     assert calibrated.accounted.epsilon_upper <= 1.0
     assert [a.success for a in split.attacks if a.attack == "label_direct"] == [1.0, 1.0]
-    assert {a.attack for a in published.attacks if not a.not_applicable} == {"label_zo_scalar"}
+    assert {a.attack for a in published.attacks if not a.not_applicable} == {
+        "label_embedding_clusters",
+        "label_zo_scalar",
+    }
     assert all(abs(a.success - a.blind) < 0.1 for a in published.attacks if a.blind is not None)
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page

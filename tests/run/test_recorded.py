@@ -89,9 +89,12 @@ def test_a_message_that_the_ledger_leaves_out_is_a_finding(digits, audit):
     (check,) = report.systems[0].checks
     assert (check.subject, check.verdict) == ("logit-gradient", Verdict.VIOLATED)
     assert check.reason == "230 recorded messages are not in the ledger, and label_direct learns labels from them"
-    code, report = audit(digits, '[[release]]\nkind = "logit-gradient"\nnoise = "none"')
-    assert code == 3
-    assert report.systems[0].checks[1].verdict == Verdict.UNSUPPORTED
+    gradients = '[[release]]\nkind = "logit-gradient"\nnoise = "none"'
+    code, report = audit(digits, gradients)
+    assert (code, report.systems[0].checks[1].verdict) == (1, Verdict.VIOLATED)
+    assert "label_embedding_clusters learns labels from them" in report.systems[0].checks[1].reason
+    code, report = audit(digits, f'attacks = ["label_direct"]\n{gradients}')
+    assert (code, report.systems[0].checks[1].verdict) == (3, Verdict.UNSUPPORTED)
 
 
 NOISED = """
