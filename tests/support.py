@@ -101,7 +101,7 @@ def make_system(
     if "smoothing" in engine.settings_type.model_fields:
         # A wider step than the default: float32 differences divided by it are then good to five digits.
         common["smoothing"] = 0.05
-    settings = engine.settings_type.model_validate({**common, **base, **changes})
+    settings = engine.settings_type.model_validate(engine.settings_type.completed({**common, **base, **changes}))
     schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=seed)
     return System(
         key=variant,

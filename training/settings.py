@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -125,19 +125,26 @@ class EngineSettings(BaseModel):
         "strengths; `vflpriv defences` lists them",
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _set_by_the_defence(cls, values: Any) -> Any:
-        """Put the defence in the place of its name, and set the settings that it stands for."""
-        if not isinstance(values, Mapping) or values.get("defence") is None:
-            return values
-        defence = parse_defence(values["defence"])
-        assert defence is not None
-        known = {name: value for name, value in defence.settings.items() if name in cls.model_fields}
-        both = [name for name, value in known.items() if name in values and values[name] != value]
-        if both:
-            raise ValueError(f"{both[0]} is set by the defence {defence.name}: give one of the two")
-        return {**values, **known, "defence": defence}
+    def completed(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """These values with the settings that their defence stands for, where they do not give them themselves."""
+        defence = parse_defence(raw.get("defence"))
+        known = {} if defence is None else {n: v for n, v in defence.settings.items() if n in cls.model_fields}
+        return {**known, **raw}
+
+    @field_validator("defence", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Defence | None:
+        return parse_defence(value)
+
+    @model_validator(mode="after")
+    def _as_the_defence_says(self) -> Self:
+        if self.defence is None:
+            return self
+        for name, value in self.defence.settings.items():
+            if name in type(self).model_fields and getattr(self, name) != value:
+                raise ValueError(f"{name} is {value!r} by the defence {self.defence.name}, not {getattr(self, name)!r}")
+        return self
 
     @field_validator("*")
     @classmethod

@@ -8,7 +8,7 @@ from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.core.systems import DEFAULT_DELTA, System
 from vflpriv.errors import InputError
-from vflpriv.run.systems import build_system, claims_of, load_data
+from vflpriv.run.systems import build_system, claims_of, declare_system, load_data, read_data
 
 DPZV = {"name": "dpzv", "rounds": 4, "batch_size": 8, "embedding": 3, "noise": "paper", "delta": 1e-4}
 
@@ -48,3 +48,12 @@ def test_claims_are_joined_by_their_keys_so_every_key_is_there_once() -> None:
         system, config = built(claims)
         with pytest.raises(InputError, match=rf"system\.a\.claim = '{claims[0]['key']}': expected a key that no other"):
             claims_of(system, config.system[0])
+
+
+@pytest.mark.parametrize("defence", [None, "compression", {"name": "randomised-response", "epsilon": 2.0}])
+def test_settings_that_are_lists_are_read_with_and_without_a_defence(defence):
+    engine = {"name": "split", "rounds": 4, "batch_size": 8, "hidden": [16, 8], "top_hidden": [4]}
+    config = load_config({"data": {"train": 60}, "engine": engine | ({} if defence is None else {"defence": defence})})
+    settings = declare_system(config, 0, read_data(config)).settings
+    assert (settings.hidden, settings.top_hidden) == ((16, 8), (4,))
+    assert settings.label_protection == ("rr" if isinstance(defence, dict) else "none")

@@ -78,7 +78,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         raise InputError(f"{where}.name", error.value, error.expected) from error
     if raw.get("defence") is not None:
         raw["defence"] = _defence(raw["defence"], f"{where}.defence").model_dump(mode="json")
-    settings: Any = parse_settings(engine.settings_type, raw, where)
+    settings: Any = parse_settings(engine.settings_type, engine.settings_type.completed(raw), where)
     for attack in section.audit.attacks or ():
         if find("attack", attack).target != "labels":
             expected = "attacks on labels; those on features go into attack.features"

@@ -127,5 +127,5 @@ def test_a_defence_sets_the_settings_of_its_engine_and_contradicts_none():
     settings = make_system("split-concat", defence={"name": "randomised-response", "epsilon": 2.0}).settings
     assert (settings.label_protection, settings.label_noise) == ("rr", 2.0)
     assert type(settings).model_validate(settings.model_dump()) == settings
-    with pytest.raises(ValueError, match="label_noise is set by the defence alibi"):
+    with pytest.raises(ValueError, match=r"label_noise is 2\.0 by the defence alibi, not 1\.0"):
         make_system("split-concat", defence="alibi", label_noise=1.0)
