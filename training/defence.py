@@ -93,13 +93,22 @@ class Defence(BaseModel, ABC):
         """The defence at work in one training; `stream` is for its random numbers alone."""
         return None
 
-    def refusal(self, *, kinds: Collection[str], fields: Collection[str], classes: int) -> str | None:
-        """Why it does not apply to an engine that sends these kinds and has these settings; None if it does."""
+    def refusal(
+        self, *, kinds: Collection[str], fields: Collection[str], classes: int, noised: Collection[str] = ()
+    ) -> str | None:
+        """Why it does not apply to an engine that sends these kinds and has these settings; None if it does.
+
+        `noised` are the kinds that leave with noise of the engine's own: audits follow that noise to the wire, and
+        could not if it were changed on its way.
+        """
         missing = [field for field in self.settings if field not in fields]
         if missing:
             return f"needs the setting {missing[0]}, which the engine does not have"
         if self.content is not None and not any(_has(kind, self.content) for kind in kinds):
             return f"needs messages with {self.content.value}, found {', '.join(sorted(kinds))}"
+        changed = [kind for kind in sorted(noised) if self.content is not None and _has(kind, self.content)]
+        if changed:
+            return f"needs {changed[0]} without noise of the engine's own, which audits follow to the wire"
         return f"needs labels of 2 classes, found {classes}" if self.binary and classes != 2 else None
 
     @model_serializer(mode="wrap")

@@ -245,7 +245,8 @@ class Engine(ABC):
         uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
         for m, stale in self.questions(round_).items():
             Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), stale)
-            self.receive(m, stale, self.answer(round_, m, stale).send(wire, round_, device(m), SERVER, stale))
+            answers = self._defended(Content.OUTPUTS, round_, stale, {m: self.answer(round_, m, stale)})
+            self.receive(m, stale, answers[m].send(wire, round_, device(m), SERVER, stale))
         answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, uplinks), uplinks)
         replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}

@@ -14,6 +14,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine as BaseEngine
 from vflpriv.core.ledger import Exposure
+from vflpriv.core.releases import Exact
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.core.units import Unit
@@ -129,8 +130,13 @@ def inapplicable(
     defence: Defence, engine: type[BaseEngine], settings: Any, schedule: Schedule, classes: int
 ) -> str | None:
     """Why a defence does not apply to an engine with these settings; None if it does."""
-    kinds = frozenset(release.kind for release in engine.ledger(settings, schedule).releases)
-    return defence.refusal(kinds=kinds, fields=type(settings).model_fields, classes=classes)
+    releases = engine.ledger(settings, schedule).releases
+    return defence.refusal(
+        kinds=frozenset(release.kind for release in releases),
+        fields=type(settings).model_fields,
+        classes=classes,
+        noised=frozenset(release.kind for release in releases if not isinstance(release.noise, Exact)),
+    )
 
 
 def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:

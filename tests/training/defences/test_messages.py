@@ -12,6 +12,7 @@ from vflpriv.common.random import Stream
 from vflpriv.common.registry import find
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
+from vflpriv.run.systems import inapplicable
 from vflpriv.training.defence import Exchange, Protected, defended, parse_defence
 from vflpriv.training.defence import Guard as BaseGuard
 
@@ -129,3 +130,25 @@ def test_a_defence_sets_the_settings_of_its_engine_and_contradicts_none():
     assert type(settings).model_validate(settings.model_dump()) == settings
     with pytest.raises(ValueError, match=r"label_noise is 2\.0 by the defence alibi, not 1\.0"):
         make_system("split-concat", defence="alibi", label_noise=1.0)
+
+
+def test_answers_to_the_server_are_protected_like_all_outputs():
+    from vflpriv.core.wire import Transcript, Wire
+
+    transcript = Transcript()
+    make_system("vafl-weighted", rounds=12, defence={"name": "quantised", "bits": 1}).train((0,)).run(Wire(transcript))
+    asked = {(m.round, m.receiver) for m in transcript.messages if m.kind == "refresh-request"}
+    up = [m for m in transcript.messages if not m.sender.is_server]
+    assert any((m.round, m.sender) in asked for m in up), "some outputs are answers"
+    assert all(len(value.unique()) <= 2 for m in up for value in m.tensors.values())
+
+
+def test_noise_that_audits_follow_is_not_changed_on_its_way():
+    plain = make_system("split-embedding")
+    for name, applies in (("quantised", False), ("compression", True)):
+        defence = find("defence", name)()
+        reason = inapplicable(defence, plain.engine, plain.settings, plain.schedule, plain.classes)
+        assert (reason is None) is applies
+    assert "without noise of the engine's own" in inapplicable(
+        find("defence", "quantised")(), plain.engine, plain.settings, plain.schedule, plain.classes
+    )
