@@ -189,7 +189,7 @@ def test_values_that_are_not_finite_are_found_before_they_are_written(tmp_path, 
 
     with pytest.raises(InputError, match="embeddings: embedding = 'NaN or infinity in round 2'"):
         train()
-    assert begun[-1] == (7 if caught_at == "the end" else 4)
+    assert begun[-1] == (7 if caught_at == "the end" else 3)
     assert {m.round for m in messages(tmp_path)} == {0, 1}
 
 
@@ -233,3 +233,13 @@ def test_a_training_that_fails_keeps_its_complete_rounds(tmp_path):
     with pytest.raises(RuntimeError, match="stop"):
         train()
     assert {m.round for m in messages(tmp_path)} == {0, 1, 2, 3, 4}
+
+
+def test_rounds_of_a_watched_training_are_on_disk_as_often_as_is_asked(tmp_path):
+    parties, seen = Parties(), []
+    with recording(tmp_path, rounds_per_file=1) as wire:
+        wire.watch(parties.bottoms)
+        for _ in range(3):
+            parties.step(wire.batch(torch.arange(BATCH)))
+            seen.append(len(list(tmp_path.glob("round-*"))))
+    assert seen == [0, 1, 2]

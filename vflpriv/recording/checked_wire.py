@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -117,8 +117,8 @@ class CheckedWire(ABC):
             self._watch.stop()
         self._over = True
 
-    checks_later: ClassVar[bool] = False
-    """Whether it checks by itself that the values it was given to keep are finite."""
+    checks_later: bool = False
+    """Whether messages may reach it some rounds later, and it checks by itself that their values are finite."""
 
     @property
     def next_round(self) -> int:
@@ -128,6 +128,19 @@ class CheckedWire(ABC):
     @abstractmethod
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         """Keep a copy of a message that has passed the checks; messages about one batch may share `records`."""
+
+    def store(self, like: Entry, name: str, value: Tensor) -> bool:
+        """Keep the values of a watched message before it is listed; this wire does not."""
+        del like, name, value
+        return False
+
+    def enter(self, like: Entry, round_: int, ids: Tensor | None) -> None:
+        """List a message whose values are stored."""
+        raise NotImplementedError
+
+    def between_rounds(self) -> None:
+        """Is told that all messages of the rounds so far of a watched training are listed."""
+        return
 
     def delivered(self, entry: Entry, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """What the receiver of a message gets: a copy of what was sent."""

@@ -130,8 +130,6 @@ def watch(
 class RecordingWire(CheckedWire):
     """The wire that `record` gives to the training; it writes each message to the transcript."""
 
-    checks_later = True
-
     def __init__(
         self,
         folder: Path,
@@ -150,6 +148,7 @@ class RecordingWire(CheckedWire):
             raise InputError("record: rounds_per_file", per_file, "a whole number >= 1")
         self.head = self.head.model_copy(update={"precision": precision})
         self._folder, self._sample = folder, sampled
+        self.checks_later = per_file is None
         self._kept: Tensor | None = None
         self._canary_records: set[int] = set()
         self._pending: list[tuple[Entry, int | None]] = []
@@ -325,7 +324,7 @@ class RecordingWire(CheckedWire):
             stored = {name: _half(value, f"{entry.kind}: {name}") for name, value in tensors.items()}
         number = None
         if records is not None:
-            number = self._batches.setdefault(id(records), (len(self._batches), records))[0]
+            number = self._batch(records)
             if self._sample is not None:
                 entry, stored = self._cut(entry, stored, records)
         if not self._columns.add({column_key(entry, name): value for name, value in stored.items()}):
@@ -333,6 +332,25 @@ class RecordingWire(CheckedWire):
             return self.keep(entry, tensors, records)
         self._pending.append((entry, number))
         return None
+
+    def store(self, like: Entry, name: str, value: Tensor) -> bool:
+        """Copy a watched message's tensor to the end of its column, if values are kept as they are."""
+        if self._sample is not None or self.head.precision == "half":
+            return False
+        return self._columns.append(column_key(like, name), value)
+
+    def enter(self, like: Entry, round_: int, ids: Tensor | None) -> None:
+        if round_ > self._round:
+            self._round, self._rounds = round_, self._rounds + 1
+        self._pending.append((like.at(round_), None if ids is None else self._batch(ids)))
+
+    def between_rounds(self) -> None:
+        if self._pending and self._is_full():
+            self._flush()
+
+    def _batch(self, records: Tensor) -> int:
+        """The number of a batch in the file to come."""
+        return self._batches.setdefault(id(records), (len(self._batches), records))[0]
 
     def _is_full(self) -> bool:
         """Whether the rounds so far are written before the next one begins."""

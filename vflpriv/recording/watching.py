@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from vflpriv.recording.files.format import Entry
+
 __all__ = ["GRADIENT_OF", "Sink", "Watch", "batches_with_ids"]
 
 GRADIENT_OF: Mapping[str, str] = {"embeddings": "embedding-gradient", "logits": "logit-gradient"}
@@ -30,7 +32,7 @@ GRADIENT_OF: Mapping[str, str] = {"embeddings": "embedding-gradient", "logits": 
 _HELD, _SECONDS = 224, 0.25
 """Messages that are handed over together, and how long they may wait, so that a slow training is recorded as it goes.
 
-Between the products of a training the code that checks and keeps a message has left the processor's cache. For many
+Between the products of a training the code that checks and lists a message has left the processor's cache. For many
 messages in a row it is fetched once.
 """
 _Columns: TypeAlias = "EllipsisType | tuple[slice, slice]"
@@ -54,7 +56,22 @@ class Sink(Protocol):
         ids: Tensor | None,
         *,
         at_once: bool,
-    ) -> object: ...
+    ) -> tuple[Entry, object]: ...
+
+    def store(self, like: Entry, name: str, value: Tensor) -> bool:
+        """Keep the values of a message that is `like` the last on its link, and is listed by `enter` later.
+
+        False if nothing was kept: then it has to be added with its values.
+        """
+        ...
+
+    def enter(self, like: Entry, round_: int, ids: Tensor | None) -> None:
+        """List a message whose values are stored."""
+        ...
+
+    def between_rounds(self) -> None:
+        """All messages of the rounds so far are listed."""
+        ...
 
 
 class Watch:
@@ -72,8 +89,8 @@ class Watch:
         _check_modules(bottoms, top)
         self._sink, self._kind, self._names = sink, kind, [f"bottoms[{m}]" for m in range(len(bottoms))]
         self._round = first - 1
-        self._forms: dict[tuple[str, int], object] = {}
-        self._held: list[tuple[str, int, int, str, dict[str, Tensor], Tensor | None]] = []
+        self._forms: dict[tuple[str, int], tuple[object, Entry]] = {}
+        self._held: list[tuple[Entry, int, Tensor | None, dict[str, Tensor] | None]] = []
         self._since, self._size = time.monotonic(), 0
         self._ids: Tensor | None = None
         self._widths: dict[int, tuple[int, ...]] = {}
@@ -87,6 +104,7 @@ class Watch:
         """Begin a round with the records of these ids."""
         if len(self._held) >= _HELD or time.monotonic() - self._since > _SECONDS:
             self.deliver()
+            self._sink.between_rounds()
         self._round, self._ids, self._size = self._round + 1, ids, len(ids)
         self._called, self._top_called = set(), False
         self._widths = {}
@@ -153,25 +171,30 @@ class Watch:
             sent.register_hook(receive)
 
     def _hold(self, way: str, round_: int, m: int, name: str, value: Tensor, ids: Tensor | None) -> None:
-        """Keep a copy of a message until several are handed over.
+        """Keep a copy of a message, which is listed when several are.
 
         One of another form than the last on its link is handed over at once, since it may be wrong.
         """
-        kind = self._kind if way == "up" else GRADIENT_OF[self._kind]
-        form = value.shape, self._size
-        if self._forms.get((way, m)) == form:
-            self._held.append((way, round_, m, kind, {name: value.detach().clone()}, ids))
+        form = value.shape, value.dtype, self._size
+        last, value = self._forms.get((way, m)), value.detach()
+        if last is not None and last[0] == form:
+            stored = value.is_cpu and self._sink.store(last[1], name, value)
+            self._held.append((last[1], round_, ids, None if stored else {name: value.clone()}))
             return
         self.deliver()
-        self._sink.add(way, round_, m, kind, {name: value}, ids, at_once=False)
+        kind = self._kind if way == "up" else GRADIENT_OF[self._kind]
+        entry, _ = self._sink.add(way, round_, m, kind, {name: value}, ids, at_once=False)
         if self._sink.checks_later:
-            self._forms[way, m] = form
+            self._forms[way, m] = form, entry
 
     def deliver(self) -> None:
         """Hand over all messages that are held."""
         held, self._held, self._since = self._held, [], time.monotonic()
-        for message in held:
-            self._sink.add(*message, at_once=False)
+        for like, round_, ids, tensors in held:
+            if tensors is None:
+                self._sink.enter(like, round_, ids)
+            else:
+                self._sink.add(like.way, round_, like.device, like.kind, tensors, ids, at_once=False)
 
     def _check_round(self, name: str, called: bool) -> None:
         if self._ids is None:

@@ -48,6 +48,17 @@ class Columns:
             self.bytes += rows.nbytes
         return True
 
+    def append(self, key: str, rows: Tensor) -> bool:
+        """The same for one column whose last value, if it has any, had this shape and type: less is looked at."""
+        start, room = self._lengths.get(key, 0), self._rooms.get(key)
+        count = rows.shape[0]
+        if not start or room is None or start + count > room.shape[0]:
+            return self.add({key: rows})
+        room.narrow(0, start, count).copy_(rows)
+        self._lengths[key] = start + count
+        self.bytes += rows.nbytes
+        return True
+
     def _larger(self, key: str, rows: Tensor, start: int) -> Tensor:
         """Room for twice as many rows as there are with these, the first `start` of which stay."""
         room = rows.new_empty((max(2 * (start + len(rows)), _FIRST_ROWS), *rows.shape[1:]))
