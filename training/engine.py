@@ -24,7 +24,7 @@ from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
 from vflpriv.training.defence import Exchange, Guard, defended
-from vflpriv.training.malicious import Amplifier
+from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import posterior, protected
 from vflpriv.training.models.bank import Bank
@@ -170,7 +170,11 @@ class Engine(ABC):
         self._protect_labels()
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.conducts = dict(conducts or {})
-        self._amplifiers = {m: Amplifier(c.gain, settings.device_rate) for m, c in self.conducts.items() if c.gain}
+        self._amplifiers = {
+            m: amplifier_of(conduct, settings.device_rate, settings.momentum)
+            for m, conduct in self.conducts.items()
+            if conduct.gain
+        }
         self.top_parameters = {}
         self.release_points: list[ReleasePoint] = []
         defence = settings.defence

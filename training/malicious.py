@@ -1,7 +1,7 @@
 """The malicious local optimiser of "Label Inference Attacks Against Vertical Federated Learning" (Fu et al. 2022).
 
 A device enlarges its own steps, so that the joint model relies more on its bottom model, which then reveals more about
-the labels.
+the labels. `Amplifier` follows the paper's formula, `CompoundingAmplifier` the authors' code.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vflpriv.common.lazy import no_grad
+from vflpriv.common.lazy import no_grad, torch
+from vflpriv.core.attack import Conduct
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Amplifier"]
+__all__ = ["Amplifier", "CompoundingAmplifier", "amplifier_of"]
 
 _LARGEST_RATIO = 5.0
 _GUARD = 1e-7
@@ -42,7 +43,47 @@ class Amplifier:
         """Enlarge, in place, the honest step that was made since `before`."""
         for name, value in parameters.items():
             step = (self._before[name] - value) / self.rate
-            if name in self._last:
-                ratio = (1 + self.gain * step / (self._last[name] + _GUARD)).clamp(1.0, _LARGEST_RATIO)
-                value.sub_((ratio - 1) * step, alpha=self.rate)
-            self._last[name] = step
+            value.sub_(self._added(name, step), alpha=self.rate)
+
+    def _added(self, name: str, step: Tensor) -> Tensor:
+        """What is added to this honest step of one parameter."""
+        added = (self._ratio(name, step) - 1) * step
+        self._last[name] = step
+        return added
+
+    def _ratio(self, name: str, step: Tensor) -> Tensor:
+        """r; 1 in the first step."""
+        if name not in self._last:
+            return torch.ones_like(step)
+        return (1 + self.gain * step / (self._last[name] + _GUARD)).clamp(1.0, _LARGEST_RATIO)
+
+
+class CompoundingAmplifier(Amplifier):
+    """The authors' code, in which gradient and momentum buffer share memory: r ⊙ v becomes the buffer, and v_last.
+
+    v_t = m ṽ_{t-1} + g_t and ṽ_t = r_t ⊙ v_t, where m is the momentum. The honest optimiser, whose buffer is h, has
+    made the step h_t = m h_{t-1} + g_t, so that v_t = h_t + m (ṽ_{t-1} - h_{t-1}): the excess of the last step is
+    carried on. While a gradient keeps its sign its steps grow without bound: 1, 5.5, 12.4, 24.1 with m = 0.9 and
+    gradients of one. That holds where gradients are new tensors in each step, as from PyTorch 2.0 on. Where `zero_grad`
+    writes zeros into the old ones, as it did before, it empties the buffer too, and the same code has no momentum:
+    v_t = 2 m g_t.
+    """
+
+    def __init__(self, gain: float, rate: float, momentum: float) -> None:
+        super().__init__(gain, rate)
+        self.momentum = momentum
+        self._excess: dict[str, Tensor] = {}
+
+    def _added(self, name: str, step: Tensor) -> Tensor:
+        carried = self.momentum * self._excess[name] if name in self._excess else torch.zeros_like(step)
+        v = step + carried
+        self._excess[name] = carried + (self._ratio(name, v) - 1) * v
+        self._last[name] = step + self._excess[name]
+        return self._excess[name]
+
+
+def amplifier_of(conduct: Conduct, rate: float, momentum: float) -> Amplifier:
+    """The optimiser of a device with this conduct, whose honest one has this learning rate and momentum."""
+    if conduct.compounding:
+        return CompoundingAmplifier(conduct.gain, rate, momentum)
+    return Amplifier(conduct.gain, rate)

@@ -10,16 +10,17 @@ import torch
 from tests.support import make_system
 from vflpriv.core.attack import Conduct
 from vflpriv.core.wire import Wire
-from vflpriv.training.malicious import Amplifier
+from vflpriv.training.malicious import Amplifier, CompoundingAmplifier, amplifier_of
 from vflpriv.training.models.base import descend
 
 MALICIOUS = Conduct(name="malicious-optimiser", gain=1.0)
+COMPOUNDING = Conduct(name="compounding-optimiser", gain=1.0, compounding=True)
 
 
-def steps(count: int, momentum: float, rate: float = 0.5) -> list[float]:
+def steps(count: int, momentum: float, rate: float = 0.5, conduct: Conduct = MALICIOUS) -> list[float]:
     """The steps, divided by the learning rate, when every gradient is one."""
     parameters, velocity = {"w": torch.zeros(1, 1, dtype=torch.float64)}, {}
-    amplifier, lengths = Amplifier(1.0, rate), []
+    amplifier, lengths = amplifier_of(conduct, rate, momentum), []
     for _ in range(count):
         before = parameters["w"].clone()
         amplifier.before(parameters)
@@ -28,6 +29,59 @@ def steps(count: int, momentum: float, rate: float = 0.5) -> list[float]:
         amplifier.after(parameters)
         lengths.append(float(before - parameters["w"]) / rate)
     return lengths
+
+
+class AliasingSgd(torch.optim.Optimizer):
+    """A plain reference of the authors' algorithm: the scaled momentum buffer is both the gradient and `last`."""
+
+    def __init__(self, params, *, lr: float, momentum: float, weight_decay: float) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                p.grad.add_(p, alpha=group["weight_decay"])
+                if "buffer" in state:
+                    state["buffer"].mul_(group["momentum"]).add_(p.grad)
+                else:
+                    state["buffer"] = p.grad.clone()
+                p.grad.data = state["buffer"]
+                if "last" in state:
+                    p.grad.mul_((1 + p.grad / (state["last"] + 1e-7)).clamp(1.0, 5.0))
+                state["last"] = p.grad.clone()
+                p.sub_(p.grad, alpha=group["lr"])
+
+
+def slopes_at(w: torch.Tensor, t: int) -> torch.Tensor:
+    """Gradients that depend on the parameters and change their signs."""
+    return torch.cos(3 * w + t) + 0.1 * w
+
+
+def by_reference(count: int, *, to_none: bool, **settings: float) -> list[torch.Tensor]:
+    """The parameters after each step of the reference on `slopes_at`; gradients are dropped or overwritten by zeros."""
+    w = torch.linspace(-1, 1, 7, dtype=torch.float64).requires_grad_()
+    optimiser, path = AliasingSgd([w], **settings), []
+    for t in range(count):
+        optimiser.zero_grad(set_to_none=to_none)
+        (w * slopes_at(w.detach(), t)).sum().backward()
+        optimiser.step()
+        path.append(w.detach().clone())
+    return path
+
+
+def by_amplifier(count: int, amplifier: Amplifier, *, lr: float, momentum: float, weight_decay: float):
+    """The parameters after each step of an honest optimiser on `slopes_at` with this amplifier around it."""
+    parameters = {"w": torch.linspace(-1, 1, 7, dtype=torch.float64).unsqueeze(0)}
+    velocity, path = {}, []
+    for t in range(count):
+        gradient = {"w": slopes_at(parameters["w"], t)}
+        amplifier.before(parameters)
+        descend(parameters, gradient, rate=lr, momentum=momentum, velocity=velocity, weight_decay=weight_decay)
+        amplifier.after(parameters)
+        path.append(parameters["w"][0].clone())
+    return path
 
 
 def test_the_scale_does_not_enter_the_momentum():
@@ -67,3 +121,47 @@ def test_the_first_step_is_honest():
         engine.run(Wire())
     for name, value in systems[0].bank.parameters[0].items():
         assert torch.equal(value, systems[1].bank.parameters[0][name])
+
+
+SETTINGS = {"lr": 0.01, "momentum": 0.9, "weight_decay": 5e-4}
+
+
+def test_with_the_authors_code_the_scale_compounds():
+    assert steps(6, 0.9, conduct=COMPOUNDING) == pytest.approx([1.0, 5.51, 12.404, 24.091, 44.037, 78.125], rel=1e-3)
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_compounding_steps_are_those_of_the_authors_algorithm(momentum):
+    settings = {**SETTINGS, "momentum": momentum}
+    if not momentum:  # The reference has a buffer in any case; with m = 0 it is the gradient.
+        settings["weight_decay"] = 0.0
+    expected = by_reference(12, to_none=True, **settings)
+    found = by_amplifier(12, CompoundingAmplifier(1.0, settings["lr"], momentum), **settings)
+    plain = by_amplifier(12, Amplifier(1.0, settings["lr"]), **settings)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-9)
+    assert not torch.allclose(plain[-1], expected[-1], rtol=1e-2)
+
+
+def test_where_gradients_are_overwritten_by_zeros_the_authors_code_has_no_momentum():
+    """As before PyTorch 2.0: the buffer is emptied with the gradient, so that v = 2 m g and only r looks back."""
+    path = by_reference(12, to_none=False, **{**SETTINGS, "weight_decay": 0.0})
+    w, last = path[0], slopes_at(torch.linspace(-1, 1, 7, dtype=torch.float64), 0)
+    for t, theirs in enumerate(path[1:], start=1):
+        v = 2 * 0.9 * slopes_at(w, t)
+        last = v * (1 + v / (last + 1e-7)).clamp(1.0, 5.0)
+        w = w - 0.01 * last
+        assert torch.allclose(w, theirs, rtol=1e-9)
+
+
+def test_engines_train_with_either_conduct():
+    engines = [
+        make_system("split-concat", momentum=0.9, device_rate=0.01).train([0, 1], conducts=conducts)
+        for conducts in (None, {0: MALICIOUS}, {0: COMPOUNDING})
+    ]
+    start = {name: value.clone() for name, value in engines[0].bank.parameters[0].items()}
+    for engine in engines:
+        engine.run(Wire())
+    moved = [sum(float((v - start[n]).norm()) for n, v in e.bank.parameters[0].items()) for e in engines]
+    assert moved[0] < moved[1] < moved[2]
+    assert engines[2].belongings(0).conduct == "compounding-optimiser"

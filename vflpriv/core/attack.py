@@ -64,12 +64,14 @@ class Conduct:
     """How a dishonest device departs from the protocol: it sends forged messages, scales its own steps up, or both.
 
     `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
-    USENIX Security 2022); 0 leaves the steps as they are.
+    USENIX Security 2022); 0 leaves the steps as they are. With `compounding`, scaled steps enter the momentum, as in
+    the authors' code; else they do not, as in their formula.
     """
 
     name: str
     forge: Forgery | None = None
     gain: float = 0.0
+    compounding: bool = False
 
 
 # Labels
