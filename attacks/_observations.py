@@ -17,6 +17,7 @@ __all__ = [
     "REPLIES",
     "UPLINKS",
     "Observation",
+    "first_columns",
     "known_positions",
     "last_and_mean",
     "last_values",
@@ -145,6 +146,20 @@ def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Te
         if m.records is not None:
             values.index_copy_(1, places_or_last(records, m.records), m.tensors[tensor].to(values.dtype))
     return values[:, :-1]
+
+
+def first_columns(messages: Sequence[Message], tensor: str, chosen: Tensor) -> list[Tensor]:
+    """For each device (R, n, width): a record's row of a tensor in the first message with it, zeros if there is none.
+
+    `chosen` are the sorted records (R, n) of each replica.
+    """
+    asked = chosen.unique()
+    places, columns = torch.searchsorted(asked, chosen), []
+    for device in sorted({m.device for m in messages}):
+        # Of the messages in reverse order, the last one with a record is its first.
+        rows = last_values([m for m in messages[::-1] if m.device == device], tensor, asked)
+        columns.append(rows.gather(1, places.unsqueeze(-1).expand(-1, -1, rows.shape[2])))
+    return columns
 
 
 def places_or_last(records: Tensor, ids: Tensor) -> Tensor:

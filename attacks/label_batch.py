@@ -15,18 +15,15 @@ from torch.nn.functional import one_hot
 
 from vflpriv.attacks._adam import Adam, padding
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, last_values, records_of
+from vflpriv.attacks._observations import first_columns, known_positions, records_of
 from vflpriv.attacks._samples import Sample
+from vflpriv.attacks._search import Search
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
 
 __all__ = ["LabelBatch"]
 
-_STEPS = 200
-_CHECK = 20
-_LEAST_GAIN = 0.01
-"""The optimiser stops where the matching error fell by a smaller share than this since the last check."""
 _RATE = 0.05
 _RIDGE = 1e-2
 
@@ -60,15 +57,7 @@ class LabelBatch(LabelInference):
         messages = view.of_kind(*self.needs)
         records = records_of(messages)
         samples = [Sample.draw(records, auxiliary, self.most) for auxiliary in auxiliaries]
-        chosen = torch.stack([sample.records for sample in samples])
-        asked = chosen.unique()
-        columns = []
-        for device in sorted({m.device for m in messages}):
-            # Of the messages in reverse order, the last one with a record is its first.
-            own = [m for m in messages[::-1] if m.device == device]
-            rows = last_values(own, "gradient", asked)
-            places = torch.searchsorted(asked, chosen)
-            columns.append(rows.gather(1, places.unsqueeze(-1).expand(-1, -1, rows.shape[2])))
+        columns = first_columns(messages, "gradient", torch.stack([sample.records for sample in samples]))
         labels = _Matching(columns, [s.records for s in samples], auxiliaries, view.classes).labels()
         return [sample.guess(labels[r : r + 1]) for r, sample in enumerate(samples)]
 
@@ -76,7 +65,7 @@ class LabelBatch(LabelInference):
         return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
-class _Matching:
+class _Matching(Search):
     """The search for labels of R replicas at once, n records each.
 
     Records lie along the last axis, which makes softmax over the classes several times faster: logits ŝ and ŷ are
@@ -119,30 +108,15 @@ class _Matching:
     def labels(self) -> Tensor:
         """(R, n): for each record the class with the largest ŷ, where the search of its replica stopped."""
         replicas, _, count = self.gradients.shape
-        found = torch.zeros(replicas, count, dtype=torch.int64, device=self.gradients.device)
-        active = torch.arange(replicas, device=found.device)
-        before = torch.full_like(active, torch.inf, dtype=self.gradients.dtype)
-        for step in range(_STEPS):
-            if step % _CHECK == 0:
-                errors = self._differences()[2].square().sum((1, 2))
-                going = errors < (1 - _LEAST_GAIN) * before
-                if not bool(going.all()):
-                    found[active] = self._guessed()
-                    active, before, errors = active[going], before[going], errors[going]
-                    self._keep(going)
-                    if not len(active):
-                        return found
-                before = errors
-            self._step()
-        found[active] = self._guessed()
-        return found
+        return self.found(torch.zeros(replicas, count, dtype=torch.int64, device=self.gradients.device))
 
-    def _guessed(self) -> Tensor:
+    def _errors(self) -> Tensor:
+        return self._differences()[2].square().sum((1, 2))
+
+    def _answer(self) -> Tensor:
         return self._parts(self.adam.values)[0][:, 1].argmax(1)
 
-    def _keep(self, going: Tensor) -> None:
-        """Go on with some of the replicas."""
-        kept = going.nonzero().flatten()
+    def _keep(self, kept: Tensor) -> None:
         self.adam.keep(kept)
         self.gradients, self.present = self.gradients[kept], self.present[kept]
         self.known, self.given = ([part[r] for r in kept.tolist()] for part in (self.known, self.given))
