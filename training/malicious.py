@@ -1,7 +1,8 @@
 """The malicious local optimiser of "Label Inference Attacks Against Vertical Federated Learning" (Fu et al. 2022).
 
 A device enlarges its own steps, so that the joint model relies more on its bottom model, which then reveals more about
-the labels. `Amplifier` follows the paper's formula, `CompoundingAmplifier` the authors' code.
+the labels. `Amplifier` follows the paper's formula, the others the authors' code, which does something else in PyTorch
+2.0 than in the versions before it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from vflpriv.core.attack import Conduct
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Amplifier", "CompoundingAmplifier", "amplifier_of"]
+__all__ = ["Amplifier", "CompoundingAmplifier", "MomentumLosingAmplifier", "amplifier_of"]
 
 _LARGEST_RATIO = 5.0
 _GUARD = 1e-7
@@ -64,9 +65,7 @@ class CompoundingAmplifier(Amplifier):
     v_t = m ṽ_{t-1} + g_t and ṽ_t = r_t ⊙ v_t, where m is the momentum. The honest optimiser, whose buffer is h, has
     made the step h_t = m h_{t-1} + g_t, so that v_t = h_t + m (ṽ_{t-1} - h_{t-1}): the excess of the last step is
     carried on. While a gradient keeps its sign its steps grow without bound: 1, 5.5, 12.4, 24.1 with m = 0.9 and
-    gradients of one. That holds where gradients are new tensors in each step, as from PyTorch 2.0 on. Where `zero_grad`
-    writes zeros into the old ones, as it did before, it empties the buffer too, and the same code has no momentum:
-    v_t = 2 m g_t.
+    gradients of one.
     """
 
     def __init__(self, gain: float, rate: float, momentum: float) -> None:
@@ -82,8 +81,32 @@ class CompoundingAmplifier(Amplifier):
         return self._excess[name]
 
 
+class MomentumLosingAmplifier(Amplifier):
+    """The authors' code before PyTorch 2.0, for which it was written.
+
+    `zero_grad` wrote zeros into the old gradient, and so into the buffer that shares its memory; the new gradient was
+    then in both of them when m times the buffer was added. From the second step on v_t = 2 m g_t, without a memory of
+    earlier gradients but v_last, which is the scaled step. Without momentum there is no buffer, and v_t = g_t.
+    """
+
+    def __init__(self, gain: float, rate: float, momentum: float) -> None:
+        super().__init__(gain, rate)
+        self.momentum = momentum
+        self._honest: dict[str, Tensor] = {}
+
+    def _added(self, name: str, step: Tensor) -> Tensor:
+        v = step
+        if self.momentum and name in self._honest:
+            v = 2 * self.momentum * (step - self.momentum * self._honest[name])
+        taken = self._ratio(name, v) * v
+        self._honest[name], self._last[name] = step, taken
+        return taken - step
+
+
 def amplifier_of(conduct: Conduct, rate: float, momentum: float) -> Amplifier:
     """The optimiser of a device with this conduct, whose honest one has this learning rate and momentum."""
-    if conduct.compounding:
+    if conduct.momentum == "compounding":
         return CompoundingAmplifier(conduct.gain, rate, momentum)
+    if conduct.momentum == "lost":
+        return MomentumLosingAmplifier(conduct.gain, rate, momentum)
     return Amplifier(conduct.gain, rate)

@@ -10,11 +10,17 @@ import torch
 from tests.support import make_system
 from vflpriv.core.attack import Conduct
 from vflpriv.core.wire import Wire
-from vflpriv.training.malicious import Amplifier, CompoundingAmplifier, amplifier_of
+from vflpriv.training.malicious import (
+    Amplifier,
+    CompoundingAmplifier,
+    MomentumLosingAmplifier,
+    amplifier_of,
+)
 from vflpriv.training.models.base import descend
 
 MALICIOUS = Conduct(name="malicious-optimiser", gain=1.0)
-COMPOUNDING = Conduct(name="compounding-optimiser", gain=1.0, compounding=True)
+COMPOUNDING = Conduct(name="compounding-optimiser", gain=1.0, momentum="compounding")
+LOSING = Conduct(name="losing-optimiser", gain=1.0, momentum="lost")
 
 
 def steps(count: int, momentum: float, rate: float = 0.5, conduct: Conduct = MALICIOUS) -> list[float]:
@@ -43,11 +49,12 @@ class AliasingSgd(torch.optim.Optimizer):
             for p in group["params"]:
                 state = self.state[p]
                 p.grad.add_(p, alpha=group["weight_decay"])
-                if "buffer" in state:
-                    state["buffer"].mul_(group["momentum"]).add_(p.grad)
-                else:
-                    state["buffer"] = p.grad.clone()
-                p.grad.data = state["buffer"]
+                if group["momentum"]:
+                    if "buffer" in state:
+                        state["buffer"].mul_(group["momentum"]).add_(p.grad)
+                    else:
+                        state["buffer"] = p.grad.clone()
+                    p.grad.data = state["buffer"]
                 if "last" in state:
                     p.grad.mul_((1 + p.grad / (state["last"] + 1e-7)).clamp(1.0, 5.0))
                 state["last"] = p.grad.clone()
@@ -131,37 +138,27 @@ def test_with_the_authors_code_the_scale_compounds():
 
 
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_compounding_steps_are_those_of_the_authors_algorithm(momentum):
+@pytest.mark.parametrize("to_none", [True, False], ids=["PyTorch 2.0", "PyTorch 1.7"])
+def test_steps_are_those_of_the_authors_algorithm(to_none, momentum):
     settings = {**SETTINGS, "momentum": momentum}
-    if not momentum:  # The reference has a buffer in any case; with m = 0 it is the gradient.
-        settings["weight_decay"] = 0.0
-    expected = by_reference(12, to_none=True, **settings)
-    found = by_amplifier(12, CompoundingAmplifier(1.0, settings["lr"], momentum), **settings)
-    plain = by_amplifier(12, Amplifier(1.0, settings["lr"]), **settings)
+    expected = by_reference(12, to_none=to_none, **settings)
+    kind = CompoundingAmplifier if to_none else MomentumLosingAmplifier
+    found = by_amplifier(12, kind(1.0, settings["lr"], momentum), **settings)
+    formula = by_amplifier(12, Amplifier(1.0, settings["lr"]), **settings)
     for mine, theirs in zip(found, expected, strict=True):
         assert torch.allclose(mine, theirs, rtol=1e-9)
-    assert not torch.allclose(plain[-1], expected[-1], rtol=1e-2)
+    assert not torch.allclose(formula[-1], expected[-1], rtol=1e-2)
 
 
-def test_where_gradients_are_overwritten_by_zeros_the_authors_code_has_no_momentum():
-    """As before PyTorch 2.0: the buffer is emptied with the gradient, so that v = 2 m g and only r looks back."""
-    path = by_reference(12, to_none=False, **{**SETTINGS, "weight_decay": 0.0})
-    w, last = path[0], slopes_at(torch.linspace(-1, 1, 7, dtype=torch.float64), 0)
-    for t, theirs in enumerate(path[1:], start=1):
-        v = 2 * 0.9 * slopes_at(w, t)
-        last = v * (1 + v / (last + 1e-7)).clamp(1.0, 5.0)
-        w = w - 0.01 * last
-        assert torch.allclose(w, theirs, rtol=1e-9)
-
-
-def test_engines_train_with_either_conduct():
+def test_engines_train_with_each_conduct():
     engines = [
         make_system("split-concat", momentum=0.9, device_rate=0.01).train([0, 1], conducts=conducts)
-        for conducts in (None, {0: MALICIOUS}, {0: COMPOUNDING})
+        for conducts in (None, {0: MALICIOUS}, {0: COMPOUNDING}, {0: LOSING})
     ]
     start = {name: value.clone() for name, value in engines[0].bank.parameters[0].items()}
     for engine in engines:
         engine.run(Wire())
     moved = [sum(float((v - start[n]).norm()) for n, v in e.bank.parameters[0].items()) for e in engines]
     assert moved[0] < moved[1] < moved[2]
+    assert moved[0] != moved[3] != moved[1]
     assert engines[2].belongings(0).conduct == "compounding-optimiser"

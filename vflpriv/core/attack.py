@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import host_generator
@@ -64,14 +64,15 @@ class Conduct:
     """How a dishonest device departs from the protocol: it sends forged messages, scales its own steps up, or both.
 
     `gain` is γ of the malicious optimiser (Fu et al., "Label Inference Attacks Against Vertical Federated Learning",
-    USENIX Security 2022); 0 leaves the steps as they are. With `compounding`, scaled steps enter the momentum, as in
-    the authors' code; else they do not, as in their formula.
+    USENIX Security 2022); 0 leaves the steps as they are. `momentum` says which steps it scales: those of the paper's
+    `formula`; or those of the authors' code, in which scaled steps enter the momentum (`compounding`) or, before
+    PyTorch 2.0, momentum is lost (`lost`).
     """
 
     name: str
     forge: Forgery | None = None
     gain: float = 0.0
-    compounding: bool = False
+    momentum: Literal["formula", "compounding", "lost"] = "formula"
 
 
 # Labels
