@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._observations import last_values, records_of
+from vflpriv.attacks._observations import last_values, records_of, union_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import View
@@ -44,7 +44,7 @@ def embeddings_by_device(
         records = records_of(messages)
     samples = [Sample.draw(records, auxiliary, most) for auxiliary in auxiliaries]
     chosen = torch.stack([sample.records for sample in samples])
-    asked = chosen.unique()
+    asked = union_of(chosen)
     if view.own:
         rows = {m: b.apply(b.trained, b.features.index_select(0, asked)) for m, b in sorted(view.own.items())}
     else:

@@ -27,6 +27,7 @@ __all__ = [
     "records_of",
     "replies_to_own",
     "sum_by_record",
+    "union_of",
     "uplinks_of",
 ]
 
@@ -148,12 +149,17 @@ def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Te
     return values[:, :-1]
 
 
+def union_of(chosen: Tensor) -> Tensor:
+    """The sorted records of all replicas, from those of each, (R, n), sorted."""
+    return chosen[0] if len(chosen) == 1 else chosen.unique()
+
+
 def first_columns(messages: Sequence[Message], tensor: str, chosen: Tensor) -> list[Tensor]:
     """For each device (R, n, width): a record's row of a tensor in the first message with it, zeros if there is none.
 
     `chosen` are the sorted records (R, n) of each replica.
     """
-    asked = chosen.unique()
+    asked = union_of(chosen)
     places, columns = torch.searchsorted(asked, chosen), []
     for device in sorted({m.device for m in messages}):
         # Of the messages in reverse order, the last one with a record is its first.

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import first_columns, known_positions, places_or_last, records_of
+from vflpriv.attacks._observations import first_columns, known_positions, places_or_last, records_of, union_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -81,7 +81,7 @@ def _pairs(view: View) -> list[tuple[Message, Message]]:
 
 def _order(messages: Sequence[Message], chosen: Tensor) -> Tensor:
     """(R, n) the positions of the chosen records, (R, n), sorted by the first message with each."""
-    asked = chosen.unique()
+    asked = union_of(chosen)
     first = torch.zeros(len(asked) + 1, dtype=torch.int64, device=asked.device)
     for number in range(len(messages) - 1, -1, -1):
         ids = messages[number].records
@@ -119,7 +119,8 @@ class Clone:
         aligned = (gradients * centres).sum(2, keepdim=True) - gradients @ self.head.transpose(1, 2)
         squares = centres.square().sum(2, keepdim=True) + self.head.square().sum(2).unsqueeze(1)
         lengths = (squares - 2 * centres @ self.head.transpose(1, 2)).clamp(min=0).sqrt().clamp(min=_FLOOR)
-        return aligned / (lengths * gradients.norm(dim=2, keepdim=True).clamp(min=_FLOOR))
+        seen: Tensor = torch.linalg.vector_norm(gradients, dim=2, keepdim=True)
+        return aligned / (lengths * seen.clamp(min=_FLOOR))
 
     def learn(self, gradients: Tensor, shares: Tensor, labels: Tensor) -> None:
         """Fit it to these gradients (R, B, width) of records with these predictions and labels, too."""

@@ -18,9 +18,10 @@ __all__ = ["LabelCompletionCompounding", "LabelCompletionPublished"]
 class LabelCompletionCompounding(LabelCompletionPassive):
     """Passive completion by a device that trained with the authors' optimiser as it runs in PyTorch 2.0, γ = 1.
 
-    Scaled steps enter the momentum, so that the scale compounds. Without momentum only the step that the next one is
-    compared with is another than in the formula. Where a bottom has no normalisation the steps may grow until training
-    diverges; the attack then does worse.
+    Scaled steps enter the momentum, so that the scale compounds. With a momentum of 0.5 (published for Criteo) the
+    attacker's bottom then holds more of the labels than by the formula, and the other devices' less
+    (tests/attacks/test_label_completion_code.py); with one of 0.9 (published for CIFAR-10) steps grow until all
+    numbers overflow, and the attack finds nothing.
     """
 
     name = "label_completion_compounding"
@@ -33,8 +34,11 @@ class LabelCompletionCompounding(LabelCompletionPassive):
 class LabelCompletionPublished(LabelCompletionPassive):
     """Passive completion by a device that trained with the authors' optimiser as it ran in PyTorch 1.7, γ = 1.
 
-    That is the version which the authors name: the published figures, such as 84.8 % of the training labels of CIFAR-10
-    against 80.2 % by the passive attack, are of this optimiser. It has no momentum, but twice the step.
+    That is the version which the authors name, and in PyTorch 2.0 their code cannot train with a momentum of 0.9: the
+    published figures, such as 84.8 % of the training labels of CIFAR-10 against 80.2 % by the passive attack, are of
+    this optimiser. It has no momentum m, but steps that are 2 m times as long. At a momentum of 0.5 its bottom holds
+    more of the labels than an honest device's, and less than by the formula
+    (tests/attacks/test_label_completion_code.py).
     """
 
     name = "label_completion_published"

@@ -46,7 +46,10 @@ class LabelPcat(LabelInference):
     was last sent of each known record. It starts late, as the paper advises: the first rounds mislead it. The paper's
     reconstruction of inputs needs no stand-in here: `feature_inversion` is given embeddings together with features.
 
-    Published for a U-shaped LeNet-5 on MNIST: 96.6 % of the labels from 5 of each class (Table 8).
+    Published for a U-shaped LeNet-5 on MNIST: 96.6 % of the labels from 5 of each class (Table 8). Ours on digits, with
+    5 of each class and all devices together: more than 75 %, at least 2 points beyond what their features tell
+    (tests/attacks/test_label_pcat.py). It reads no gradients: defences of gradients reach it only through the
+    training.
     """
 
     name = "label_pcat"
@@ -124,7 +127,9 @@ class _PseudoTop:
         return torch.cat((scaled, torch.ones_like(scaled[..., :1])), dim=2)
 
     def _weights(self, values: Tensor) -> Tensor:
-        return values[:, : math.prod(self._shape)].unflatten(1, self._shape)
+        """(R, width + 1, C), as a view of rows of the optimiser."""
+        weights: Tensor = values[:, : math.prod(self._shape)].unflatten(1, self._shape)
+        return weights
 
     def logits(self, rows: Tensor) -> Tensor:
         """(R, n, C) of rows (R, n, width)."""

@@ -32,8 +32,9 @@ class LabelUnsplit(SurrogateInference):
     layer's own weights, whose negative row is the label; a device is sent gradients of embeddings alone, in which
     nothing but known labels tells one class from another.
 
-    Published: 100 % on MNIST, Fashion-MNIST and CIFAR-10 where one layer is hidden; with two, 9.1 % on MNIST (Gao and
-    Zhang 2023, Table 9).
+    Published: 100 % where one layer is hidden; with two, 9.1 % on MNIST (Gao and Zhang 2023, Table 9). Ours on digits
+    between four devices, under a model with a hidden layer: more than 98.5 % by all of them together, more than 95 % by
+    one (tests/attacks/test_label_surrogates.py).
     """
 
     name = "label_unsplit"

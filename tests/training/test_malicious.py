@@ -137,6 +137,21 @@ def test_with_the_authors_code_the_scale_compounds():
     assert steps(6, 0.9, conduct=COMPOUNDING) == pytest.approx([1.0, 5.51, 12.404, 24.091, 44.037, 78.125], rel=1e-3)
 
 
+@pytest.mark.parametrize(("momentum", "grows"), [(0.9, True), (0.62, True), (0.61, False), (0.5, False)])
+def test_whether_compounding_steps_outgrow_all_gradients_depends_on_the_momentum(momentum, grows):
+    """m (1 + γ m) is by how much the buffer grows in a step where the gradient is zero."""
+    amplifier, w = CompoundingAmplifier(1.0, 1.0, momentum), {"w": torch.zeros(1, dtype=torch.float64)}
+    velocity, lengths = {}, []
+    for gradient in [1.0, 1.0] + 20 * [0.0]:
+        before = w["w"].clone()
+        amplifier.before(w)
+        descend(w, {"w": torch.full_like(before, gradient)}, rate=1.0, momentum=momentum, velocity=velocity)
+        amplifier.after(w)
+        lengths.append(float(before - w["w"]))
+    assert (lengths[-1] > lengths[-10]) == grows
+    assert lengths[3] / lengths[2] == pytest.approx(momentum * (1 + momentum), rel=1e-4)
+
+
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 @pytest.mark.parametrize("to_none", [True, False], ids=["PyTorch 2.0", "PyTorch 1.7"])
 def test_steps_are_those_of_the_authors_algorithm(to_none, momentum):
