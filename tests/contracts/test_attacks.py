@@ -11,13 +11,16 @@ import pytest
 import torch
 
 from tests.attacks.support import view_of
-from tests.support import ENGINES, make_system
-from vflpriv.audits.scoring.labels import draw_auxiliary
+from tests.support import ENGINES, make_system, toy_data
+from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary
 from vflpriv.common.registry import available
 from vflpriv.core.attack import Auxiliary
+from vflpriv.core.budgets import most_gain
 from vflpriv.core.data import VerticalData
-from vflpriv.core.views import Belongings, View
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary, Belongings, View
 from vflpriv.core.wire import Message, Transcript, Wire
+from vflpriv.run.budgets import accounted
 from vflpriv.training.engine import Engine
 
 ATTACKS = list(available("attack").values())
@@ -73,6 +76,24 @@ def test_an_attack_repeats_itself(variant):
         if attack().refusal(view) is None:
             again = [attack().run(view, auxiliary).labels for _ in range(2)]
             assert torch.equal(*again)
+
+
+@pytest.mark.parametrize("variant", ["split-concat", "split-sum", "vimadmm"])
+def test_no_attack_gains_more_than_the_accounted_budget_of_noised_labels_allows(variant):
+    """Features tell nothing about the labels, so that all success comes from the messages."""
+    coins = torch.randint(2, (600,), generator=torch.Generator().manual_seed(4))
+    data = dataclasses.replace(toy_data(records=600, classes=2), labels=coins)
+    noised = {"label_protection": "rr", "label_noise": 0.5}
+    system = make_system(variant, data=data, rounds=25, batch_size=48, **noised)
+    adversary = Adversary.parse("devices(all)")
+    trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+    attempts = trials.run([attack() for attack in LIGHT], [adversary]).attempts
+    allowed = most_gain(accounted("auto", system, adversary, Unit.LABEL))
+    reached = {a.attack: a.leakage.leakage for a in attempts if a.leakage is not None}
+    assert allowed < 0.25
+    assert max(reached.values()) > 0.05
+    # Three standard errors of a share of 1200 guesses.
+    assert all(leakage <= allowed + 3 * (0.25 / 1200) ** 0.5 for leakage in reached.values()), reached
 
 
 def reachable(root: object) -> list[object]:
