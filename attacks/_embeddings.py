@@ -46,7 +46,8 @@ def embeddings_by_device(
     chosen = torch.stack([sample.records for sample in samples])
     asked = union_of(chosen)
     if view.own:
-        rows = {m: b.apply(b.trained, b.features.index_select(0, asked)) for m, b in sorted(view.own.items())}
+        own = sorted(view.own.items())
+        rows = {m: b.apply(b.trained, b.features.index_select(0, asked)).flatten(2) for m, b in own}
     else:
         devices = sorted({m.device.index for m in messages})
         rows = {d: last_values([m for m in messages if m.device.index == d], "embedding", asked) for d in devices}

@@ -140,12 +140,12 @@ def sum_by_record(positions: Iterable[Tensor], values: Iterable[Tensor], count: 
 
 
 def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
-    """(R, n, width) for some sorted records: a tensor's row in the last of these messages with it; else zeros."""
-    replicas, _, width = messages[0].tensors[tensor].shape
+    """(R, n, width) for some sorted records: a tensor's flat row in the last of these messages with it; else zeros."""
+    replicas, _, width = messages[0].tensors[tensor].flatten(2).shape
     values = torch.zeros(replicas, len(records) + 1, width, device=records.device)
     for m in messages:
         if m.records is not None:
-            values.index_copy_(1, places_or_last(records, m.records), m.tensors[tensor].to(values.dtype))
+            values.index_copy_(1, places_or_last(records, m.records), m.tensors[tensor].flatten(2).to(values.dtype))
     return values[:, :-1]
 
 

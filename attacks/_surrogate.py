@@ -70,13 +70,14 @@ class FirstPass:
 
 
 def _pairs(view: View) -> list[tuple[Message, Message]]:
-    """The messages with embeddings and with their gradients, of the same round and device."""
+    """The messages with embeddings and with their gradients, of the same round, device and shape."""
     sent: dict[tuple[int, int], Message] = {}
     for m in view.of_kind("embeddings"):
         # In a round, what the server asked for again comes after what belongs to the gradients.
         sent.setdefault((m.round, m.device.index), m)
-    keys = [((m.round, m.device.index), m) for m in view.of_kind("embedding-gradient")]
-    return [(sent[key], m) for key, m in keys if key in sent]
+    gradients = [m for m in view.of_kind("embedding-gradient") if (m.round, m.device.index) in sent]
+    pairs = [(sent[m.round, m.device.index], m) for m in gradients]
+    return [(e, g) for e, g in pairs if e.tensors["embedding"].shape == g.tensors["gradient"].shape]
 
 
 def _order(messages: Sequence[Message], chosen: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from vflpriv.attacks._observations import known_positions, places_or_last
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
-from vflpriv.core.wire import Message
 
 __all__ = ["LabelPcat"]
 
@@ -90,23 +89,23 @@ class LabelPcat(LabelInference):
 def _replayed(view: View, known: Tensor, columns: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     """Round by round the embeddings (R, K, width) of the sorted known records as they were last sent, and whether each
     has been sent by all devices, (K,); the late rounds only."""
-    by_round: dict[int, list[Message]] = {}
+    by_round: dict[int, list[tuple[int, Tensor, Tensor]]] = {}
     for m in view.of_kind(*SENT_EMBEDDINGS):
-        if m.device.index in columns and m.tensors["embedding"].shape[2:] == columns[m.device.index].shape[2:]:
-            by_round.setdefault(m.round, []).append(m)
+        embedding = m.tensors["embedding"].flatten(2)
+        column = columns.get(m.device.index)
+        if m.records is not None and column is not None and embedding.shape[2] == column.shape[2]:
+            sent = (m.device.index, places_or_last(known, m.records), embedding.to(column.dtype))
+            by_round.setdefault(m.round, []).append(sent)
     # One more place is for records that are not known.
     tables = {d: c.new_zeros(len(c), len(known) + 1, c.shape[2]) for d, c in columns.items()}
     seen = {d: c.new_zeros(len(known) + 1) for d, c in columns.items()}
     start = max(round(_LATE * len(by_round)), len(by_round) - _ROUNDS)
     for number, messages in enumerate(by_round.values()):
-        for m in messages:
-            if m.records is not None:
-                places = places_or_last(known, m.records)
-                tables[m.device.index].index_copy_(1, places, m.tensors["embedding"].to(tables[m.device.index].dtype))
-                seen[m.device.index].index_fill_(0, places, 1.0)
+        for device, places, embedding in messages:
+            tables[device].index_copy_(1, places, embedding)
+            seen[device].index_fill_(0, places, 1.0)
         if number >= start:
-            sent = torch.stack(list(seen.values())).amin(0)[:-1]
-            yield torch.cat(list(tables.values()), dim=2)[:, :-1], sent
+            yield torch.cat(list(tables.values()), dim=2)[:, :-1], torch.stack(list(seen.values())).amin(0)[:-1]
 
 
 class _PseudoTop:

@@ -131,7 +131,7 @@ def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
     assert scored.success > scored.blind + 0.1
 
 
-def held(engine, labels, m: int) -> float:
+def share_held(engine, labels, m: int) -> float:
     """Share of labels that least squares reads off device m's embeddings; mean over replicas."""
     own = engine.belongings(m)
     rows = own.apply(own.trained, own.features).detach()
@@ -149,7 +149,7 @@ def test_the_malicious_optimiser_moves_labels_from_the_other_bottom_into_its_own
     for conducts in ({}, {0: LabelCompletionActive.conduct}):
         engine = system.train(range(4), conducts=conducts)
         engine.run(Wire())
-        held.append([held(engine, data.labels, m) for m in range(2)])
+        held.append([share_held(engine, data.labels, m) for m in range(2)])
     (attacker, other), (greedy, starved) = held
     assert greedy > attacker + 0.02
     assert starved < other - 0.03

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.attacks.test_label_completion import buried, held
+from tests.attacks.test_label_completion import buried, share_held
 from tests.support import make_system
 from vflpriv.attacks.label_completion import LabelCompletionActive
 from vflpriv.attacks.label_completion_code import LabelCompletionCompounding, LabelCompletionPublished
@@ -27,7 +27,7 @@ def test_steps_that_compound_move_most_labels_into_the_attackers_bottom():
     for attack in (None, LabelCompletionPublished, LabelCompletionActive, LabelCompletionCompounding):
         engine = system.train(range(3), conducts={} if attack is None else {0: attack.conduct})
         engine.run(Wire())
-        shares.append([held(engine, data.labels, m) for m in range(2)])
+        shares.append([share_held(engine, data.labels, m) for m in range(2)])
     own, other = zip(*shares, strict=True)
     assert own[0] + 0.01 < own[1] < own[2] < own[3]
     assert other[0] > other[2] + 0.05 > other[3] + 0.1

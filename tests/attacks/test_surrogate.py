@@ -10,7 +10,9 @@ import torch
 from tests.attacks.surrogates import CLASSES, WIDTH, linear_view, told
 from tests.support import make_system, toy_data
 from vflpriv.attacks._surrogate import Clone, FirstPass
+from vflpriv.attacks.label_batch import LabelBatch
 from vflpriv.attacks.label_exploit import LabelExploit
+from vflpriv.attacks.label_pcat import LabelPcat
 from vflpriv.attacks.label_unsplit import LabelUnsplit
 from vflpriv.core.views import View
 
@@ -76,6 +78,9 @@ def test_it_says_what_it_lacks(attack, watch):
     without = View(view.adversary, view.of_kind("embedding-gradient"), view.classes, view.own)
     expected = "needs the embeddings that the gradients belong to; this view holds none"
     assert attack().refusal(without) == expected
+    wide = [replace(m, tensors={"embedding": torch.ones(1, 8, 9)}) for m in view.of_kind("embeddings")]
+    other = View(view.adversary, (*wide, *view.of_kind("embedding-gradient")), view.classes, view.own)
+    assert attack().refusal(other) == expected
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -104,3 +109,12 @@ def test_gradients_of_any_size_are_read(attack, value, watch):
     ]
     guess = attack().run(replace(view, messages=tuple(scaled)), told(toy_data(classes=2).labels, classes=2))
     assert set(guess.labels.unique().tolist()) <= {0, 1}
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, LabelBatch, LabelPcat])
+def test_embeddings_of_any_rank_are_read(attack):
+    view, _, labels = linear_view(rounds=8)
+    square = [replace(m, tensors={n: t.unflatten(2, (2, -1)) for n, t in m.tensors.items()}) for m in view.messages]
+    shaped, known = replace(view, messages=tuple(square)), told(labels)
+    assert attack().refusal(shaped) is None
+    assert torch.equal(attack().run(shaped, known).labels, attack().run(view, known).labels)
