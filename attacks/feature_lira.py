@@ -5,7 +5,8 @@ Carlini et al., "Membership Inference Attacks From First Principles", IEEE S&P 2
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,7 +25,8 @@ _CALLED = 1.6448536269514722
 """The offline attack calls a candidate a member where only 5 % of models that never saw it are as sure of it."""
 
 
-class _Gaussians(NamedTuple):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Gaussians:
     """Of each candidate: how many shadow models were, or were not, trained on it; their log-odds' mean and variance."""
 
     count: Tensor
@@ -111,7 +113,7 @@ def _gaussians(shadows: Tensor, chosen: Tensor) -> _Gaussians:
     squares = ((shadows - mean).square() * weight).sum(0)
     common = squares.sum() / (count - 1).clamp(min=0).sum().clamp(min=1)
     variance = (squares + _PRIOR * common) / (count - 1 + _PRIOR)
-    return _Gaussians(count, mean, variance.clamp(min=1e-12))
+    return _Gaussians(count=count, mean=mean, variance=variance.clamp(min=1e-12))
 
 
 def _shrunk(differences: Tensor, error: Tensor) -> Tensor:
