@@ -133,7 +133,9 @@ def membership(quick: bool, out: Path | None) -> None:
     data = datasets.load("mnist", devices=2, partition="rows", train=records)
     print(f"MNIST, {records} records of which {pairs} pairs of candidates, {known} of them known; 3 seeds")
     print("Carlini et al. 2022: LiRA finds 10 times as many members as earlier attacks where errors are few")
-    print("engine  epochs  ε (record, model)  attack                AUC [95 % interval]     found at 1 % and 0.1 % errors")
+    print(
+        "engine  epochs  ε (record, model)  attack                AUC [95 % interval]     found at 1 % and 0.1 % errors"
+    )
     wide = {"embedding": 64, "device_rate": 0.2, "server_rate": 0.2}
     quiet = {"server_update": "joint", "noise": "calibrated", "epsilon": 1.0, "protect": "model", "embedding": 8}
     for engine, epochs, settings in (
