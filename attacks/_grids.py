@@ -117,4 +117,5 @@ class Search:
             if len(partial) * (size if k + 1 < self.free else 1) > MOST:
                 return None
         rounded = np.rint(partial)
-        return np.asarray(rounded[(np.abs(partial - rounded) < _WHOLE).all(1)])
+        fits = (np.abs(partial - rounded) < _WHOLE) & (rounded >= 0) & (rounded < size)
+        return np.asarray(rounded[fits.all(1)])

@@ -40,6 +40,10 @@ class FeatureReconstruction(FeatureInference):
     v^(r - k) vectors are left. Where several fit, the column is the one whose values are as frequent as among the known
     records; where these leave it open, and for real-valued columns, which no search can identify without knowing W
     (the paper's theorem 1), the answer is the known records' mean.
+
+    Measured by `python benchmarks/feature_attacks.py reconstruction`, on messages about 64 records of which 4 are known:
+    it answers 43 % of eight columns with 2 values, 94 % of six with 3 and 95 % of six with 17, and no answer is wrong;
+    with none of the records known it answers 1 % of the columns at most.
     """
 
     name = "feature_reconstruction"

@@ -1,6 +1,6 @@
-"""Feature inference on real data: MNIST from noised embeddings, equality solving, a column of Adult, membership.
+"""Feature inference: MNIST from noised embeddings, equality solving, a column of Adult, few values, membership.
 
-    python benchmarks/feature_attacks.py [mnist esa adult membership] [--quick] [--out FOLDER]
+    python benchmarks/feature_attacks.py [mnist esa adult reconstruction membership] [--quick] [--out FOLDER]
 
 MNIST and Adult are read from the data folder (`vflpriv data fetch mnist`). `--out` writes a sheet of originals above
 reconstructions for each noise. `--quick` keeps fewer records.
@@ -24,13 +24,16 @@ from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import Figure, MembershipTrials
 from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import find
+from vflpriv.core.attack import FeatureAuxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
+from vflpriv.core.views import Adversary, View
+from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.data import loading as datasets
 from vflpriv.run.budgets import account
 
+_IN_MESSAGE = (0, 2, 4, 6, 8)
 _NOISES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MALE = (1, 34)
 """The device that holds it, and the column, of Adult's attributes over three devices."""
@@ -126,6 +129,46 @@ def adult(quick: bool, out: Path | None) -> None:
             )
 
 
+def reconstruction(quick: bool, out: Path | None) -> None:
+    """Columns with few values from one message of an unknown linear model: right, wrong and left open."""
+    kinds = {"8 of 2 values": [2] * 8, "16 of 2": [2] * 16, "6 of 3": [3] * 6, "4 of 5": [5] * 4, "6 of 17": [17] * 6}
+    trials = 5 if quick else 25
+    print(f"a message about 64 records, {trials} trials; 100 records known; the shares of columns answered and wrong")
+    print("columns          known records in the message: " + "".join(f"{known:>16d}" for known in _IN_MESSAGE))
+    for name, sizes in kinds.items():
+        line = []
+        for known in _IN_MESSAGE:
+            counts = torch.stack([_reconstructed(sizes, known, seed) for seed in range(trials)]).sum(0)
+            line.append(f"{counts[0] / counts[2]:8.2f} {counts[1] / counts[2]:6.3f} ")
+        print(f"{name:47s}" + "".join(line), flush=True)
+
+
+def _reconstructed(sizes: Sequence[int], known: int, seed: int) -> torch.Tensor:
+    """How many columns one message gives away, how many of these answers are wrong, and how many columns there are."""
+    generator = torch.Generator().manual_seed(seed)
+    powers = torch.rand(len(sizes), generator=generator) + 0.5
+    uniform = torch.rand(400, len(sizes), generator=generator) ** powers
+    rows = (uniform * torch.tensor(sizes)).floor() / (torch.tensor(sizes) - 1)
+    embeddings = rows[:64] @ torch.randn(len(sizes), len(sizes) + 1, generator=generator) + 0.3
+    records = torch.cat((torch.arange(known), torch.arange(64, 164 - known)))
+    message = Message(
+        round=0,
+        sender=device(0),
+        receiver=SERVER,
+        kind="logits",
+        tensors={"embedding": embeddings.unsqueeze(0)},
+        records=torch.arange(64),
+    )
+    auxiliary = FeatureAuxiliary(victim=0, records=records, blocks={0: rows[records]})
+    view, attack = View(Adversary.parse("server"), (message,), 2), find("attack", "feature_reconstruction")()
+    if attack.refusal(view, auxiliary) is not None:
+        return torch.tensor([0, 0, len(sizes)])
+    guess = attack.run(view, auxiliary).blocks[0]
+    answered = (guess != auxiliary.block.double().mean(0)).any(0)
+    wrong = answered & ((guess - rows[:64]).abs() > 1e-4).any(0)
+    return torch.stack((answered.sum(), wrong.sum(), torch.tensor(len(sizes))))
+
+
 def membership(quick: bool, out: Path | None) -> None:
     """MNIST over two devices, few records and many epochs: membership inferred from predictions."""
     records = 600 if quick else 2400
@@ -166,7 +209,7 @@ def _shown(figure: Figure | None) -> str:
     return "–" if figure is None else f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
 
 
-PARTS = {"mnist": mnist, "esa": esa, "adult": adult, "membership": membership}
+PARTS = {"mnist": mnist, "esa": esa, "adult": adult, "reconstruction": reconstruction, "membership": membership}
 
 
 def main() -> None:

@@ -83,6 +83,15 @@ def test_known_values_that_no_vector_has_give_none():
     assert len(Search(basis, rows).vectors(flipped, 2)) == 0
 
 
+def test_a_column_with_a_value_that_no_known_record_has_is_not_found():
+    columns, basis = mixed([3, 2], 0)
+    rows = np.flatnonzero(columns[:, 0] < 2)[:10]
+    search = Search(basis, rows)
+    assert search.free == 0
+    assert len(search.vectors(columns[rows, 0], 2)) == 0
+    assert len(search.vectors(columns[rows, 0], 3)) == 1
+
+
 def test_too_many_vectors_are_given_up():
     _, basis = mixed([17] * 8, 0)
     assert Search(basis, np.array([], dtype=np.int64)).vectors(np.array([]), 17) is None
