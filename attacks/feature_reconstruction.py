@@ -41,7 +41,7 @@ class FeatureReconstruction(FeatureInference):
     records; where these leave it open, and for real-valued columns, which no search can identify without knowing W
     (the paper's theorem 1), the answer is the known records' mean.
 
-    Measured by `python benchmarks/feature_attacks.py reconstruction`, on messages about 64 records of which 4 are known:
+    Measured by `python benchmarks/feature_attacks.py reconstruction`, on messages about 64 records, 4 of them known:
     it answers 43 % of eight columns with 2 values, 94 % of six with 3 and 95 % of six with 17, and no answer is wrong;
     with none of the records known it answers 1 % of the columns at most.
     """
