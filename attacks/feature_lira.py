@@ -97,7 +97,7 @@ class FeatureLira:
 class FeatureLiraOffline(FeatureLira):
     """LiRA from shadow models that were not trained on the candidate: the score is (φ - μ_out) / σ_out.
 
-    This is the paper's offline attack (its section VI-A): no model is trained for a candidate, so that whoever has the
+    This is the paper's offline attack: no model is trained for a candidate, so that whoever has the
     models can ask about any record later.
     """
 
