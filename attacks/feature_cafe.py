@@ -15,6 +15,7 @@ from vflpriv.attacks._observations import UPLINKS, known_positions, uplinks_of
 from vflpriv.common.registry import register
 from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
 from vflpriv.core.views import View
+from vflpriv.core.wire import Message
 
 __all__ = ["FeatureCafe"]
 
@@ -23,20 +24,36 @@ _POWERS = 20
 _MOST = 4000
 _MISFIT = 1e-2
 """Steps whose biases differ from the gradients sent by a larger share than this are not plain gradient steps."""
+_GRADIENTS = frozenset({"embedding-gradient", "logit-gradient"})
+_DIFFERENCES = "loss-differences"
+"""From these, and the directions in which the outputs were moved, the device estimates a gradient of each record."""
+_RANDOM = "the victim moves along random directions, by as much as the loss of a batch says"
+_MOVED_BY = {
+    "summed-logits": "the devices compute them themselves, from labels that the server does not hold",
+    "admm-variables": "the devices solve for their models themselves, from dual variables",
+    "zo-scalar": _RANDOM,
+    "losses": _RANDOM,
+    "loss-difference": _RANDOM,
+}
+"""What moves a device's model where no gradients of records are sent, by what is sent instead."""
 
 
 @register("attack")
 class FeatureCafe(FeatureInference):
     """∂L/∂W of a round is Σ x_nᵀ v_n over its batch, v_n being the gradient of record n's embedding before its ReLU.
 
-    The published attack must first recover v from ∂L/∂b; a server of split learning sent it. What remains is the second
-    step, linear in all features at once: least squares over all rounds, shrunk towards the known records' mean. ∂L/∂W
-    is the model's step divided by the learning rate, which is the one that fits the steps of the biases.
+    The published attack must first recover v from ∂L/∂b; a server of split learning sent it, and one of CZOFO sent the
+    loss differences from which the device estimates it. What remains is the second step, linear in all features at
+    once: least squares over all rounds, shrunk towards the known records' mean. ∂L/∂W is the model's step divided by
+    the learning rate, which is the one that fits the steps of the biases.
+
+    Where a device's step is no sum over its records of such products, nothing can be solved for: devices of
+    zeroth-order engines move along random directions, those of ADMM to the minimum of an objective of their own.
     """
 
     name = "feature_cafe"
     summary = "solves for the features whose gradients explain the steps of a known model"
-    needs = UPLINKS | {"embedding-gradient", "logit-gradient"}
+    needs = UPLINKS | _GRADIENTS | {_DIFFERENCES}
     knows = frozenset({"records", "model"})
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
@@ -45,8 +62,9 @@ class FeatureCafe(FeatureInference):
             return "embeddings of the victim; this view holds none"
         if auxiliary.victim not in auxiliary.models:
             return "the victim's model"
-        if not view.kinds & {"embedding-gradient", "logit-gradient"}:
-            return "gradients of each record; the server sends none"
+        if not view.kinds & {*_GRADIENTS, _DIFFERENCES}:
+            instead = (reason for kind, reason in _MOVED_BY.items() if kind in view.kinds)
+            return f"gradients of each record on the wire; {next(instead, 'this view holds none')}"
         parameters = next(iter(auxiliary.models[auxiliary.victim].rounds.values()))
         if set(parameters) != {"weight0", "bias0"}:
             return "a model of one layer; with more, a record's gradient at the first layer depends on its features"
@@ -87,20 +105,30 @@ class _Step:
 def _steps(view: View, auxiliary: FeatureAuxiliary) -> list[_Step]:
     """The victim's steps whose parameters before and after are known."""
     victim, rounds = auxiliary.victim, auxiliary.models[auxiliary.victim].rounds
-    embeddings = {o.round: o for o in uplinks_of(view, victim)}
+    sent = {m.round: m for m in view.of_kind(*UPLINKS) if m.device.index == victim and "embedding" in m.tensors}
     steps = []
-    for m in view.of_kind("embedding-gradient", "logit-gradient"):
+    for m in view.of_kind(*_GRADIENTS, _DIFFERENCES):
         both_known = m.round in rounds and m.round + 1 in rounds
-        if m.device.index != victim or m.round not in embeddings or not both_known or m.records is None:
+        if m.device.index != victim or m.round not in sent or not both_known or m.records is None:
             continue
-        signal = m.tensors["gradient"][0].double()
-        if m.kind == "embedding-gradient":
-            signal = signal * (embeddings[m.round].values > 0)
         moved = {n: (v.double() - rounds[m.round + 1][n].double())[0] for n, v in rounds[m.round].items()}
+        signal = _signal(m, sent[m.round])
         steps.append({"records": m.records, "signal": signal, "weight": moved["weight0"], "bias": moved["bias0"]})
     sums = torch.stack([step["signal"].sum(0) for step in steps])
     rate = (sums * torch.stack([step["bias"] for step in steps])).sum() / sums.square().sum().clamp(min=1e-300)
     return [_Step(**step, rate=rate) for step in steps]
+
+
+def _signal(reply: Message, sent: Message) -> Tensor:
+    """v (B, e), up to one factor: the gradient that was sent, or the device's estimate; 0 where a ReLU is at 0."""
+    output = sent.tensors["embedding"][0].double()
+    if reply.kind == _DIFFERENCES:
+        moved = sent.tensors["perturbed"][0].double() - output
+        signal = (reply.tensors["differences"][0].double().unsqueeze(-1) * moved).sum(0)
+    else:
+        signal = reply.tensors["gradient"][0].double()
+    linear = reply.kind == "logit-gradient" or sent.kind == "logits"
+    return signal if linear else signal * (output > 0)
 
 
 def _best_ridge(gram: Tensor, right: Tensor, records: Tensor, mean: Tensor, auxiliary: FeatureAuxiliary) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vflpriv.attacks._confidences import NO_PREDICTIONS, asked, log_odds
 from vflpriv.common.registry import register
 from vflpriv.core.attack import MembershipAuxiliary, MembershipGuess
 from vflpriv.core.views import View
@@ -33,30 +34,24 @@ class FeatureMembership:
     heavy = False
 
     def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
-        if not any(m.records is not None for m in view.of_kind("predictions")):
-            return "needs predictions of candidates, and which candidate each belongs to"
+        if asked(view) is None:
+            return NO_PREDICTIONS
         if len(auxiliary.members.unique()) < 2:
             return "needs known candidates that were trained on and that were not"
         return None
 
     def run(self, view: View, auxiliary: MembershipAuxiliary) -> MembershipGuess:
-        message = next(m for m in view.of_kind("predictions") if m.records is not None)
+        message = asked(view)
+        assert message is not None
         assert message.records is not None
         labels = auxiliary.labels.index_select(0, message.records)
-        odds = _log_odds(message.tensors["confidences"][0].double(), labels)
+        odds = log_odds(message.tensors["confidences"][0].double(), labels)
         positions = torch.isin(message.records, auxiliary.records).nonzero().flatten()
         scores = odds - _class_means(odds[positions], labels[positions], view.classes)[labels]
         order = auxiliary.records.argsort()
         known = order[torch.searchsorted(auxiliary.records[order], message.records[positions])]
         scores = scores - _threshold(scores[positions], auxiliary.members[known] == 1)
         return MembershipGuess(records=message.records, scores=scores.unsqueeze(0))
-
-
-def _log_odds(confidences: Tensor, labels: Tensor) -> Tensor:
-    """ln p_y - ln Σ of the other classes, which is exact where 1 - p_y would round to zero."""
-    right = torch.nn.functional.one_hot(labels, confidences.shape[1]).bool()
-    others = confidences.masked_fill(right, 0).sum(1)
-    return (confidences[right].clamp(min=1e-300) / others.clamp(min=1e-300)).log()
 
 
 def _class_means(odds: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -21,7 +21,7 @@ LIGHT = [a for a in available("attack").values() if a.target in ("features", "at
 KNOWS = {
     "features": {"records", "model"},
     "attribute": {"attribute", "model"},
-    "membership": {"labels", "membership"},
+    "membership": {"labels", "membership", "shadows"},
 }
 VARIANTS = {
     "split": "split-concat",

@@ -28,6 +28,8 @@ ATTACKS: dict[str, tuple[str, str, int]] = {
     "feature_grn_published": ("split-sum", "devices(0, 2)", 61),
     "feature_inversion": ("split-concat", "server", 49),
     "feature_inversion_white": ("split-concat", "server", 69),
+    "feature_lira": ("split-concat", "device(0)", 14),
+    "feature_lira_offline": ("split-concat", "device(0)", 14),
     "feature_membership": ("split-concat", "device(0)", 14),
     "feature_reconstruction": ("split-sum", "server", 229),
     "label_batch": ("split-concat", "device(0)", 33),

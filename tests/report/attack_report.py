@@ -40,6 +40,7 @@ def member(**words: Any) -> FeatureCell:
     numbers |= {"leakage": 0.1, "low": 0.05, "high": 0.15, "leakage_error": 0.02, "epsilon": 2.0, "delta": 1e-5}
     numbers |= {"advantage": 0.1, "advantage_low": 0.0, "advantage_high": 0.2}
     numbers |= {"found": 0.02, "found_low": 0.0, "found_high": 0.1}
+    numbers |= {"rarely_found": 0.003, "rarely_found_low": 0.001, "rarely_found_high": 0.017}
     words = {"knows": ("labels", "membership"), "unit": Unit.RECORD, "measure": "AUC", "guesses": 300, **words}
     return FeatureCell(**{**names, **numbers, **words})
 

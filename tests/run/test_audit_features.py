@@ -84,6 +84,10 @@ def test_an_audit_shows_what_attacks_on_features_reach(call, tmp_path):
     assert (membership.chance, membership.measure) == (0.5, "AUC")
     assert membership.advantage_low <= membership.advantage <= membership.advantage_high
     assert membership.found_low <= membership.found <= membership.found_high
+    shadowed = cells["split", "feature_lira", "server"]
+    assert shadowed.knows == ("labels", "shadows")
+    assert shadowed.guesses == membership.guesses
+    assert shadowed.rarely_found is None
     assert cells["split", "feature_membership", "device(0)"].epsilon == float("inf")
     assert not any(NO_ATTACK in line for line in report.not_tested)
     assert "worst leak of features" in " ".join(out.split())
@@ -110,6 +114,7 @@ def test_without_the_section_it_says_that_nothing_was_tried(call, tmp_path):
     [
         ("attack.features.victim=5", "attack.features.victim = 5: expected a device below 2"),
         ("attack.features.candidates=2", "attack.features.candidates = 2: expected a number >= 8"),
+        ("attack.features.shadow_models=2", "attack.features.shadow_models = 2: expected a number >= 4"),
         (
             "system.split.audit.attacks=['feature_esa']",
             "system.split.audit.attacks = 'feature_esa': expected attacks on labels; those on features go into",

@@ -116,6 +116,9 @@ class FeatureConfig(_Section):
     candidates: int = Field(
         400, ge=8, description="records whose membership is guessed; half of them are left out of a separate training"
     )
+    shadow_models: int = Field(
+        32, ge=4, description="models that an adversary who attacks membership trains itself, all at once"
+    )
     defences: tuple[str, ...] | None = Field(None, description="names of the defences to try; all if not given")
 
 

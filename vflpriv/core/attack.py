@@ -34,6 +34,7 @@ __all__ = [
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
+    "ShadowModels",
     "TargetAttack",
     "TargetGuess",
     "TogetherAttack",
@@ -284,6 +285,15 @@ class Candidates:
         coins = [host_generator(seed, "canary", 1 + r).integers(0, 2, count) for r in replicas]
         return cls(pairs=torch.from_numpy(chosen), coins=torch.stack([torch.from_numpy(c) for c in coins]))
 
+    def thrown_again(self, count: int, *, seed: int) -> Candidates:
+        """The same pairs with the coins of `count` shadow models; every second model has the first's coins reversed.
+
+        So each candidate is trained on by half of an even number of models.
+        """
+        half = [host_generator(seed, "attack", r).integers(0, 2, len(self.pairs)) for r in range((count + 1) // 2)]
+        coins = torch.stack([torch.from_numpy(c) for thrown in half for c in (thrown, 1 - thrown)])
+        return replace(self, coins=coins[:count])
+
     @property
     def records(self) -> Tensor:
         """The record of each candidate, by the candidates' numbers."""
@@ -308,15 +318,31 @@ class Candidates:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MembershipAuxiliary:
-    """What a membership attack knows from elsewhere: every candidate's label, and whether a few were trained on.
+class ShadowModels:
+    """Models that the adversary trained itself, each on candidates of its own choice.
 
-    `members`, (n,) of 0 and 1, belongs to the candidates `records`; these few are not scored.
+    `confidences`, (models, candidates, classes), are their predictions of every candidate, by the candidates' numbers;
+    `members`, (models, candidates), says which candidates each was trained on.
+    """
+
+    confidences: Tensor
+    members: Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MembershipAuxiliary:
+    """What a membership attack knows from elsewhere; it is given only what it declares in `knows`.
+
+    `labels` are those of all candidates. `members`, (n,) of 0 and 1, says of the candidates `records` whether they were
+    trained on; these few are not scored. `shadows` are models that whoever holds all devices' rows of all records, and
+    knows the engine and its settings, trains itself; they differ from the attacked model in their coins, first
+    parameters, batches and noise.
     """
 
     labels: Tensor
     records: Tensor
     members: Tensor
+    shadows: ShadowModels | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -332,7 +358,7 @@ class MembershipAttack(Attack, Protocol):
     """An attack that tells which candidates a model was trained on."""
 
     knows: frozenset[str]
-    """What it must be given, of `labels` and `membership`."""
+    """What it must be given, of `labels`, `membership` and `shadows`."""
 
     def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
         """Why it cannot be tried on this view, or None."""

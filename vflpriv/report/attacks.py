@@ -133,8 +133,8 @@ class FeatureCell(Cell):
     `error` is the mean squared error, `mean_error` that of predicting every feature's mean; `columns` has both for each
     feature. `epsilon` is the accounted budget of `unit`; for membership, against the holder of the model. `picture`
     shows originals above reconstructions, `map` the R² of each pixel. For membership, `advantage` is the true-positive
-    rate less the false-positive rate of the attack's answers, and `found` the share of members that it finds where 1 %
-    of the non-members are taken for members.
+    rate less the false-positive rate of the attack's answers, and `found` and `rarely_found` the shares of members
+    that it finds where 1 %, and 0.1 %, of the non-members are taken for members.
     """
 
     victim: int | None = None
@@ -156,6 +156,9 @@ class FeatureCell(Cell):
     found: float | None = None
     found_low: float | None = None
     found_high: float | None = None
+    rarely_found: float | None = None
+    rarely_found_low: float | None = None
+    rarely_found_high: float | None = None
 
     @property
     def features_above(self) -> int:

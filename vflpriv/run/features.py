@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
-from vflpriv.audits.scoring.membership import MembershipAttempt, MembershipTrials
+from vflpriv.audits.scoring.membership import Figure, MembershipAttempt, MembershipTrials
 from vflpriv.audits.scoring.trainings import Training
 from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
@@ -76,7 +76,8 @@ class FeaturePlan:
         """How many trainings these attacks need under this defence; `shared` if those on features are given theirs."""
         if not self.applies(defence):
             return 0
-        return bool(self.attacks and not shared) + bool(self.memberships)
+        shadows = any("shadows" in attack.knows for attack in self.memberships)
+        return bool(self.attacks and not shared) + bool(self.memberships) + shadows
 
     def cells(
         self,
@@ -125,6 +126,7 @@ class FeaturePlan:
             confidence=self.config.confidence,
             pairs=section.candidates // 2,
             known=section.known_records,
+            shadow_models=section.shadow_models,
         )
         # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
         budget = self._budget(trials.trained, _MODEL_HOLDER, Unit.RECORD)
@@ -193,7 +195,6 @@ def membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> Fe
     fields, leak = {**fields, **_named(attempt), "measure": "AUC"}, attempt.leak
     if leak is None:
         return FeatureCell(**fields, not_applicable=attempt.refusal)
-    found = leak.found
     return FeatureCell(
         **fields,
         success=leak.auc.value,
@@ -209,10 +210,16 @@ def membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> Fe
         advantage=leak.advantage.value,
         advantage_low=leak.advantage.low,
         advantage_high=leak.advantage.high,
-        found=None if found is None else found.value,
-        found_low=None if found is None else found.low,
-        found_high=None if found is None else found.high,
+        **_figure("found", leak.found),
+        **_figure("rarely_found", leak.rarely_found),
     )
+
+
+def _figure(name: str, figure: Figure | None) -> dict[str, float]:
+    """A figure and its interval as fields of a cell; none where it could not be measured."""
+    if figure is None:
+        return {}
+    return {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
 
 
 def _named(attempt: FeatureAttempt | MembershipAttempt) -> dict[str, Any]:

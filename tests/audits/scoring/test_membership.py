@@ -13,6 +13,7 @@ from scipy.stats import norm
 from tests.contracts.test_attacks import reachable
 from tests.contracts.test_feature_attacks import VARIANTS
 from tests.support import make_system, toy_data
+from vflpriv.attacks.feature_lira import FeatureLira, FeatureLiraOffline
 from vflpriv.attacks.feature_membership import FeatureMembership
 from vflpriv.audits.scoring.membership import (
     MembershipTrials,
@@ -30,6 +31,7 @@ from vflpriv.core.wire import Wire
 from vflpriv.training.engine import Engine
 
 SERVER = Adversary.parse("server")
+ATTACKS = (FeatureMembership(), FeatureLira(), FeatureLiraOffline())
 
 
 def noisy_labels(records: int = 240, seed: int = 0) -> VerticalData:
@@ -129,21 +131,23 @@ def test_what_is_accounted_for_bounds_what_predictions_say():
     exposure = trials.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
     mu = find("accountant", "gdp")().budget(exposure, 1e-5).mu
     assert 0 < mu < 0.2
-    (tried,) = trials.run([FeatureMembership()], [SERVER])
-    assert tried.leak.auc.low < norm.cdf(mu)
+    for tried in trials.run(ATTACKS, [SERVER]):
+        assert tried.leak.auc.low < norm.cdf(mu)
 
 
-def test_nothing_an_attack_is_given_leads_to_the_coins():
+@pytest.mark.parametrize("attack", [FeatureMembership, FeatureLira])
+def test_nothing_an_attack_is_given_leads_to_the_coins(attack):
     given = []
 
-    class Spy(FeatureMembership):
+    class Spy(attack):
         def run(self, view, auxiliary):
             given.append((view, auxiliary))
             return super().run(view, auxiliary)
 
     system = make_system("split-concat", rounds=2)
-    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=8)
+    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=8, shadow_models=4)
     trials.run([Spy()], [SERVER])
+    assert given
     coins = trials.candidates.members(0)
     for item in reachable(given):
         assert not isinstance(item, Engine | VerticalData | Candidates)
@@ -153,12 +157,13 @@ def test_nothing_an_attack_is_given_leads_to_the_coins():
 @pytest.mark.parametrize("engine", list(VARIANTS))
 def test_every_engine_can_be_asked(engine):
     system = make_system(VARIANTS[engine], rounds=8, data=toy_data())
-    trials = MembershipTrials(system=system, seeds=2, confidence=0.95, pairs=20, known=8)
-    first, again = (trials.run([FeatureMembership()], [SERVER])[0].leak for _ in range(2))
+    trials = MembershipTrials(system=system, seeds=2, confidence=0.95, pairs=20, known=8, shadow_models=4)
+    first, again = (trials.run(ATTACKS, [SERVER]) for _ in range(2))
     assert first == again
-    assert 0 <= first.auc.low <= first.auc.value <= first.auc.high <= 1
-    assert first.records == 32
-    assert first.found is None
+    for leak in (tried.leak for tried in first):
+        assert 0 <= leak.auc.low <= leak.auc.value <= leak.auc.high <= 1
+        assert leak.records == 32
+        assert leak.found is leak.rarely_found is None
 
 
 def test_advantage_and_rates_are_counts():
@@ -170,6 +175,9 @@ def test_advantage_and_rates_are_counts():
     others, members = np.arange(199.0), np.array([196.5, 197.5, 250.0, 0.0])
     # 199 others: the second highest, 197, is exceeded at a rate of 2/200.
     assert found_at_few_errors(members, others, confidence=0.95).value == pytest.approx(0.5)
+    assert found_at_few_errors(members, others, confidence=0.95, rate=0.001) is None
+    many, members = np.arange(1999.0), np.array([1996.5, 1997.5, 2500.0, 0.0])
+    assert found_at_few_errors(members, many, confidence=0.95, rate=0.001).value == pytest.approx(0.5)
 
 
 def test_seeds_give_students_interval():
