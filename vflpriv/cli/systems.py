@@ -54,7 +54,7 @@ def _checked_keys(path: Path | None) -> Iterator[str]:
     from vflpriv.common.registry import find
     from vflpriv.config.loading import load_config
     from vflpriv.recording.ledger_file import is_ledger, load_ledger
-    from vflpriv.run.systems import declare_system, read_data
+    from vflpriv.run.systems import check_defences, declare_system, read_data
 
     if path is not None and is_ledger(path):
         ledger = load_ledger(path)
@@ -64,6 +64,7 @@ def _checked_keys(path: Path | None) -> Iterator[str]:
         yield ledger.key
         return
     config = load_config(path)
+    check_defences(config)
     data = read_data(config)
     for place, section in enumerate(config.system):
         declare_system(config, place, data)

@@ -21,7 +21,7 @@ __all__ = ["EMBEDDED", "load_config", "put", "read_tree"]
 
 EMBEDDED = ("default", "papers")
 """Configurations that come with the package and are loaded by name."""
-_OF_A_SYSTEM = ("engine", "audit", "tuning_runs")
+_OF_A_SYSTEM = ("engine", "audit", "tuning_runs", "positive_classes")
 """Fields of a system that may stand at the top level if there is only one."""
 _MOST_BYTES = 1_000_000
 _LONG_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
@@ -44,7 +44,9 @@ def load_config(
         raw = deepcopy(dict(source)) if isinstance(source, Mapping) else _read(None if source is None else Path(source))
     for dotted, value in (overrides or {}).items():
         put(raw, dotted, value)
-    return parse_settings(Config, _expand(raw), "")
+    config = parse_settings(Config, _expand(raw), "")
+    _ = config.attack.variants  # their strengths are checked as they are read
+    return config
 
 
 def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from vflpriv.config.claims import ClaimConfig
+from vflpriv.config.defences import DefenceVariant, defence_variants
 from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
 from vflpriv.core.claims import MIN_TRIALS
 
@@ -132,9 +133,19 @@ class AttackConfig(_Section):
     seeds: int = Field(5, ge=1, description="trainings of each system; intervals are over these")
     labels_per_class: int = Field(4, ge=1, description="records of each class whose label an attack may know")
     defences: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="the engine settings that each defence changes, by its name"
+        default_factory=dict,
+        description="the engine settings that each defence changes, by its name; `strengths` lists values of some "
+        "fields, each of which is tried",
+    )
+    affordable_loss: float = Field(
+        0.05, ge=0, le=1, description="test accuracy that a defence may cost and still be recommended, as a share"
     )
     features: FeatureConfig | None = Field(None, description="attacks on features; none are tried if not given")
+
+    @property
+    def variants(self) -> tuple[DefenceVariant, ...]:
+        """Every defence at each of its strengths; an InputError names what is wrong with one."""
+        return tuple(v for name, entry in self.defences.items() for v in defence_variants(name, entry))
 
 
 TuningRuns = Annotated[
@@ -154,6 +165,9 @@ class SystemConfig(_Section):
     title: str = ""
     engine: dict[str, Any]
     tuning_runs: TuningRuns = None
+    positive_classes: tuple[int, ...] | None = Field(
+        None, description="classes that count as 1 and all others as 0; labels stay as they are if not given"
+    )
     audit: AuditConfig = AuditConfig()
     claim: tuple[ClaimConfig, ...] = Field((), description="claims to check beside those of the engine")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
+    "NO_DEFENCE",
     "Attack",
     "AttributeGuess",
     "Auxiliary",
@@ -41,6 +42,9 @@ __all__ = [
     "blind_together",
     "run_together",
 ]
+
+NO_DEFENCE = "none"
+"""The name under which a system without a defence stands in the attack matrix."""
 
 
 class Attack(Protocol):

@@ -59,6 +59,18 @@ class BaseData:
                 raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
         return self
 
+    def two_classes(self, positive: Sequence[int]) -> Self:
+        """The same records, labelled 1 where the class is one of the positive ones and 0 where it is not."""
+        if not positive or not set(positive) < set(range(self.classes)):
+            raise InputError(
+                "positive_classes", list(positive), f"some of the classes 0 to {self.classes - 1}, not all"
+            )
+
+        def labelled(labels: Any) -> Any:
+            return sum(labels == label for label in set(positive))
+
+        return replace(self, classes=2, labels=labelled(self.labels), test_labels=labelled(self.test_labels))
+
     def check_numeric(self) -> None:
         """Raise an InputError where features are token ids, which cannot be standardised."""
         if self.tokens:

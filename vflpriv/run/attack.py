@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -19,8 +18,9 @@ from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_p
 from vflpriv.common.sources import code_hash
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.common.threads import single_threaded
+from vflpriv.config.defences import DefenceVariant
 from vflpriv.config.models import Config
-from vflpriv.core.attack import LabelAttack
+from vflpriv.core.attack import NO_DEFENCE, LabelAttack
 from vflpriv.core.budgets import Budget, most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System, accelerated
@@ -30,16 +30,16 @@ from vflpriv.errors import InputError, StoreWarning
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
 from vflpriv.run.budgets import accounted
-from vflpriv.run.features import NO_DEFENCE, FeaturePlan, parse_views
+from vflpriv.run.features import FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
-from vflpriv.run.systems import build_system, inapplicable, load_data
-from vflpriv.training.defence import parse_defence
+from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
 from vflpriv.training.engine import check_device
 
 __all__ = ["AttackPlan", "AttackStore", "SystemResults", "attack_config", "attack_variant", "variants_of"]
 
 _SILENT = NoProgress()
+_UNDEFENDED = DefenceVariant(name=NO_DEFENCE, section=NO_DEFENCE, changes={})
 
 
 @single_threaded()
@@ -53,6 +53,7 @@ def attack_config(
 ) -> AttackReport:
     """Train every selected system under every defence and try every attack; results in the store are used again."""
     check_device(config.device)
+    check_defences(config)
     selected, data = places(config, only), load_data(config)
     plan, results_store = AttackPlan.of(config, data), AttackStore(store, config)
     variants = [variant for place in selected for variant in variants_of(config, place, data)]
@@ -250,17 +251,17 @@ def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[Tr
     """One system without a defence and under each of the configuration's; None where a defence does not apply."""
     section, variants = config.system[place], []
     engine, undefended = str(section.engine.get("name", "")), build_system(config, place, data)
-    for name, changes in {NO_DEFENCE: {}, **config.attack.defences}.items():
-        system, reason = None, _inapplicable(undefended, engine, changes)
+    for variant in (_UNDEFENDED, *config.attack.variants):
+        system, reason = None, _inapplicable(undefended, engine, variant)
         if reason is None:
-            changed = section.model_copy(update={"engine": {**section.engine, **changes}})
+            changed = section.model_copy(update={"engine": {**section.engine, **variant.changes}})
             systems = tuple(changed if i == place else s for i, s in enumerate(config.system))
             system = build_system(config.model_copy(update={"system": systems}), place, data)
         row = TrainedRow(
             system=section.key,
             title=section.title or section.key,
             engine=engine,
-            defence=name,
+            defence=variant.name,
             settings={} if system is None else system.settings.model_dump(mode="json"),
             not_applicable=reason,
         )
@@ -268,14 +269,15 @@ def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[Tr
     return variants
 
 
-def _inapplicable(system: System, engine: str, changes: Mapping[str, Any]) -> str | None:
+def _inapplicable(system: System, engine: str, variant: DefenceVariant) -> str | None:
     """Why a system cannot be defended by these changes of its settings; None if it can."""
-    missing = [field for field in changes if field not in type(system.settings).model_fields]
+    missing = [field for field in variant.changes if field not in type(system.settings).model_fields]
     if missing:
         return f"{engine} has no setting {missing[0]}"
-    defence = parse_defence(changes.get("defence"))
-    if defence is None:
+    named = variant.changes.get("defence")
+    if named is None:
         return None
+    defence = read_defence(named, f"attack.defences.{variant.section}.defence")
     return inapplicable(defence, system.engine, system.settings, system.schedule, system.classes)
 
 

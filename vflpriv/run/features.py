@@ -14,7 +14,7 @@ from vflpriv.audits.scoring.trainings import Training
 from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
-from vflpriv.core.attack import FeatureAttack, MembershipAttack
+from vflpriv.core.attack import NO_DEFENCE, FeatureAttack, MembershipAttack
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -23,10 +23,8 @@ from vflpriv.errors import InputError
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.run.budgets import accounted
 
-__all__ = ["NO_DEFENCE", "FeaturePlan", "feature_cell", "membership_cell", "parse_views"]
+__all__ = ["FeaturePlan", "feature_cell", "membership_cell", "parse_views"]
 
-NO_DEFENCE = "none"
-"""The name of the defence that changes nothing."""
 _SECTION = "attack.features"
 _MODEL_HOLDER = Adversary("model")
 
@@ -54,7 +52,7 @@ class FeaturePlan:
         if column is not None and column >= width:
             raise InputError(f"{_SECTION}.sensitive_column", column, f"a column below {width}")
         for name in section.defences or ():
-            if name not in (NO_DEFENCE, *config.attack.defences):
+            if name not in (NO_DEFENCE, *config.attack.defences, *(v.name for v in config.attack.variants)):
                 expected = ", ".join((NO_DEFENCE, *config.attack.defences))
                 raise InputError(f"{_SECTION}.defences", name, f"one of {expected}")
         adversaries, chosen = parse_views(section.views, data.devices), _attacks(section.attacks)
@@ -69,8 +67,10 @@ class FeaturePlan:
     def applies(self, defence: str = NO_DEFENCE) -> bool:
         """Whether any attack on features or membership is tried under this defence."""
         section = self.config.attack.features
-        tried = section is not None and (section.defences is None or defence in section.defences)
-        return tried and bool(self.attacks or self.memberships)
+        if section is None or not (self.attacks or self.memberships):
+            return False
+        names = {defence, *(v.section for v in self.config.attack.variants if v.name == defence)}
+        return section.defences is None or not names.isdisjoint(section.defences)
 
     def trainings(self, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
         """How many trainings these attacks need under this defence; `shared` if those on features are given theirs."""

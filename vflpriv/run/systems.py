@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.common.registry import available, find
@@ -25,9 +25,18 @@ from vflpriv.training.defence import Defence, named_defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
-__all__ = ["build_system", "claims_of", "declare_system", "inapplicable", "load_data", "read_data"]
+__all__ = [
+    "build_system",
+    "check_defences",
+    "claims_of",
+    "declare_system",
+    "inapplicable",
+    "load_data",
+    "read_data",
+    "read_defence",
+]
 
-
+D = TypeVar("D", bound=BaseData)
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
 
 
@@ -62,13 +71,25 @@ def build_system(config: Config, place: int, data: VerticalData) -> System:
     """One system that is ready to train, on the torch device of the configuration."""
     declared = declare_system(config, place, data)
     fields = {name: getattr(declared, name) for name in _DECLARED}
-    return System(**fields, data=data, torch_device=pick_device(config.device))
+    own = _labelled(config.system[place], data)
+    return System(**fields, data=own, torch_device=pick_device(config.device))
+
+
+def _labelled(section: SystemConfig, data: D) -> D:
+    """The data with the labels of this system."""
+    if section.positive_classes is None:
+        return data
+    try:
+        return data.two_classes(section.positive_classes)
+    except InputError as error:
+        raise InputError(f"system.{section.key}.{error.field}", error.value, error.expected) from error
 
 
 def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem:
     """One system with complete settings: its schedule drawn, its noise a number."""
     section = config.system[place]
     where = f"system.{section.key}.engine"
+    data = _labelled(section, data)
     raw = dict(section.engine)
     name = raw.pop("name", None)
     if not isinstance(name, str):
@@ -78,7 +99,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
     except InputError as error:
         raise InputError(f"{where}.name", error.value, error.expected) from error
     if raw.get("defence") is not None:
-        raw["defence"] = _defence(raw["defence"], f"{where}.defence").model_dump(mode="json")
+        raw["defence"] = read_defence(raw["defence"], f"{where}.defence").model_dump(mode="json")
     settings: Any = parse_settings(engine.settings_type, engine.settings_type.completed(raw), where)
     for attack in section.audit.attacks or ():
         if find("attack", attack).target != "labels":
@@ -109,8 +130,15 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
     return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
 
 
-def _defence(value: Any, where: str) -> Defence:
-    """The defence of a system; an error names the field."""
+def check_defences(config: Config) -> None:
+    """Raise an InputError if a defence of the attack matrix is not registered, or has no such strength."""
+    for variant in config.attack.variants:
+        if "defence" in variant.changes:
+            read_defence(variant.changes["defence"], f"attack.defences.{variant.section}.defence")
+
+
+def read_defence(value: Any, where: str) -> Defence:
+    """A defence by its name, or by a table with its name and strengths; an error names the field."""
     try:
         kind, strengths = named_defence(value)
     except InputError as error:

@@ -19,7 +19,7 @@ from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureAttempts
 from vflpriv.common.seeds import host_generator
 from vflpriv.config.models import FeatureConfig
-from vflpriv.core.attack import FeatureAttack
+from vflpriv.core.attack import NO_DEFENCE, FeatureAttack
 from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, Belongings, View
@@ -30,7 +30,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
-from vflpriv.run.features import NO_DEFENCE, feature_cell
+from vflpriv.run.features import feature_cell
 from vflpriv.run.kept import Parts
 from vflpriv.run.recordings.views import view_of
 

@@ -13,7 +13,7 @@ from vflpriv.audits.scoring.membership import MembershipAttempt
 from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
 from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_membership
 from vflpriv.common.numerics import Floats
-from vflpriv.core.attack import MembershipAttack
+from vflpriv.core.attack import NO_DEFENCE, MembershipAttack
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim
@@ -24,7 +24,7 @@ from vflpriv.recording.checks import readable
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
-from vflpriv.run.features import NO_DEFENCE, membership_cell
+from vflpriv.run.features import membership_cell
 from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
 
 __all__ = ["MembershipResults", "try_membership"]
