@@ -276,10 +276,15 @@ class LabelAttempts:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The attempts on one system, and its models' mean test accuracy over the seeds where all devices are honest."""
+    """The attempts on one system, and its models' mean test accuracy over the seeds where all devices are honest.
+
+    The ends of its interval are Student's over the seeds, 0 and 1 for a single seed.
+    """
 
     attempts: tuple[Attempt, ...]
     accuracy: float
+    accuracy_low: float
+    accuracy_high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +320,9 @@ class AttackTrials:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed)[0][adversary]
                 attempts.append(self.attempt(attack, view))
-        return Outcome(attempts=tuple(attempts), accuracy=float(training.engine.evaluate().accuracy.mean()))
+        accuracies, tests = training.engine.evaluate().accuracy.tolist(), len(self.system.data.test_labels)
+        mean, low, high = mean_interval(accuracies, self.confidence, (0.0, 1.0), grain=1 / max(1, tests))
+        return Outcome(attempts=tuple(attempts), accuracy=mean, accuracy_low=low, accuracy_high=high)
 
     def train(
         self,

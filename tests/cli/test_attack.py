@@ -168,12 +168,16 @@ def test_reports_are_rendered_again_and_compared(monkeypatch, capsys, tmp_path):
     assert (code, error.count("\n")) == (2, 1)
 
 
-def test_the_embedded_matrix_has_every_engine():
+def test_the_embedded_matrix_has_every_engine_and_every_defence():
     from importlib.resources import files
     from pathlib import Path
 
     config = load_config(Path(str(files("vflpriv.config").joinpath("attack.toml"))))
     assert {s.engine["name"] for s in config.system} == set(available("engine"))
+    named = [v.changes["defence"] for v in config.attack.variants if "defence" in v.changes]
+    assert {d if isinstance(d, str) else d["name"] for d in named} == set(available("defence"))
+    assert len(named) > len(available("defence"))
+    assert any(s.positive_classes for s in config.system)
 
 
 def test_a_report_reads_back():

@@ -33,6 +33,17 @@ def test_without_overrides_replicas_share_everything() -> None:
     assert (data.records, data.devices) == (6, 2)
 
 
+def test_some_classes_count_as_one_of_two() -> None:
+    data = some_data()
+    halves = data.two_classes([2, 0, 2])
+    assert (halves.classes, halves.labels.tolist(), halves.test_labels.tolist()) == (2, [1, 0, 1, 1, 0, 1], [1, 0])
+    assert halves.labels.dtype == data.labels.dtype
+    assert halves.blocks is data.blocks
+    for positive in ([], [0, 1, 2], [3], [-1]):
+        with pytest.raises(InputError, match=r"^positive_classes = .*: expected some of the classes 0 to 2, not all$"):
+            data.two_classes(positive)
+
+
 def test_replicas_see_their_own_labels() -> None:
     data = some_data().override([4, 1], labels=torch.tensor([[2, 0], [0, 2], [1, 1]]))
     seen = data.labels_of(torch.tensor([1, 3, 4, 1]))

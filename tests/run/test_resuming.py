@@ -133,7 +133,7 @@ def stored(tmp_path: Path) -> Any:
     config = load_config(_written(tmp_path / "attack.toml", ATTACK))
     store, system = AttackStore(tmp_path / "trials", config), build_system(config, 0, load_data(config))
     row = TrainedRow(system="split", title="split", engine="split", defence="none", settings={})
-    results = SystemResults(accuracy=0.5, cells=())
+    results = SystemResults(accuracy=0.5, accuracy_low=0.4, accuracy_high=0.6, cells=())
     store.save(row, system, results)
     (path,) = (tmp_path / "trials").iterdir()
     assert store.load(row, system) == results

@@ -57,3 +57,18 @@ def test_settings_that_are_lists_are_read_with_and_without_a_defence(defence):
     settings = declare_system(config, 0, read_data(config)).settings
     assert (settings.hidden, settings.top_hidden) == ((16, 8), (4,))
     assert settings.label_protection == ("rr" if isinstance(defence, dict) else "none")
+
+
+def test_a_system_may_have_two_classes_of_the_datas():
+    engine = {"name": "split", "rounds": 4, "batch_size": 8, "defence": "marvell"}
+    config = load_config({"data": {"train": 60}, "engine": engine, "positive_classes": [8, 9]})
+    data = load_data(config)
+    system, declared = build_system(config, 0, data), declare_system(config, 0, read_data(config))
+    assert (system.classes, declared.classes, data.classes) == (2, 2, 10)
+    assert system.data.labels.tolist() == [int(label >= 8) for label in data.labels.tolist()]
+    assert list(declared.data.labels) == system.data.labels.tolist()
+    several = load_config({"data": {"train": 60}, "engine": engine, "positive_classes": [10]})
+    with pytest.raises(
+        InputError, match=r"^system\.split\.positive_classes = \[10\]: expected some of the classes 0 to 9"
+    ):
+        build_system(several, 0, data)

@@ -10,6 +10,7 @@ from vflpriv.render.console import LEAK_STYLES, Writer
 from vflpriv.render.shared import cell_level, leak_points, names_of_rows
 from vflpriv.render.terminal import print_features
 from vflpriv.report.attacks import AttackReport, TrainedRow
+from vflpriv.report.frontier import frontiers
 
 __all__ = ["print_attacks"]
 
@@ -27,6 +28,7 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     defences = [(row.defence, f"not applicable to {row.system}: {row.not_applicable}") for row in _left_out(report)]
     writer.list([*reasons, *defences])
     print_features(report.features, writer)
+    writer.list([(each.system, each.advice) for each in frontiers(report)])
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )

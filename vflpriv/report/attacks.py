@@ -194,7 +194,10 @@ def reasons_of(cells: Sequence[Cell]) -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 class TrainedRow(Row):
-    """One system under one defence: its settings and test accuracy, or why the defence does not apply."""
+    """One system under one defence: its settings and test accuracy, or why the defence does not apply.
+
+    The accuracy is the mean over seeds on held-out records, with its interval over the seeds.
+    """
 
     system: str
     title: str
@@ -202,6 +205,8 @@ class TrainedRow(Row):
     defence: str
     settings: dict[str, Any]
     accuracy: float | None = None
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
     not_applicable: str | None = None
 
 
@@ -215,6 +220,8 @@ class AttackReport(Displayed, Row):
     confidence: float
     seeds: int
     labels_per_class: int
+    affordable_loss: float = 0.05
+    """The test accuracy, as a share, that a defence may cost and still be recommended."""
     data: dict[str, Any]
     trained: tuple[TrainedRow, ...]
     cells: tuple[Cell, ...]

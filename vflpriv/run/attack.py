@@ -39,6 +39,7 @@ from vflpriv.training.engine import check_device
 __all__ = ["AttackPlan", "AttackStore", "SystemResults", "attack_config", "attack_variant", "variants_of"]
 
 _SILENT = NoProgress()
+_ACCURACY = ("accuracy", "accuracy_low", "accuracy_high")
 _UNDEFENDED = DefenceVariant(name=NO_DEFENCE, section=NO_DEFENCE, changes={})
 
 
@@ -69,7 +70,7 @@ def attack_config(
             trained.append(row)
             continue
         found = next(results)
-        trained.append(row.model_copy(update={"accuracy": found.accuracy}))
+        trained.append(row.model_copy(update={name: getattr(found, name) for name in _ACCURACY}))
         cells += found.cells
         features += found.features
     return AttackReport(
@@ -78,6 +79,7 @@ def attack_config(
         confidence=config.confidence,
         seeds=config.attack.seeds,
         labels_per_class=config.attack.labels_per_class,
+        affordable_loss=config.attack.affordable_loss,
         data=data.facts,
         trained=tuple(trained),
         cells=tuple(cells),
@@ -89,6 +91,8 @@ class SystemResults(Row):
     """The results of all attacks on one system under one defence."""
 
     accuracy: float
+    accuracy_low: float
+    accuracy_high: float
     cells: tuple[Cell, ...]
     features: tuple[FeatureCell, ...] = ()
 
@@ -101,7 +105,10 @@ class AttackStore:
 
     def __init__(self, folder: Path | None, config: Config) -> None:
         self.folder = folder
-        sections = (config.attack.model_dump_json(exclude={"defences"}), config.data.model_dump_json())
+        sections = (
+            config.attack.model_dump_json(exclude={"defences", "affordable_loss"}),
+            config.data.model_dump_json(),
+        )
         code = code_hash(*available("attack").values(), *available("accountant").values())
         self._settings = "\0".join((str(code), *sections, str(config.confidence), config.accountant))
         if folder is not None and code is None:
@@ -201,7 +208,8 @@ def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: 
         features = plan.features.cells(
             row.system, system, defence=row.defence, training=training, advance=progress.advance
         )
-    return SystemResults(accuracy=outcome.accuracy, cells=cells, features=tuple(features))
+    accuracy = {name: getattr(outcome, name) for name in _ACCURACY}
+    return SystemResults(**accuracy, cells=cells, features=tuple(features))
 
 
 _Tried = Sequence[tuple[TrainedRow, System]]

@@ -12,6 +12,7 @@ from vflpriv.render.shared import banner, leak_points
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
+from vflpriv.report.frontier import frontiers
 
 __all__ = ["HtmlFormat", "attacks_html", "render_html"]
 
@@ -69,6 +70,7 @@ def attacks_html(report: AttackReport) -> str:
         .render(
             report=report,
             points=leak_points,
+            frontiers=frontiers(report),
             left_out=[row for row in report.trained if row.not_applicable is not None],
             features=FeatureSection(report.features) if report.features else None,
         )

@@ -22,6 +22,7 @@ from vflpriv.render.shared import (
 from vflpriv.report.attacks import AttackReport, Cell
 from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.report.formats import Context, Format
+from vflpriv.report.frontier import frontiers
 
 __all__ = [
     "MarkdownFormat",
@@ -241,6 +242,11 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
         yield f"{escape(report.sample_note[:1].upper() + report.sample_note[1:])}."
     if report.limit_note is not None:
         yield f"{escape(report.limit_note[:1].upper() + report.limit_note[1:])}."
+    chosen = frontiers(report)
+    if chosen:
+        yield "## Which defence"
+        yield "\n".join(f"- **{escape(each.system)}**: {escape(each.advice)}" for each in chosen)
+        yield "## Leakage"
     yield (
         "Points by which the best view's success exceeds chance and the same adversary without the protocol "
         f"(success in brackets); mean of {report.seeds} seeds. Bold: the {f.confidence(report.confidence)} interval "

@@ -16,6 +16,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.render.features import by_feature, number
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
+from vflpriv.render.plots.frontier import frontier_plot, point_mark
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
@@ -57,6 +58,8 @@ def environment() -> Environment:
         "best_attack": best_attack,
         "by_feature": by_feature,
         "facts_of": _facts,
+        "point_mark": point_mark,
+        "frontier": lambda frontier, prefix: frontier_plot(frontier, prefix=prefix),
         "histograms": _histograms,
         "importance": lambda system, prefix: importance_plot(system, prefix=f"{prefix}-i"),
         "interval": formatting.interval,
