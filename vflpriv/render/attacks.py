@@ -25,8 +25,11 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)
     reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
-    defences = [(row.defence, f"not applicable to {row.system}: {row.not_applicable}") for row in _left_out(report)]
-    writer.list([*reasons, *defences])
+    left_out = [
+        ("defences", f"{', '.join(names)}: not applicable to {', '.join(who)}: {why}")
+        for (names, why), who in report.left_out.items()
+    ]
+    writer.list([*reasons, *left_out])
     print_features(report.features, writer)
     writer.list([(each.system, each.advice) for each in frontiers(report)])
     writer.list(
@@ -37,10 +40,6 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     if report.limit_note is not None:
         writer.line(report.limit_note)
     writer.line(Text(report.headline, style="bold"))
-
-
-def _left_out(report: AttackReport) -> list[TrainedRow]:
-    return [row for row in report.trained if row.not_applicable is not None]
 
 
 def _row(report: AttackReport, row: TrainedRow) -> tuple[str | Text, ...]:

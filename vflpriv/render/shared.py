@@ -170,7 +170,7 @@ def names_of_rows(rows: Iterable[tuple[str, str]]) -> list[str]:
     names, previous = [], None
     for system, defence in rows:
         short = shorten(system, 20)
-        first = short if defence == "none" else f"{short}, {shorten(defence, 20)}"
-        names.append(first if system != previous else f"  {shorten(defence, 20)}")
+        first = short if defence == "none" else f"{short}, {shorten(defence, 34)}"
+        names.append(first if system != previous else f"  {shorten(defence, 34)}")
         previous = system
     return names

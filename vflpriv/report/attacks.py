@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -268,7 +269,17 @@ class AttackReport(Displayed, Row):
 
     def worst(self, system: str, defence: str, attack: str) -> Cell | None:
         """The cell of the view through which this attack on labels leaks most."""
-        return worst_of(self.cells, system, defence, attack)
+        return worst_of(self.by_variant.get((system, defence), ()), system, defence, attack)
+
+    @property
+    def by_variant(self) -> dict[tuple[str, str], list[Cell]]:
+        """The cells of attacks on labels, by system and defence."""
+        cells, groups = self._grouped
+        return groups if cells is self.cells else _grouped(self.cells)[1]  # a copy may have other cells
+
+    @cached_property
+    def _grouped(self) -> tuple[tuple[Cell, ...], dict[tuple[str, str], list[Cell]]]:
+        return _grouped(self.cells)
 
     @property
     def attacks(self) -> tuple[str, ...]:
@@ -280,9 +291,29 @@ class AttackReport(Displayed, Row):
         """The systems to which an attack on labels does not apply, by attack and reason."""
         return reasons_of(self.cells)
 
+    @property
+    def left_out(self) -> dict[tuple[tuple[str, ...], str], tuple[str, ...]]:
+        """The defences that do not apply and why, and the systems that this is so for."""
+        systems: dict[tuple[str, str], list[str]] = {}
+        for row in self.trained:
+            if row.not_applicable is not None:
+                systems.setdefault((row.defence, row.not_applicable), []).append(row.system)
+        defences: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for (defence, why), who in systems.items():
+            defences.setdefault((why, tuple(who)), []).append(defence)
+        return {(tuple(names), why): who for (why, who), names in defences.items()}
+
     def save(self, folder: str | Path, formats: Sequence[str] = DEFAULT_FORMATS) -> list[Path]:
         """Write the matrix in these formats, and return the paths."""
         return save_result(self, Path(folder), formats)
+
+
+def _grouped(cells: tuple[Cell, ...]) -> tuple[tuple[Cell, ...], dict[tuple[str, str], list[Cell]]]:
+    """These cells, and the same by system and defence."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.system, cell.defence), []).append(cell)
+    return cells, groups
 
 
 def read_attacks(path: Path) -> AttackReport:

@@ -11,7 +11,7 @@ that without a defence, the one whose interval ends lowest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vflpriv.common import formatting as f
@@ -19,6 +19,9 @@ from vflpriv.core.attack import NO_DEFENCE
 from vflpriv.report.attacks import AttackReport, Cell, TrainedRow
 
 __all__ = ["Frontier", "FrontierPoint", "frontiers"]
+
+_Cells = Mapping[tuple[str, str], Sequence[Cell]]
+"""The cells of attacks on labels, by system and defence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +104,10 @@ class Frontier:
 
 def frontiers(report: AttackReport) -> tuple[Frontier, ...]:
     """The frontier of each system that was trained without a defence and under one or more."""
-    cells = _by_variant(report.cells)
     found = []
     for system in dict.fromkeys(row.system for row in report.trained):
         rows = [row for row in report.trained if row.system == system]
-        points = _points_of(rows, cells)
+        points = _points_of(rows, report.by_variant)
         undefended = next((p for p in points if p.defence == NO_DEFENCE), None)
         if undefended is None or len(points) == 1:
             continue
@@ -121,20 +123,14 @@ def frontiers(report: AttackReport) -> tuple[Frontier, ...]:
     return tuple(found)
 
 
-def _points_of(rows: Sequence[TrainedRow], cells: dict[tuple[str, str], list[Cell]]) -> tuple[FrontierPoint, ...]:
+def _points_of(
+    rows: Sequence[TrainedRow], cells: Mapping[tuple[str, str], Sequence[Cell]]
+) -> tuple[FrontierPoint, ...]:
     """The points of one system, the most accurate first; defences that do not apply have none."""
-    points = [_point(row, cells.get((row.system, row.defence), [])) for row in rows if row.accuracy is not None]
+    points = [_point(row, cells.get((row.system, row.defence), ())) for row in rows if row.accuracy is not None]
     tried = [point for point in points if point is not None]
     judged = [replace(p, dominated=any(p.beaten_by(other) for other in tried)) for p in tried]
     return tuple(sorted(judged, key=lambda p: (-p.accuracy, p.leakage, p.defence)))
-
-
-def _by_variant(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    """The cells by system and defence."""
-    grouped: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        grouped.setdefault((cell.system, cell.defence), []).append(cell)
-    return grouped
 
 
 def _point(row: TrainedRow, cells: Sequence[Cell]) -> FrontierPoint | None:

@@ -71,7 +71,6 @@ def attacks_html(report: AttackReport) -> str:
             report=report,
             points=leak_points,
             frontiers=frontiers(report),
-            left_out=[row for row in report.trained if row.not_applicable is not None],
             features=FeatureSection(report.features) if report.features else None,
         )
     )

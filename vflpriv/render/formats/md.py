@@ -270,9 +270,8 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
         f"- {escape(attack)}: {escape(why)} ({escape(', '.join(who))})" for (attack, why), who in report.reasons.items()
     ]
     reasons += [
-        f"- {escape(r.defence)} on {escape(r.system)}: {escape(r.not_applicable or '')}"
-        for r in report.trained
-        if r.not_applicable is not None
+        f"- {escape(', '.join(names))}: {escape(why)} ({escape(', '.join(who))})"
+        for (names, why), who in report.left_out.items()
     ]
     yield "\n".join(reasons) or "Nothing."
 
