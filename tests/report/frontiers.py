@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.report.attack_report import cell
 from vflpriv.report.attacks import AttackReport, Cell, TrainedRow
 
@@ -41,6 +43,8 @@ def _trained(defence: str, accuracy: float) -> TrainedRow:
 
 
 def _cells(defence: str, leakage: float, epsilon: float | None, error: float) -> list[Cell]:
-    best = cell("label_batch", leakage, defence=defence, error=error, epsilon=epsilon)
-    weaker = cell("label_norm", leakage - 0.1, defence=defence, error=error, epsilon=epsilon, adversary="eavesdropper")
-    return [weaker, best, cell("label_dual", None, defence=defence, epsilon=epsilon)]
+    allowed = None if epsilon is None else math.tanh(epsilon / 2)
+    budget = {"defence": defence, "error": error, "epsilon": epsilon, "allowed": allowed}
+    best = cell("label_batch", leakage, **budget)
+    weaker = cell("label_norm", leakage - 0.1, **budget, adversary="eavesdropper")
+    return [weaker, best, cell("label_dual", None, **budget)]

@@ -23,6 +23,11 @@ def test_a_point_is_the_best_attack_on_labels_and_the_test_accuracy():
     assert (point.leakage, point.high, point.epsilon) == (0.12, pytest.approx(0.12 + 0.02776), 1.0)
 
 
+def test_an_epsilon_that_allows_everything_is_not_shown():
+    points = only(report_of({**PLAIN, "rr": (0.91, 0.12, 8.0), "noise": (0.9, 0.3, 2e5)})).points
+    assert [p.epsilon for p in points] == [None, 8.0, None]
+
+
 def test_a_point_is_dominated_by_one_that_is_as_good_in_both_and_better_in_one():
     variants = {**PLAIN, "worse": (0.90, 0.9), "better": (0.92, 0.3), "strong": (0.80, 0.1), "weak": (0.92, 0.31)}
     frontier = only(report_of(variants))
@@ -43,7 +48,8 @@ def test_the_advice_is_the_least_leakage_that_is_affordable_and_names_what_it_co
         "Take good, label ε ≤ 1.40: the best attack’s leakage goes from +90.0 to +12.0 points (+9.2 to +14.8), "
         "test accuracy from 94.0 % to 90.0 % (88.0 – 92.0 %)."
     )
-    assert only(report_of(variants, loss=0.02)).advised.defence == "cheap"
+    cheap = only(report_of(variants, loss=0.02))
+    assert cheap.advice.startswith("Take cheap, though most of the leak is left: ")
     assert only(report_of(variants, loss=0.5)).advised.defence == "dear"
 
 

@@ -20,6 +20,8 @@ from vflpriv.report.attacks import AttackReport, Cell, TrainedRow
 
 __all__ = ["Frontier", "FrontierPoint", "frontiers"]
 
+_EVERYTHING = 0.9999
+"""An ε that allows attacks this gain, and those above about 10 do, promises nothing."""
 _Cells = Mapping[tuple[str, str], Sequence[Cell]]
 """The cells of attacks on labels, by system and defence."""
 
@@ -28,7 +30,7 @@ _Cells = Mapping[tuple[str, str], Sequence[Cell]]
 class FrontierPoint:
     """One defence at one strength: test accuracy, and the attack on labels that gains most, with their intervals.
 
-    `epsilon` is the accounted ε of one label, the largest over the views; None where it is infinite.
+    `epsilon` is the accounted ε of one label, the largest over the views; None where it allows attacks everything.
     """
 
     defence: str
@@ -90,9 +92,10 @@ class Frontier:
             accuracies = f"{f.percent(plain.accuracy)} to {f.percent(chosen.accuracy)}"
             leaks = f"{_points(plain.leakage)} to {_leak(chosen)}"
             interval = f.interval(chosen.accuracy_low, chosen.accuracy_high)
+            though = ", though most of the leak is left" if 2 * chosen.leakage > plain.leakage else ""
             return (
-                f"Take {_name(chosen)}: the best attack’s leakage goes from {leaks}, test accuracy from {accuracies} "
-                f"({interval})."
+                f"Take {_name(chosen)}{though}: the best attack’s leakage goes from {leaks}, test accuracy from "
+                f"{accuracies} ({interval})."
             )
         unsure = f"No defence tried is sure to lower the leakage of {_leak(plain)} for {loss}"
         best = min(self._helping, key=lambda p: (p.high, -p.accuracy), default=None)
@@ -139,6 +142,7 @@ def _point(row: TrainedRow, cells: Sequence[Cell]) -> FrontierPoint | None:
     if best is None or best.leakage is None or best.low is None or best.high is None or row.accuracy is None:
         return None
     epsilon = max((math.inf if c.epsilon is None else c.epsilon for c in cells), default=math.inf)
+    allowed = max((1.0 if c.allowed is None else c.allowed for c in cells), default=1.0)
     return FrontierPoint(
         defence=row.defence,
         accuracy=row.accuracy,
@@ -149,7 +153,7 @@ def _point(row: TrainedRow, cells: Sequence[Cell]) -> FrontierPoint | None:
         high=best.high,
         attack=best.attack,
         adversary=best.adversary,
-        epsilon=epsilon if math.isfinite(epsilon) else None,
+        epsilon=epsilon if allowed < _EVERYTHING else None,
     )
 
 
