@@ -69,7 +69,10 @@ _INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
 _FLOWER = ("python examples/flower/train.py", "vflpriv audit --transcript transcript --ledger examples/flower/")
 """Flower is seldom installed: tests/recording/adapters runs the example, with a stand-in and with Flower itself."""
 
-ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER)
+_BOTH = "vflpriv attack --only split-halves --only split-rare"
+"""Fifty trainings; the page has the command for its figures."""
+
+ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER, _BOTH)
 """Beginnings of commands that set up environments or run for long: targets, folders and extras are looked for."""
 
 PRELUDE = {"ci.md": "own-system.md"}

@@ -59,7 +59,7 @@ def test_every_format_has_the_sentence():
     for text in (out.getvalue(), page, attacks_markdown(REPORT)):
         assert FRONTIER.advice in text
     assert page.count('<div class="frontier">') == 1
-    assert "ε ≤ 1.40</li>" in page
+    assert '<span class="whole">ε ≤ 1.40</span></li>' in page
 
 
 def test_without_defences_there_is_no_section():
