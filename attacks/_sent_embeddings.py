@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._estimators import standardised
-from vflpriv.attacks._observations import UPLINKS, known_positions, last_and_mean, uplinks_of
+from vflpriv.attacks._observations import UPLINKS, last_and_mean, uplinks_of
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import View
@@ -33,12 +33,11 @@ class Rows:
 
     def known(self, auxiliary: Auxiliary) -> Auxiliary:
         """The same knowledge, of the known records among these, by their positions."""
-        positions, known = (
-            known_positions(self.records, auxiliary.records) if len(self.records) else (self.records,) * 2
-        )
-        if not len(positions):
+        among = torch.isin(auxiliary.records, self.records)
+        if not bool(among.any()):
             raise ValueError("no record with a known label is among those that embeddings were sent of")
-        return replace(auxiliary, records=positions, labels=auxiliary.labels.index_select(0, known))
+        positions = torch.searchsorted(self.records, auxiliary.records[among])
+        return replace(auxiliary, records=positions, labels=auxiliary.labels[among])
 
 
 def has_sent(view: View) -> bool:

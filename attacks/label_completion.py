@@ -209,7 +209,8 @@ class CompletedModels:
         """(R, B, classes) logits of rows (G, R, B, d) of each group, or of rows (G, B, d) that all models share."""
         scale, shift, weight, bias = self.head
         columns = self._hidden(tables).transpose(0, 1).flatten(1)
-        columns = batch_norm(columns, *self.statistics, scale, shift, training=self.training)
+        mean, variance = self.statistics
+        columns = batch_norm(columns, mean, variance, scale, shift, training=self.training)
         normalised = columns.unflatten(1, (self.replicas, -1)).transpose(0, 1)
         return torch.baddbmm(bias.unsqueeze(1), torch.relu(normalised), weight)
 
