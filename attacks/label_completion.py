@@ -25,7 +25,7 @@ from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
 from vflpriv.core.views import View
 
 __all__ = [
-    "SHORT",
+    "QUICK",
     "Bottom",
     "CompletedModels",
     "Completion",
@@ -59,7 +59,7 @@ class Completion:
     """Std of the noise, on standardised features, that tells two augmentations of a record apart."""
 
 
-SHORT = Completion(epochs=1, iterations=200, batch=32, rate=1e-2)
+QUICK = Completion(epochs=1, iterations=200, batch=32, rate=1e-2)
 """Fewer, larger steps, which reach what 1000 published ones reach: `python benchmarks/attacks.py settings`.
 
 They were chosen on other seeds, of digits and of Fashion-MNIST.
@@ -81,7 +81,7 @@ class LabelCompletionPassive(LabelInference):
     summary = "completes the trained bottom with a head, from a few labels and many records"
     needs = frozenset({"own-model"})
     auxiliary = True
-    completion: ClassVar[Completion] = SHORT
+    completion: ClassVar[Completion] = QUICK
 
     def missing(self, view: View) -> str | None:
         if not view.own:
