@@ -1,7 +1,7 @@
-"""What stands for a device's model where only its messages were recorded: the embeddings that it sent, under a layer.
+"""What stands for a device's model where only its messages were recorded: its features and the embeddings it sent.
 
-A layer on the embeddings, and the same layer on the device's features for the baseline, is trained in the place of the
-model, which nobody recorded.
+A layer on both, and for the baseline one on the features alone, is trained in the place of the model, which nobody
+recorded.
 """
 
 from __future__ import annotations
@@ -47,16 +47,19 @@ def has_sent(view: View) -> bool:
 
 
 def sent_embeddings(view: View) -> Rows:
-    """The last embedding that each device of the adversary sent of a record, and the mean of all that it sent of it.
+    """Each device's features, the last embedding that it sent of a record, and the mean of all that it sent of it.
 
-    Records are those that all these devices sent embeddings of.
+    Records are those that all devices of the adversary sent embeddings of.
     """
-    found = [last_and_mean(uplinks_of(view, m)) for m in view.own]
-    records = found[0][0]
-    for others, _ in found[1:]:
+    found = {m: last_and_mean(uplinks_of(view, m)) for m in view.own}
+    records = next(iter(found.values()))[0]
+    for others, _ in found.values():
         records = records[torch.isin(records, others)]
-    places = [torch.searchsorted(all_records, records) for all_records, _ in found]
-    tables = [standardised(rows.index_select(0, place)) for (_, rows), place in zip(found, places, strict=True)]
+    tables = []
+    for m, (sent, rows) in found.items():
+        embeddings = rows.index_select(0, torch.searchsorted(sent, records))
+        features = view.own[m].features.index_select(0, records)
+        tables.append(torch.cat((standardised(embeddings), standardised(features)), dim=1))
     return Rows(records=records, tables=tables)
 
 

@@ -73,8 +73,9 @@ class LabelCompletionPassive(LabelInference):
     Colluding devices put one head on all their bottoms. Without the protocol the same adversary starts from the bottom
     as it was before the first round. The models of all seeds, with and without the protocol, are trained at once.
 
-    A recording holds no models. Where it holds a device's features, the head is put, with a layer below it, on the
-    embeddings that the device sent; without the protocol, on its features.
+    A recording holds no models. Where it holds a device's features, the head is put, with a layer below it, on these
+    and the embeddings that the device sent; without the protocol, on the features alone. This stands for completion: a
+    model computes the embedding of every record as it is at the end, and can be trained further.
     """
 
     name = "label_completion_passive"
