@@ -35,7 +35,7 @@ from vflpriv.run.kept import KeptAttempts, Parts
 from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
-from vflpriv.run.recordings.views import DEVICES_TRIED, own_features, view_of
+from vflpriv.run.recordings.views import DEVICES_TRIED, own_features, seen_records, view_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,8 +106,8 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed)
     devices = system.recording.head.devices
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
     single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
-    adversaries = dict.fromkeys((*single, *usual))
-    return [replace(view_of(system, a, sealed), own=own_features(system, a)) for a in adversaries]
+    adversaries, seen = dict.fromkeys((*single, *usual)), seen_records(system)
+    return [replace(view_of(system, a, sealed), own=own_features(system, a, seen)) for a in adversaries]
 
 
 def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:

@@ -31,7 +31,7 @@ from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
 from vflpriv.run.features import NO_DEFENCE, feature_cell
 from vflpriv.run.kept import Parts
-from vflpriv.run.recordings.views import feature_table, view_of, without_model
+from vflpriv.run.recordings.views import feature_table, seen_records, view_of, without_model
 
 __all__ = ["feature_cells", "feature_work", "untested_features"]
 
@@ -172,7 +172,7 @@ def _sample(system: RecordedSystem) -> Tensor:
     known = torch.zeros(system.recording.head.records, dtype=torch.bool)
     for block in system.blocks.values():
         known[block.records] = True
-    candidates = (known & _seen(system)).nonzero().flatten()
+    candidates = (known & seen_records(system)).nonzero().flatten()
     order = host_generator(system.config.seed, "auxiliary", len(candidates)).permutation(len(candidates))
     chosen = torch.zeros_like(known)
     chosen[candidates[torch.from_numpy(order[:_MOST_RECORDS])]] = True
@@ -227,15 +227,6 @@ def _adversaries(system: RecordedSystem, victim: int) -> list[Adversary]:
     together = [Adversary("devices", others)] if len(others) > 1 else []
     found = dict.fromkeys((*usual, *single, *together))
     return [adversary for adversary in found if victim not in adversary.members(devices)]
-
-
-def _seen(system: RecordedSystem) -> Tensor:
-    """(N,) whether any message says that it is about a record."""
-    seen = torch.zeros(system.recording.head.records, dtype=torch.bool)
-    for message in system.messages:
-        if message.records is not None:
-            seen[message.records] = True
-    return seen
 
 
 def _noise_std(config: LedgerConfig) -> float:

@@ -17,7 +17,7 @@ from vflpriv.recording.system import RecordedSystem
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DEVICES_TRIED", "feature_table", "hidden_kinds", "own_features", "view_of", "without_model"]
+__all__ = ["DEVICES_TRIED", "feature_table", "hidden_kinds", "own_features", "seen_records", "view_of", "without_model"]
 
 DEVICES_TRIED = 4
 """How many devices are looked at where a claim is about any device."""
@@ -42,16 +42,26 @@ def hidden_kinds(config: LedgerConfig, adversary: Adversary) -> frozenset[str]:
     return frozenset(r.kind for r in config.release if r.seen_by is not None and adversary.kind not in r.seen_by)
 
 
-def own_features(system: RecordedSystem, adversary: Adversary) -> dict[int, Belongings]:
-    """The features of the adversary's devices; none if those of one of them were not recorded.
+def own_features(system: RecordedSystem, adversary: Adversary, seen: Tensor) -> dict[int, Belongings]:
+    """The features of the adversary's devices; none if those of a device or of a record that is seen are missing.
 
-    What the adversary guesses without the protocol is the baseline of attacks on labels: with the features of some of
-    its devices it would be too low.
+    What the adversary guesses without the protocol is the baseline of attacks on labels: from a part of its features it
+    would guess too little.
     """
-    members, every = adversary.members(system.schedule.devices), torch.arange(system.recording.head.records)
-    if not system.blocks.keys() >= set(members):
-        return {}
+    members, every = adversary.members(system.schedule.devices), torch.arange(len(seen))
+    for m in members:
+        if m not in system.blocks or not bool(torch.isin(every[seen], system.blocks[m].records).all()):
+            return {}
     return {m: without_model(feature_table(system.blocks[m], every)) for m in members}
+
+
+def seen_records(system: RecordedSystem) -> Tensor:
+    """(N,) whether any message says that it is about a record."""
+    seen = torch.zeros(system.recording.head.records, dtype=torch.bool)
+    for message in system.messages:
+        if message.records is not None:
+            seen[message.records] = True
+    return seen
 
 
 def without_model(features: Tensor) -> Belongings:
