@@ -49,19 +49,22 @@ class Adam:
 
 
 class FlatAdam:
-    """Adam on tensors that it moves into one vector `values`, of which they are views from now on; a rate for each."""
+    """Adam on tensors that it moves into one vector `values`, of which they are views from now on.
 
-    def __init__(self, tensors: Sequence[Tensor], rates: Sequence[float]) -> None:
+    `rates` has a number for each tensor, or a tensor of the same shape with a number for each of its elements.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], rates: Sequence[float | Tensor]) -> None:
         self._tensors = list(tensors)
         with torch.no_grad():
             flat = torch.cat([t.flatten() for t in self._tensors])
             self._end = flat.new_zeros(padding(len(flat)))
             self.values = torch.cat((flat, self._end))
             vector_to_parameters(self.values, self._tensors)
-            each = [flat.new_full((t.numel(),), rate) for t, rate in zip(self._tensors, rates, strict=True)]
+            each = [torch.ones_like(t).mul_(rate).flatten() for t, rate in zip(self._tensors, rates, strict=True)]
         self._adam = Adam(self.values, torch.cat((*each, self._end)))
 
-    def step(self, loss: Tensor) -> None:
-        """Differentiate the loss by all tensors, and move them."""
-        gradients = torch.autograd.grad(loss, self._tensors)
+    def step(self, outputs: Tensor, slope: Tensor | None = None) -> None:
+        """Differentiate a loss by all tensors, and move them: the loss itself, or outputs with its slope by them."""
+        gradients = torch.autograd.grad(outputs, self._tensors, slope)
         self._adam.step(torch.cat((*(g.flatten() for g in gradients), self._end)))

@@ -22,7 +22,7 @@ EMBEDDING_NEEDS = frozenset({"own-model", *SENT_EMBEDDINGS})
 
 def without_embeddings(view: View) -> str | None:
     """What a view without embeddings lacks; None if it has them."""
-    held = view.own or view.kinds & set(SENT_EMBEDDINGS)
+    held = view.has_models or view.kinds & set(SENT_EMBEDDINGS)
     return None if held else "embeddings of each record; this view holds none"
 
 
@@ -37,7 +37,7 @@ def embeddings_by_device(
 ) -> tuple[list[Sample], dict[int, Tensor]]:
     """For each replica its sorted records (n,), and by device, in order, their embeddings (R, n, width)."""
     messages = view.of_kind(*SENT_EMBEDDINGS)
-    if view.own:
+    if view.has_models:
         features = next(iter(view.own.values())).features
         records = torch.arange(len(features), device=features.device)
     else:
@@ -45,7 +45,7 @@ def embeddings_by_device(
     samples = [Sample.draw(records, auxiliary, most) for auxiliary in auxiliaries]
     chosen = torch.stack([sample.records for sample in samples])
     asked = union_of(chosen)
-    if view.own:
+    if view.has_models:
         own = sorted(view.own.items())
         rows = {m: b.apply(b.trained, b.features.index_select(0, asked)).flatten(2) for m, b in own}
     else:

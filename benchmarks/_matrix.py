@@ -16,7 +16,7 @@ from vflpriv.run.systems import load_data
 
 __all__ = ["matrix"]
 
-_CALLS = ("run", "run_together", "blind", "blind_together", "refusal")
+_CALLS = ("run", "run_together", "blind", "blind_together", "run_and_blind", "refusal")
 _QUICK = ("split", "czofo-sum")
 
 

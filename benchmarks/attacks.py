@@ -1,10 +1,11 @@
 """Label inference on real data beside the published figures: VFL-Cascaded Table I, queries, dual variables, and more.
 
-    python benchmarks/attacks.py [table-1 queries duals dpzv dpzv-whole batches completion matrix]
+    python benchmarks/attacks.py [table-1 queries duals dpzv dpzv-whole batches completion settings seconds matrix]
                                  [--quick] [--out DIR] [--device cpu]
 
 MNIST and Fashion-MNIST are read from the data folder (`vflpriv data fetch mnist`). `--quick` keeps fewer records, seeds
-and rounds: it shows the shape of the figures, not their last digits. `matrix` prints the CPU seconds of
+and rounds: it shows the shape of the figures, not their last digits. `settings` compares completion's default settings
+with the published ones, `seconds` prints how long each attack takes on one system, and `matrix` the CPU seconds of
 `vflpriv attack` for each attack and system.
 """
 
@@ -14,12 +15,13 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _completion_attack import completed
+from _attack_seconds import attack_seconds
+from _completion_attack import completed, settings
 from _matrix import matrix
 from _scalar_attack import batches, dpzv
 from _support import BATCH, arguments, build
@@ -196,22 +198,35 @@ _PARTS: dict[str, Callable[[VerticalData, bool], Curves | None]] = {
     "dpzv-whole": partial(dpzv, epochs=100, seeds=2, collude=False),
     "batches": batches,
     "completion": completion,
+    "settings": settings,
 }
+
+
+@cache
+def _mnist(quick: bool) -> VerticalData:
+    return datasets.load("mnist", devices=2, partition="slices", train=6000 if quick else 60000)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(_PARTS)}, matrix; all if none is given")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(_PARTS)}, seconds, matrix; all if none is given")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, help="folder for the curve of success against queries, as a PNG")
     options = arguments(parser)
-    parts = {**_PARTS, "matrix": lambda _, quick: matrix(quick, options.device)}
+    own_data: dict[str, Callable[[bool], None]] = {
+        "seconds": attack_seconds,
+        "matrix": partial(matrix, device=options.device),
+    }
+    parts = [*_PARTS, *own_data]
     for name in set(options.parts) - set(parts):
         parser.error(f"no part {name!r}: expected some of {', '.join(parts)}")
-    mnist = datasets.load("mnist", devices=2, partition="slices", train=6000 if options.quick else 60000)
     for name in options.parts or parts:
         begun = time.perf_counter()
-        curves = parts[name](mnist, options.quick)
+        if name in own_data:
+            own_data[name](options.quick)
+            curves = None
+        else:
+            curves = _PARTS[name](_mnist(options.quick), options.quick)
         if curves is not None and options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
             draw(curves, options.out / f"{name}.png")

@@ -24,6 +24,14 @@ def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def _brief_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Model completion, which is tried by default, takes a few steps in tests that do not ask how well it does."""
+    completion = importlib.import_module("vflpriv.attacks.label_completion")
+    brief = completion.Completion(epochs=1, iterations=4)
+    monkeypatch.setattr(completion.LabelCompletionPassive, "completion", brief)
+
+
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""

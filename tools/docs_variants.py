@@ -186,7 +186,7 @@ _KNOWN = {
 
 def _tried(attack: Any) -> str:
     if attack.heavy:
-        return "where it is named: it trains models of its own"
+        return "where it is named: it trains models of its own, which takes long"
     return "by default" if attack.target == "labels" else "by default, with a section `[attack.features]`"
 
 

@@ -340,8 +340,11 @@ class Engine(ABC):
         return posterior(evidence, logits() if self.settings.targets == "iterative" else None)
 
     def belongings(self, m: int) -> Belongings:
-        """What device m holds of its own by now, copied: nothing else of the run hangs on it."""
-        model = self.bank.models[m]
+        """What device m holds of its own by now, copied: nothing else of the run hangs on it.
+
+        Devices whose models are one function have the same `apply`.
+        """
+        model = self.bank.models[next(group[0] for group in self.bank.groups if m in group)]
         return Belongings(
             features=self.data.blocks[m].flatten(1).clone(),
             apply=model.apply,

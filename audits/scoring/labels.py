@@ -19,7 +19,7 @@ from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.devices import precise_device
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, blind_together, run_together
+from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, run_and_blind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 
@@ -258,8 +258,7 @@ class LabelAttempts:
         self, attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]
     ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
         """What an attack guesses of each seed, and what the adversary guesses without the protocol."""
-        guesses = run_together(attack, view, auxiliaries)
-        return guesses, blind_together(attack, view.silent(), auxiliaries)
+        return run_and_blind(attack, view, auxiliaries)
 
     def _auxiliary(self, attack: LabelAttack, replica: int) -> Auxiliary:
         labels = self.truth
@@ -318,7 +317,7 @@ class AttackTrials:
                 view = honest[adversary]
                 if attack.conduct is not None and view.own and attack.refusal(view) is None:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
-                    view = self.train([adversary], conducts, needed)[0][adversary]
+                    view = self.train([adversary], conducts, needed_kinds(self.system, [attack]))[0][adversary]
                 attempts.append(self.attempt(attack, view))
         accuracies, tests = training.engine.evaluate().accuracy.tolist(), len(self.system.data.test_labels)
         mean, low, high = mean_interval(accuracies, self.confidence, (0.0, 1.0), grain=1 / max(1, tests))

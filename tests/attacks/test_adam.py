@@ -23,6 +23,16 @@ def test_its_steps_are_those_of_torch():
         assert not torch.allclose(a, before, atol=1e-2)
 
 
+def test_elements_may_have_rates_of_their_own_and_a_slope_stands_for_a_loss():
+    ours, theirs = ([torch.ones(2, 3).requires_grad_()] for _ in range(2))
+    flat, slope = FlatAdam(ours, [torch.tensor([[0.1], [0.0]])]), torch.full((2, 3), 0.5)
+    same = FlatAdam(theirs, [0.1])
+    flat.step(ours[0].square(), slope)
+    same.step((theirs[0].square() * slope).sum())
+    assert torch.equal(ours[0][0], theirs[0][0])
+    assert torch.equal(ours[0][1].detach(), torch.ones(3))
+
+
 def test_the_tensors_are_views_of_the_vector():
     tensor = torch.ones(3, requires_grad=True)
     flat = FlatAdam([tensor], [0.1])

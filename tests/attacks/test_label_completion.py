@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.attacks.support import split_rows
 from tests.support import make_system
 from vflpriv.attacks.label_completion import (
+    QUICK,
     Bottom,
     CompletedModels,
     Completion,
@@ -15,7 +18,7 @@ from vflpriv.attacks.label_completion import (
     LabelCompletionPassive,
     complete,
 )
-from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.audits.scoring.labels import LabelAttempts, draw_auxiliary, score
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.data import VerticalData
@@ -23,6 +26,14 @@ from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Wire
 
 SHORT = Completion(epochs=1, iterations=5)
+
+
+class Default(LabelCompletionPassive):
+    """The attack with its default settings, which tests shorten elsewhere."""
+
+    completion = QUICK
+
+
 TRAINING = {
     "batch_size": 64,
     "hidden": (32,),
@@ -63,7 +74,7 @@ def test_the_bottom_is_among_what_the_optimiser_moves(watch):
     own = watch(make_system("split-concat", rounds=4), "device(0)").own[0]
     bottom = Bottom(features=own.features, apply=own.apply, parameters=own.trained)
     models = CompletedModels([bottom], 3, Stream.of(0, "attack", [0], torch.device("cpu")))
-    models([own.features[:8]]).square().sum().backward()
+    models([own.features[None, :8]]).square().sum().backward()
     assert len(models.own) == len(own.trained)
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in models.own)
 
@@ -112,6 +123,31 @@ def test_one_run_of_all_seeds_gives_what_each_gives_alone(short):
             assert torch.equal(guess.labels, alone(view.replica(r), known[r]).labels)
 
 
+def test_what_is_computed_at_once_is_what_is_computed_apart(short):
+    """The models with and without the protocol, and bottoms of several devices that are one function."""
+    system = make_system("split-concat", rounds=4)
+    engine = system.train(range(2))
+    engine.run(Wire())
+    own = {m: engine.belongings(m) for m in (0, 1, 2)}
+    view = View(Adversary.parse("devices(0, 1, 2)"), (), 3, own)
+    known = [draw_auxiliary(system.data.labels, 3, per_class=2, seed=0, replica=r) for r in range(2)]
+    attack = LabelCompletionPassive()
+    pairs = zip(
+        attack.run_and_blind(view, known),
+        (attack.run_together(view, known), attack.blind_together(view.silent(), known)),
+        strict=True,
+    )
+    assert all(torch.equal(a.labels, b.labels) for both, each in pairs for a, b in zip(both, each, strict=True))
+    bottoms = [Bottom(features=b.features, apply=b.apply, parameters=b.trained) for b in own.values()]
+    apart = [replace(b, apply=lambda *given, b=b: b.apply(*given)) for b in bottoms]
+    models = [
+        CompletedModels(each, 3, Stream.of(0, "attack", [0, 1], torch.device("cpu"))) for each in (bottoms, apart)
+    ]
+    assert len(models[0].features) < len(models[1].features) == 3
+    results = [complete(each, known, 3, SHORT) for each in (bottoms, apart)]
+    assert torch.allclose(*results, atol=1e-5)
+
+
 def buried(records: int = 900, width: int = 100) -> VerticalData:
     """Two blocks of noise with a class's mean in a few directions: many labels find them, twelve do not."""
     random = torch.Generator().manual_seed(2)
@@ -129,6 +165,22 @@ def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
     attack = LabelCompletionPassive()
     scored = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
     assert scored.success > scored.blind + 0.1
+
+
+@pytest.mark.parametrize("rounds", [0, 60])
+def test_a_training_that_learnt_nothing_shows_no_leakage(rounds):
+    """No round at all, and labels that say nothing of the features: the interval over seeds covers 0."""
+    data = buried(width=20)
+    labels = data.labels[torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(5))]
+    system = make_system("split-concat", data=replace(data, labels=labels) if rounds else data, rounds=60, **TRAINING)
+    engine = system.train(range(5))
+    if rounds:
+        engine.run(Wire())
+    view = View(Adversary.parse("device(0)"), (), 3, {0: engine.belongings(0)})
+    truth = system.data.labels
+    tried = LabelAttempts(truth=truth, classes=3, seed=3, confidence=0.95, seeds=5).attempt(Default(), view)
+    assert tried.leakage is not None
+    assert tried.leakage.low <= 0 <= tried.leakage.high
 
 
 def share_held(engine, labels, m: int) -> float:

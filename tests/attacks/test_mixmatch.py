@@ -1,4 +1,4 @@
-"""MixMatch on a replica axis: its draws, and its loss, which is each model's own."""
+"""MixMatch on a replica axis: its draws, and the slope of its loss, which is each model's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def mixmatch(seeds, *, augment: float = 0.0) -> MixMatch:
     known = [Auxiliary(records=torch.arange(6) + 7 * s, labels=torch.arange(6) % 3) for s in seeds]
     settings = {"classes": 3, "batch": 8, "sharpness": 0.8, "mixing": 0.75, "augment": augment}
     stream = Stream.of(0, "attack", seeds, CPU)
-    return MixMatch(features=[features], auxiliaries=known, stream=stream, **settings)
+    return MixMatch(features=[features.unsqueeze(0)], auxiliaries=known, stream=stream, **settings)
 
 
 def test_mixing_shares_are_those_of_beta():
@@ -43,27 +43,55 @@ def test_a_models_draws_do_not_depend_on_the_models_beside_it(augment, monkeypat
     monkeypatch.setattr("vflpriv.attacks._mixmatch._DRAWN_AT_ONCE", 100)
     alone = list(mixmatch([2], augment=augment).batches(12))
     for a, b in zip(together, alone, strict=True):
-        for name in ("labelled", "targets", "unlabelled", "share"):
+        for name in ("records", "targets", "share"):
             assert torch.equal(getattr(a, name)[2:], getattr(b, name))
         rows = mixmatch([0], augment=augment).rows
         assert torch.equal(a.partners[2 * rows :] - 2 * rows, b.partners)
-        assert [torch.equal(x[2:], y) for x, y in zip(a.noise, b.noise, strict=True)] == [True] * len(b.noise)
+        assert [torch.equal(x[:, 2:], y) for x, y in zip(a.noise, b.noise, strict=True)] == [True] * len(b.noise)
 
 
 def test_each_model_has_its_own_known_records_and_all_are_mixed_within_it():
     several = mixmatch([0, 1, 2])
     for batch in several.batches(20):
         for r, known in enumerate(several.auxiliaries):
-            assert bool(torch.isin(batch.labelled[r], known.records).all())
+            assert bool(torch.isin(batch.records[r, : several.batch], known.records).all())
         assert torch.equal(batch.partners.sort().values, torch.arange(3 * several.rows))
         owners = batch.partners.unflatten(0, (3, several.rows)) // several.rows
         assert torch.equal(owners, torch.arange(3).unsqueeze(1).expand_as(owners))
 
 
-def test_the_loss_of_several_models_is_the_sum_of_their_own():
+def loss(mixmatch: MixMatch, models, batch, weight: float) -> torch.Tensor:
+    """The losses of all models, operation by operation: what `slope` is the derivative of."""
+    rows = mixmatch.features[0][0][batch.records] + (batch.noise[0][0] if batch.noise else 0)
+    with torch.no_grad():
+        unlabelled = rows[:, mixmatch.batch :].split(mixmatch.batch, dim=1)
+        guess = torch.stack([models([copy.unsqueeze(0)]).softmax(-1) for copy in unlabelled]).mean(0)
+        guess = guess ** (1 / mixmatch.sharpness)
+        guess = guess / guess.sum(-1, keepdim=True)
+    targets = torch.cat([batch.targets, *[guess] * mixmatch.copies], dim=1)
+    mixed = [batch.share * t + (1 - batch.share) * t.flatten(0, 1)[batch.partners].view_as(t) for t in (rows, targets)]
+    logits, (known, guessed) = models([mixed[0].unsqueeze(0)]), mixed[1].tensor_split([mixmatch.batch], dim=1)
+    entropy = -(known * logits[:, : mixmatch.batch].log_softmax(-1)).sum(-1).mean(1)
+    squares = (logits[:, mixmatch.batch :].softmax(-1) - guessed).square().mean((1, 2))
+    return (entropy + weight * squares).sum()
+
+
+@pytest.mark.parametrize("augment", [0.0, 0.1])
+def test_the_slope_is_that_of_the_loss(augment):
+    weights = torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    several = mixmatch([0, 1, 2], augment=augment)
+    batch = next(several.batches(1))
+    logits, slope = several.slope(lambda rows: rows[0][0] @ weights, batch, 2.0)
+    (expected,) = torch.autograd.grad(loss(several, lambda rows: rows[0][0] @ weights, batch, 2.0), [weights])
+    (found,) = torch.autograd.grad(logits, [weights], slope)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_slope_of_a_model_is_its_own():
     weights = torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(2))
     together = mixmatch([0, 1, 2])
-    total = together.loss(lambda rows: rows[0] @ weights, next(together.batches(1)), 2.0)
-    single = [mixmatch([r]) for r in range(3)]
-    own = [m.loss(lambda rows, r=r: rows[0] @ weights[r], next(m.batches(1)), 2.0) for r, m in enumerate(single)]
-    assert torch.allclose(total, torch.stack(own).sum())
+    _, slope = together.slope(lambda rows: rows[0][0] @ weights, next(together.batches(1)), 2.0)
+    for r in range(3):
+        alone = mixmatch([r])
+        _, own = alone.slope(lambda rows, r=r: rows[0][0] @ weights[r], next(alone.batches(1)), 2.0)
+        assert torch.allclose(slope[r], own[0], atol=1e-6)

@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 
 from vflpriv.core.claims import Verdict
+from vflpriv.render.features import number
 from vflpriv.render.formats.junit import render_junit
 from vflpriv.render.formats.sarif import line_of, render_sarif
 from vflpriv.render.formats.summary import render_summary
@@ -187,8 +188,16 @@ def test_the_summary_has_verdict_claims_attacks_and_regressions(report: Report, 
         "3 regressions beyond the tolerance",
         "## What attacks reach",
         "| split | 96.9 % | label\\_gradient | device(0) | 100.0 % |",
+        "## What attacks on features and membership reach",
     ):
         assert expected in text
+    tried = [cell for cell in report.features if cell.success is not None]
+    assert {str(cell.unit) for cell in tried} >= {"features", "record"}
+    for cell in tried:
+        name = cell.attack.replace("_", "\\_")
+        assert f"| {cell.system} | {name} | {cell.adversary} | {cell.measure} | {number(cell.success)} |" in text
+    shown = text.partition("## What attacks on features")[2]
+    assert all(cell.attack.replace("_", "\\_") not in shown for cell in report.features if cell.success is None)
     assert len(render_summary(report, worse, limit=900).encode()) <= 900
     assert "Cut here" in render_summary(report, worse, limit=900)
 

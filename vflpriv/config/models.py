@@ -107,7 +107,7 @@ class AuditConfig(_Section):
 class FeatureConfig(_Section):
     """Attacks of `vflpriv attack` and `vflpriv audit` on one device's features, and on membership."""
 
-    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all but slow ones if not given")
     views: tuple[str, ...] = Field(("server", "device(0)"), min_length=1, description="the adversaries")
     victim: int | None = Field(None, ge=0, description="the device whose features are attacked; the last if not given")
     known_records: int = Field(100, ge=4, description="records whose features an attack may know")
@@ -126,7 +126,7 @@ class FeatureConfig(_Section):
 class AttackConfig(_Section):
     """Attacks of `vflpriv attack` on every system."""
 
-    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all that train no models if not given")
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all but slow ones if not given")
     views: tuple[str, ...] = Field(
         ("device(0)", "devices(all)", "eavesdropper"), min_length=1, description="the adversaries"
     )

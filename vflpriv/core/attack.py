@@ -35,12 +35,12 @@ __all__ = [
     "MembershipAttack",
     "MembershipAuxiliary",
     "MembershipGuess",
+    "PairedAttack",
     "ShadowModels",
     "TargetAttack",
     "TargetGuess",
     "TogetherAttack",
-    "blind_together",
-    "run_together",
+    "run_and_blind",
 ]
 
 NO_DEFENCE = "none"
@@ -57,7 +57,7 @@ class Attack(Protocol):
     needs: frozenset[str]
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
-    """Whether it trains models of its own, so that it is tried only where it is named."""
+    """Whether it takes so long, for the training of models of its own, that it is tried only where it is named."""
 
 
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
@@ -170,14 +170,34 @@ class TogetherAttack(LabelAttack, Protocol):
         ...
 
 
-def run_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
+@runtime_checkable
+class PairedAttack(TogetherAttack, Protocol):
+    """An attack on labels that is faster on a view and on what is left of it without the protocol at once."""
+
+    def run_and_blind(
+        self, view: View, auxiliaries: Sequence[Auxiliary]
+    ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
+        """`run_together` of the view, and `blind_together` of the silent view."""
+        ...
+
+
+def run_and_blind(
+    attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]
+) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
+    """The guess of each replica of a view, and the baseline of each: both at once if the attack can."""
+    if isinstance(attack, PairedAttack):
+        return attack.run_and_blind(view, auxiliaries)
+    return _run_together(attack, view, auxiliaries), _blind_together(attack, view.silent(), auxiliaries)
+
+
+def _run_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
     """The guess of each replica of a view: all at once if the attack can, else one after another."""
     if isinstance(attack, TogetherAttack):
         return attack.run_together(view, auxiliaries)
     return [attack.run(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
-def blind_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+def _blind_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
     """The baseline of each replica of a silent view: all at once if the attack can, else one after another."""
     if isinstance(attack, TogetherAttack):
         return attack.blind_together(view, auxiliaries)

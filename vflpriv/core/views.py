@@ -108,7 +108,8 @@ class Belongings:
     """A device's own secrets: its features, its model before and after training, and how it behaved.
 
     `features` is (N, d), a row for each training record; parameters are (R, …). `apply` computes the model's outputs
-    (R, B, …) from parameters and rows (B, d).
+    (R, B, …) from parameters and rows (B, d). A recording may hold a device's features, but not its model: then there
+    are no parameters.
     """
 
     features: Tensor
@@ -116,6 +117,11 @@ class Belongings:
     initial: Mapping[str, Tensor]
     trained: Mapping[str, Tensor]
     conduct: str = "honest"
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it has the device's model."""
+        return bool(self.trained)
 
     def replica(self, r: int) -> Belongings:
         """The secrets of one replica."""
@@ -170,6 +176,11 @@ class View:
     def of_kind(self, *kinds: str) -> tuple[Message, ...]:
         """Its messages of these kinds, in order."""
         return tuple(m for m in self.messages if m.kind in kinds)
+
+    @property
+    def has_models(self) -> bool:
+        """Whether the adversary consists of devices, and has the models of all of them."""
+        return bool(self.own) and all(own.has_model for own in self.own.values())
 
     def replica(self, r: int) -> View:
         """The view of one replica; made once, as many attacks read it, and the view itself if it has no others."""

@@ -241,9 +241,7 @@ class LedgerConfig(_Section):
     model_follows_releases: bool = Field(
         False, description="whether the trained model is computed from the listed messages alone"
     )
-    attacks: tuple[str, ...] | None = Field(
-        None, description="attacks to try; by default all that train no models of their own"
-    )
+    attacks: tuple[str, ...] | None = Field(None, description="attacks to try; by default all but those that take long")
     public: tuple[Kind, ...] = Field((), description="kinds of messages that hold nothing private")
     tuning_runs: TuningRuns = None
     batches: BatchesConfig = BatchesConfig()

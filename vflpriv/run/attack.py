@@ -244,7 +244,7 @@ def _attack(common: tuple[AttackPlan, _Tried], place: int, worker: Worker) -> Sy
 
 
 def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
-    """The attacks on labels with these names; without names, all that train no models of their own."""
+    """The attacks on labels with these names; without names, all but those that take long."""
     if names is None:
         return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]
     chosen = [find("attack", name)() for name in names]

@@ -212,7 +212,7 @@ def _run_audits(system: System, context: AuditContext) -> tuple[list[Finding], l
 
 
 def _label_attacks(names: tuple[str, ...] | None) -> list[LabelAttack]:
-    """The attacks on labels with these names; if None, all that train no models of their own."""
+    """The attacks on labels with these names; if None, all but those that take long."""
     chosen = available("attack") if names is None else {name: find("attack", name) for name in names}
     return [a() for a in chosen.values() if a.target == "labels" and (names is not None or not a.heavy)]
 

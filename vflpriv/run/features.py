@@ -148,7 +148,7 @@ def parse_views(texts: Sequence[str], devices: int) -> list[Adversary]:
 
 
 def _attacks(names: Sequence[str] | None) -> list[Any]:
-    """The attacks on features and membership with these names; without names, all that train no models of their own."""
+    """The attacks on features and membership with these names; without names, all but those that take long."""
     if names is None:
         return [t() for t in available("attack").values() if t.target != "labels" and not t.heavy]
     chosen = [find("attack", name)() for name in names]

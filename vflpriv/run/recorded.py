@@ -35,7 +35,7 @@ from vflpriv.run.kept import KeptAttempts, Parts
 from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
-from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
+from vflpriv.run.recordings.views import DEVICES_TRIED, own_features, seen_records, view_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +106,8 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed)
     devices = system.recording.head.devices
     usual = [Adversary.parse(text) for text in ("device(0)", "devices(all)", "eavesdropper")]
     single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
-    return [view_of(system, adversary, sealed) for adversary in dict.fromkeys((*single, *usual))]
+    adversaries, seen = dict.fromkeys((*single, *usual)), seen_records(system)
+    return [replace(view_of(system, a, sealed), own=own_features(system, a, seen)) for a in adversaries]
 
 
 def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:
@@ -197,7 +198,10 @@ def _attempt(
         honest_only="needs a device that scales its steps up; the recorded ones are taken to be honest",
         tolerant=True,
     )
-    return attempts.attempt(attack, view)
+    attempt = attempts.attempt(attack, view)
+    if attempt.refusal is None or view.own or not view.adversary.is_device or "own-model" not in attack.needs:
+        return attempt
+    return replace(attempt, refusal=f"{attempt.refusal} (features of {view.adversary} itself were not recorded)")
 
 
 def _withheld(canaries: Canaries | None, split: Split | None) -> Sequence[int]:

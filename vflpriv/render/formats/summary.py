@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.render.compare import compare_markdown
+from vflpriv.render.features import number
 from vflpriv.render.formats.md import attacks_blocks, claims_table, success_claims_table
 from vflpriv.render.markdown import LIMIT, escape, table, within
 from vflpriv.render.shared import banner
@@ -64,6 +65,9 @@ def _blocks(report: Report, comparison: Comparison | None) -> Iterator[str]:
     if any(system.attacks for system in report.systems):
         yield "## What attacks reach"
         yield _attacks(report)
+    if any(cell.success is not None for cell in report.features):
+        yield "## What attacks on features and membership reach"
+        yield _features(report)
     yield f"<sub>vflpriv {escape(report.tool_version)}; `report.html` and `report.json` have the evidence</sub>"
 
 
@@ -79,3 +83,21 @@ def _attacks(report: Report) -> str:
                 rates = (f.percent(row.success), f.interval(row.low, row.high))
                 rows.append((*names, *rates, f.percent(row.chance), f.percent(row.blind)))
     return table(header, ":-::----", rows) if rows else "No attack applies."
+
+
+def _features(report: Report) -> str:
+    """One table over all systems: R² of features and the AUC of an attribute or of membership, and ε of the unit."""
+    header = ("System", "Attack", "Seen by", "Measure", "Success", "Interval", "No signal", "ε accounted", "Unit")
+    rows = [
+        (
+            *(escape(cell.system), escape(cell.attack), escape(cell.adversary), escape(cell.measure)),
+            number(cell.success),
+            f"{number(cell.success_low)} – {number(cell.success_high)}",
+            number(cell.chance if cell.blind is None else cell.blind),
+            f.epsilon(cell.epsilon),
+            escape(cell.unit),
+        )
+        for cell in report.features
+        if cell.success is not None
+    ]
+    return table(header, "::::----:", rows)

@@ -12,7 +12,7 @@ __all__ = ["chosen_attacks"]
 
 
 def chosen_attacks(config: LedgerConfig) -> list[Any]:
-    """The attacks that the ledger names; if it names none, all that train no models of their own, and those of claims.
+    """The attacks that the ledger names; if it names none, all but those that take long, and those of claims.
 
     A claim about an attack is about its share of right guesses, which only attacks on labels have.
     """

@@ -22,17 +22,16 @@ from vflpriv.config.models import FeatureConfig
 from vflpriv.core.attack import NO_DEFENCE, FeatureAttack
 from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary, Belongings, View
+from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import LazyTensors, Message, Transcript
 from vflpriv.recording.checks import readable, row_axis
-from vflpriv.recording.files.scoring_files import FeatureBlock
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
 from vflpriv.run.features import feature_cell
 from vflpriv.run.kept import Parts
-from vflpriv.run.recordings.views import view_of
+from vflpriv.run.recordings.views import feature_table, seen_records, view_of, without_model
 
 __all__ = ["feature_cells", "feature_work", "untested_features"]
 
@@ -120,7 +119,7 @@ class _Part:
     def whole(cls, system: RecordedSystem, sealed: Sealed, sample: Tensor) -> _Part:
         """All messages, and all rows of all devices."""
         numbers = torch.arange(len(sample))
-        blocks = {m: _table(block, numbers) for m, block in system.blocks.items()}
+        blocks = {m: feature_table(block, numbers) for m, block in system.blocks.items()}
         messages = [readable(m, system.classes) for m in system.messages]
         transcript = Transcript(messages=messages)
         return cls(system=system, sealed=sealed, transcript=transcript, sample=sample, blocks=blocks, numbers=numbers)
@@ -135,7 +134,7 @@ class _Part:
     def view(self, adversary: Adversary) -> View:
         """What an adversary sees, and the features of its own devices that were recorded."""
         members = adversary.members(self.system.schedule.devices)
-        own = {m: _belongings(self.blocks[m]) for m in members if m in self.blocks}
+        own = {m: without_model(self.blocks[m]) for m in members if m in self.blocks}
         return replace(view_of(self.system, adversary, self.sealed, self.transcript), own=own)
 
     def attempts(self, victim: int) -> FeatureAttempts:
@@ -173,7 +172,7 @@ def _sample(system: RecordedSystem) -> Tensor:
     known = torch.zeros(system.recording.head.records, dtype=torch.bool)
     for block in system.blocks.values():
         known[block.records] = True
-    candidates = (known & _seen(system)).nonzero().flatten()
+    candidates = (known & seen_records(system)).nonzero().flatten()
     order = host_generator(system.config.seed, "auxiliary", len(candidates)).permutation(len(candidates))
     chosen = torch.zeros_like(known)
     chosen[candidates[torch.from_numpy(order[:_MOST_RECORDS])]] = True
@@ -228,33 +227,6 @@ def _adversaries(system: RecordedSystem, victim: int) -> list[Adversary]:
     together = [Adversary("devices", others)] if len(others) > 1 else []
     found = dict.fromkeys((*usual, *single, *together))
     return [adversary for adversary in found if victim not in adversary.members(devices)]
-
-
-def _belongings(features: Tensor) -> Belongings:
-    return Belongings(features=features, apply=_no_model, initial={}, trained={})
-
-
-def _no_model(parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    del parameters, rows
-    raise ValueError(_NO_MODELS)
-
-
-def _table(block: FeatureBlock, every: Tensor) -> Tensor:
-    """(N, …) a row for every record: where none was recorded, the mean of the others."""
-    if torch.equal(block.records, every):
-        return block.rows
-    table = block.rows.mean(0).expand(len(every), *block.rows.shape[1:]).clone()
-    table[block.records] = block.rows
-    return table
-
-
-def _seen(system: RecordedSystem) -> Tensor:
-    """(N,) whether any message says that it is about a record."""
-    seen = torch.zeros(system.recording.head.records, dtype=torch.bool)
-    for message in system.messages:
-        if message.records is not None:
-            seen[message.records] = True
-    return seen
 
 
 def _noise_std(config: LedgerConfig) -> float:
