@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import host_generator
@@ -24,6 +24,7 @@ __all__ = [
     "Auxiliary",
     "Candidates",
     "Conduct",
+    "Defences",
     "FeatureAttack",
     "FeatureAuxiliary",
     "FeatureGuess",
@@ -38,13 +39,22 @@ __all__ = [
     "TargetAttack",
     "TargetGuess",
     "TogetherAttack",
+    "adapts",
     "blind_together",
     "run_together",
 ]
 
 
+Defences = Mapping[str, Mapping[str, Any]]
+"""The strengths of each defence in force, by its name. They are public: only keys and coins are secret (Kerckhoffs)."""
+
+
 class Attack(Protocol):
-    """What every attack declares, whatever its target."""
+    """What every attack declares, whatever its target.
+
+    An attack that was made against defences and uses what is public about them also has `adapts_to`, the names of
+    these defences. Where one of them is in force it is *adaptive*, everywhere else *static*.
+    """
 
     name: str
     summary: str
@@ -54,6 +64,12 @@ class Attack(Protocol):
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
     """Whether it trains models of its own, so that it is tried only where it is named."""
+
+
+def adapts(attack: Attack, defences: Defences) -> bool:
+    """Whether an attack knows one of the defences in force, and so is adaptive."""
+    known: frozenset[str] = getattr(attack, "adapts_to", frozenset())
+    return not known.isdisjoint(defences)
 
 
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
@@ -84,12 +100,14 @@ class Auxiliary:
     """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
     These records are counted, and are not among those its success is scored on. `asked` are records that an attack
-    which guesses about a sample of the records must guess about in any case.
+    which guesses about a sample of the records must guess about in any case. `defences` is what is public about the
+    defences in force.
     """
 
     records: Tensor
     labels: Tensor
     seed: int = 0
+    defences: Defences = field(default_factory=dict)
     asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
@@ -99,7 +117,9 @@ class LabelGuess:
 
     With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
     attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
-    is then scored on these.
+    is then scored on these. An attack that learns from other people's labels what a label is likely to be adds `others`,
+    (R, n): its guess of each label from all that it knows but what the protocol tells of this very label. That is a
+    baseline of its success, since the ε of one label bounds what is gained beyond it.
     """
 
     records: Tensor
@@ -107,6 +127,7 @@ class LabelGuess:
     scores: Tensor | None = None
     drawn: Tensor | None = None
     population: int | None = None
+    others: Tensor | None = None
 
 
 class LabelAttack(Attack, Protocol):
@@ -208,7 +229,8 @@ class FeatureAuxiliary:
 
     `records` are a few records of which it knows the rows `blocks[m]`, (n, d), at each device, or the sensitive column
     `attribute`, (n,) of 0 and 1; they are counted, and are not among those its success is scored on. `models` are the
-    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public.
+    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public, as are the strengths of the
+    defences in force.
     """
 
     victim: int
@@ -218,6 +240,7 @@ class FeatureAuxiliary:
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     noise_std: float = 0.0
     seed: int = 0
+    defences: Defences = field(default_factory=dict)
 
     @property
     def block(self) -> Tensor:

@@ -230,5 +230,6 @@ def _attempts(system: System, confidence: float) -> LabelAttempts:
         classes=system.data.classes,
         seed=system.seed,
         confidence=confidence,
+        defences=system.defences,
         honest_only="needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too",
     )
