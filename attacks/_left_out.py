@@ -1,4 +1,4 @@
-"""A classifier on what an adversary knows of each record, whose prediction of a record leaves that record's label out."""
+"""A classifier on what an adversary knows of each record, which predicts a label from all other records' labels."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS
+from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label_direct import LabelDirect
@@ -66,7 +67,8 @@ class LabelPosterior(LabelInference):
         rows, most = known_rows(view, auxiliary, sample.records), _most_kept(auxiliary.defences, view.classes)
         if rows is None:
             return _drawn_as(sample.guess(read.unsqueeze(0)), guess)
-        alone, whole = _posteriors(LeftOut(rows, auxiliary.seed), read, view.classes, most)
+        told = _told(view, auxiliary, sample.records)
+        alone, whole = _posteriors(LeftOut(rows, auxiliary.seed), read, told, view.classes, most)
         found = _drawn_as(sample.guess(whole.argmax(-1).unsqueeze(0)), guess)
         return replace(found, others=alone.argmax(-1).unsqueeze(0))
 
@@ -84,8 +86,21 @@ def _drawn_as(found: LabelGuess, guess: LabelGuess) -> LabelGuess:
     return replace(found, drawn=drawn, population=guess.population)
 
 
-def _posteriors(classifier: LeftOut, read: Tensor, classes: int, most: float) -> tuple[Tensor, Tensor]:
-    """(n, C) twice: P[y | x] from the other records' labels, and with the record's own noised label too."""
+def _told(view: View, auxiliary: Auxiliary, records: Tensor) -> Tensor | None:
+    """(n, C) what the few known labels say by themselves of an adversary's own records; None without either."""
+    if not view.own or not len(auxiliary.records):
+        return None
+    every = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
+    return every.index_select(0, records).double()
+
+
+def _posteriors(
+    classifier: LeftOut, read: Tensor, told: Tensor | None, classes: int, most: float
+) -> tuple[Tensor, Tensor]:
+    """(n, C) twice: P[y | x] from the other records' labels, and with the record's own noised label too.
+
+    The former is the mean of the corrected classifier's and of what the few known labels say, `told` (n, C).
+    """
     onehot = torch.nn.functional.one_hot(read, classes).to(torch.float64)
     predicted = classifier.predict(onehot)
     # A label that is never lost leaves the likelihood of all others at 0.
@@ -96,6 +111,7 @@ def _posteriors(classifier: LeftOut, read: Tensor, classes: int, most: float) ->
         # E[onehot(read) | x] = other + (kept - other) P[y | x]
         alone = ((predicted - other) / (kept - other).clamp(min=1e-3)).clamp(_LEAST, 1)
         alone = alone / alone.sum(-1, keepdim=True)
+        alone = alone if told is None else (alone + told) / 2
         whole = alone * torch.where(onehot > 0, kept, other)
         whole = whole / whole.sum(-1, keepdim=True)
         kept = (whole * onehot).sum(-1).mean().clamp(1.05 / classes, highest)

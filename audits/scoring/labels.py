@@ -2,7 +2,8 @@
 
 An attack's success is the share of right guesses among records whose label it was not given. It is held against two
 baselines: `chance`, the share of the commonest label, and `blind`, the success of the same adversary without the
-protocol, or without what the protocol tells of the label in question where that is more (`LabelGuess.others`). What the protocol leaks is the success beyond the better of the two.
+protocol, or without what the protocol tells of the label in question where that is more (`LabelGuess.others`). What the
+protocol leaks is the success beyond the better of the two.
 """
 
 from __future__ import annotations

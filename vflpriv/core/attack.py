@@ -117,9 +117,9 @@ class LabelGuess:
 
     With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
     attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
-    is then scored on these. An attack that learns from other people's labels what a label is likely to be adds `others`,
-    (R, n): its guess of each label from all that it knows but what the protocol tells of this very label. That is a
-    baseline of its success, since the ε of one label bounds what is gained beyond it.
+    is then scored on these. An attack that learns from other people's labels what a label is likely to be adds
+    `others`, (R, n): its guess of each label from all that it knows but what the protocol tells of this very label. It
+    is a baseline of its success, since the ε of one label bounds what is gained beyond it.
     """
 
     records: Tensor

@@ -289,6 +289,7 @@ def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
         delta=budget.delta,
         allowed=most_gain(budget),
         not_applicable=attempt.refusal,
+        adaptive=attempt.adaptive,
     )
     leakage = attempt.leakage
     if leakage is None:

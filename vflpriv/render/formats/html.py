@@ -8,8 +8,8 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
-from vflpriv.render.shared import banner, leak_points
-from vflpriv.report.attacks import AttackReport
+from vflpriv.render.shared import banner, contest_cells, leak_points
+from vflpriv.report.attacks import ONLY_STATIC, AttackReport, contests_of
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
 
@@ -69,6 +69,9 @@ def attacks_html(report: AttackReport) -> str:
         .render(
             report=report,
             points=leak_points,
+            contest_cells=contest_cells,
+            only_static=ONLY_STATIC,
+            feature_contests=contests_of(report.features),
             left_out=[row for row in report.trained if row.not_applicable is not None],
             features=FeatureSection(report.features) if report.features else None,
         )
