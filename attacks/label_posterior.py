@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,10 +14,10 @@ from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS
 from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
+from vflpriv.attacks._observations import known_positions
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label_direct import LabelDirect
 from vflpriv.attacks.label_dual import LabelDual
-from vflpriv.attacks.label_gradient_clusters import LabelGradientClusters
 from vflpriv.attacks.label_zo_query import LabelZoQuery
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Defences, LabelGuess
@@ -25,9 +25,8 @@ from vflpriv.core.views import View
 
 __all__ = ["LabelPosterior", "kept_by_alibi", "kept_by_response"]
 
-_READERS: tuple[type[LabelInference], ...] = (LabelDirect, LabelDual, LabelZoQuery, LabelGradientClusters)
-"""Attacks that read the label which was trained on; the first that applies is used."""
-_STEPS = 20
+_READERS: tuple[type[LabelInference], ...] = (LabelDirect, LabelDual, LabelZoQuery)
+"""Attacks that read the label which was trained on off one message; the first that applies is used."""
 _LEAST = 0.02
 """The least probability of a class before the record's own label is read."""
 
@@ -43,8 +42,7 @@ class LabelPosterior(LabelInference):
     read]. It is the Bayes rule for randomised response; of other label noise the strongest entry alone is read.
 
     What the classifier predicts of a record from all other records' labels is no secret of this record's label, and is
-    the baseline (`LabelGuess.others`): ε bounds what the record's own noised label adds to it. q is the known one at
-    most; where labels are read with errors, it is what the classifier finds it to be.
+    the baseline (`LabelGuess.others`): ε bounds what the record's own noised label adds to it.
     """
 
     name = "label_posterior"
@@ -64,13 +62,44 @@ class LabelPosterior(LabelInference):
         guess = reader.run(view, auxiliary)
         sample = Sample.draw(guess.records, auxiliary, self.most)
         read = guess.labels[0].index_select(0, sample.positions)
-        rows, most = known_rows(view, auxiliary, sample.records), _most_kept(auxiliary.defences, view.classes)
+        rows = known_rows(view, auxiliary, sample.records)
         if rows is None:
             return _drawn_as(sample.guess(read.unsqueeze(0)), guess)
-        told = _told(view, auxiliary, sample.records)
-        alone, whole = _posteriors(LeftOut(rows, auxiliary.seed), read, told, view.classes, most)
+        known = _Known.of(sample.records, read, auxiliary, view.classes)
+        told = posterior([rows], replace(auxiliary, records=known.places, labels=known.labels), view.classes)
+        alone, whole = _posteriors(LeftOut(rows, auxiliary.seed), read, told.double(), known)
         found = _drawn_as(sample.guess(whole.argmax(-1).unsqueeze(0)), guess)
         return replace(found, others=alone.argmax(-1).unsqueeze(0))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Known:
+    """The places of the records whose true label is known, these labels, and the probability that a label is kept.
+
+    The latter is by the strengths of the defence; where labels are read with errors, it is at most what the known ones
+    show, plus one standard error.
+    """
+
+    places: Tensor
+    labels: Tensor
+    kept: Tensor
+    classes: int
+
+    @classmethod
+    def of(cls, records: Tensor, read: Tensor, auxiliary: Auxiliary, classes: int) -> _Known:
+        places, which = known_positions(records, auxiliary.records)
+        labels = auxiliary.labels[which]
+        right, times = (read.index_select(0, places) == labels).sum().double(), len(labels)
+        share = (right + 1) / (times + 2)
+        shown = share + (share * (1 - share) / (times + 2)).sqrt()
+        most = min(_most_kept(auxiliary.defences, classes), 1 - 1e-6)
+        return cls(places=places, labels=labels, kept=shown.clamp(1.05 / classes, most), classes=classes)
+
+    def trust(self, probabilities: Tensor) -> Tensor:
+        """By how much of what is possible these probabilities (n, C) beat chance on the known labels; at least 0."""
+        right = (probabilities.index_select(0, self.places).argmax(-1) == self.labels).sum().double()
+        chance = 1 / self.classes
+        return ((right / max(1, len(self.labels)) - chance) / (1 - chance)).clamp(min=0)
 
 
 def _reader(view: View) -> LabelInference | None:
@@ -86,36 +115,21 @@ def _drawn_as(found: LabelGuess, guess: LabelGuess) -> LabelGuess:
     return replace(found, drawn=drawn, population=guess.population)
 
 
-def _told(view: View, auxiliary: Auxiliary, records: Tensor) -> Tensor | None:
-    """(n, C) what the few known labels say by themselves of an adversary's own records; None without either."""
-    if not view.own or not len(auxiliary.records):
-        return None
-    every = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
-    return every.index_select(0, records).double()
-
-
-def _posteriors(
-    classifier: LeftOut, read: Tensor, told: Tensor | None, classes: int, most: float
-) -> tuple[Tensor, Tensor]:
+def _posteriors(classifier: LeftOut, read: Tensor, told: Tensor, known: _Known) -> tuple[Tensor, Tensor]:
     """(n, C) twice: P[y | x] from the other records' labels, and with the record's own noised label too.
 
-    The former is the mean of the corrected classifier's and of what the few known labels say, `told` (n, C).
+    The former is a mixture of the corrected classifier's and of what the few known labels say, `told` (n, C); the
+    classifier, which was fitted to none of the known labels, has the weight that it earns on these.
     """
-    onehot = torch.nn.functional.one_hot(read, classes).to(torch.float64)
-    predicted = classifier.predict(onehot)
-    # A label that is never lost leaves the likelihood of all others at 0.
-    highest = min(most, 1 - 1e-6)
-    kept = torch.full((), highest, dtype=torch.float64, device=read.device)
-    for _ in range(_STEPS):
-        other = (1 - kept) / (classes - 1)
-        # E[onehot(read) | x] = other + (kept - other) P[y | x]
-        alone = ((predicted - other) / (kept - other).clamp(min=1e-3)).clamp(_LEAST, 1)
-        alone = alone / alone.sum(-1, keepdim=True)
-        alone = alone if told is None else (alone + told) / 2
-        whole = alone * torch.where(onehot > 0, kept, other)
-        whole = whole / whole.sum(-1, keepdim=True)
-        kept = (whole * onehot).sum(-1).mean().clamp(1.05 / classes, highest)
-    return alone, whole
+    onehot = torch.nn.functional.one_hot(read, known.classes).to(torch.float64)
+    other = (1 - known.kept) / (known.classes - 1)
+    # E[onehot(read) | x] = other + (kept - other) P[y | x]
+    alone = ((classifier.predict(onehot) - other) / (known.kept - other)).clamp(_LEAST, 1)
+    alone = alone / alone.sum(-1, keepdim=True)
+    trust = known.trust(alone)
+    alone = trust * alone + (1 - trust) * told
+    whole = alone * torch.where(onehot > 0, known.kept, other)
+    return alone, whole / whole.sum(-1, keepdim=True)
 
 
 def _most_kept(defences: Defences, classes: int) -> float:

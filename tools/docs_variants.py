@@ -127,6 +127,7 @@ def attack_page(name: str) -> str:
         ("reads", ", ".join(f"`{kind}`" for kind in sorted(attack.needs))),
         ("is told", "; ".join(told) or "nothing"),
         ("its devices", "follow the protocol" if conduct is None else _conduct(conduct)),
+        ("knows the defences", ", ".join(f"`{d}`" for d in sorted(getattr(attack, "adapts_to", ()))) or "none"),
         ("tried", _tried(attack)),
     ]
     if labels:

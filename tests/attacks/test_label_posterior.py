@@ -55,7 +55,7 @@ def test_it_beats_reading_and_gains_no_more_than_epsilon_allows(epsilon):
     labels, view, told = watched(RandomizedLabels(budget=epsilon), {"randomised-response": {"epsilon": epsilon}})
     found, read = scored(labels, view, told), score(LabelDirect().run(view, told), labels, auxiliary=told)
     error = 3 / math.sqrt(RECORDS)
-    assert found.success > read.success + 0.1
+    assert found.success > read.success + 0.05
     assert found.leakage < math.tanh(epsilon / 2) + error
 
 
@@ -68,14 +68,14 @@ def test_what_other_peoples_labels_tell_is_no_leak_of_ones_own():
 
 
 def test_knowing_epsilon_it_does_not_trust_a_label_that_was_mostly_replaced():
-    labels, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
+    _, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
     attack = LabelPosterior()
     read = LabelDirect().run(view, told).labels
     assert (attack.run(view, told).labels == read).double().mean() < 0.6
 
 
 def test_without_features_the_label_that_was_read_is_the_guess():
-    labels, view, told = watched(RandomizedLabels(budget=2.0), {}, features=False)
+    _, view, told = watched(RandomizedLabels(budget=2.0), {}, features=False)
     assert torch.equal(LabelPosterior().run(view, told).labels, LabelDirect().run(view, told).labels)
 
 

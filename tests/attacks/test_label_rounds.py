@@ -1,4 +1,4 @@
-"""Gradients of all rounds under noise: static attacks fail, one that knows the noise does not, and none invents a leak."""
+"""Gradients of all rounds under noise: static attacks fail, one that knows the noise does not, no leak is invented."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS, ROUNDS, WIDTH = 200, 60, 6
 
 
 def watched(classes, defence, *, features=True, seed=0):
-    """Gradients of a head that moves from round to round, under a defence: labels, and a device's view with knowledge."""
+    """Gradients of a head that moves, under a defence: the labels, a device's view, and what it is told."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(RECORDS) % classes
     means = torch.randn(classes, 4, generator=draw)
@@ -67,9 +67,9 @@ def test_laplace_noise_that_hides_single_rounds_does_not_hide_sixty(features):
 def test_marvell_stops_norm_and_direction_of_a_round_but_not_the_covariance_of_all():
     labels, view, told = watched(2, {"name": "marvell", "power": 4.0})
     one = replace(view, messages=view.messages[:1])
-    for static in (LabelNorm(), LabelDirection()):
-        assert rate(static.run(one, told), labels, told) < 0.7
-    assert rate(LabelRounds().run(view, told), labels, told) > 0.9
+    static = [rate(attack.run(one, told), labels, told) for attack in (LabelNorm(), LabelDirection())]
+    assert max(static) < 0.7
+    assert rate(LabelRounds().run(view, told), labels, told) > max(static) + 0.15
 
 
 def test_max_norm_leaves_the_line_of_a_gradient_whatever_its_sign():

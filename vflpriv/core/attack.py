@@ -41,6 +41,7 @@ __all__ = [
     "TogetherAttack",
     "adapts",
     "blind_together",
+    "made_for",
     "run_together",
 ]
 
@@ -70,6 +71,11 @@ def adapts(attack: Attack, defences: Defences) -> bool:
     """Whether an attack knows one of the defences in force, and so is adaptive."""
     known: frozenset[str] = getattr(attack, "adapts_to", frozenset())
     return not known.isdisjoint(defences)
+
+
+def made_for(attack: Attack, defences: Defences) -> bool:
+    """Whether an attack is worth trying unasked under these defences: it is not made against others alone."""
+    return not getattr(attack, "adapts_to", ()) or adapts(attack, defences)
 
 
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
