@@ -126,4 +126,5 @@ def _normal_fit(residuals: Tensor, weights: Tensor, spread: Tensor, *, by_class:
     root = torch.linalg.cholesky(covariance.double())
     white = torch.linalg.inv(root).transpose(1, 2).to(residuals.dtype)
     volume = root.diagonal(dim1=1, dim2=2).log().sum(-1, keepdim=True).to(residuals.dtype)
-    return -0.5 * (residuals @ white).square().sum(-1) / spread - volume
+    fit: Tensor = -0.5 * (residuals @ white).square().sum(-1) / spread - volume
+    return fit

@@ -41,8 +41,8 @@ class LabelRounds(LabelInference):
 
     - laplace: entries have the Laplace likelihood of the known scale, not a normal one;
     - compression, discrete, ppdl: a zero is an entry that was not sent; which ones were sent is read, too;
-    - max-norm: the line of a gradient is what it was, whatever its sign and length; with two classes, whose gradients
-      share one line, as for marvell;
+    - max-norm: its noise is in a gradient's length and sign; the line that it lies on is what it was. The gradients of
+      two classes share one line, and only signs are left;
     - marvell: the noise's covariance differs between the classes, and so tells them apart, too;
     - dcor, mid: they change embeddings, not what gradients tell; cae, dcae: classes are named by the known labels, not
       by entries of the gradient;
@@ -106,7 +106,7 @@ def _link(messages: Sequence[Message], records: Tensor, classes: int, defences: 
         windows=windows,
         count=count,
         laplace=None if noise is None else (noise / scale),
-        by_class=classes == 2 and not {"marvell", "max-norm"}.isdisjoint(defences),
+        by_class="marvell" in defences,
     )
 
 
@@ -114,8 +114,9 @@ def _seen(rows: Tensor, classes: int, defences: Defences) -> Tensor:
     """What is read of gradients (m, width) under these defences."""
     if not _SPARSE.isdisjoint(defences):
         return torch.cat((rows, (rows != 0).to(rows.dtype)), dim=1)
-    if "max-norm" in defences and classes > 2:
-        return torch.cat((rows, _lines(rows, classes)), dim=1)
+    if "max-norm" in defences:
+        units = torch.nn.functional.normalize(rows, dim=1)
+        return units if classes == 2 else torch.cat((units, _lines(rows, classes)), dim=1)
     return rows
 
 

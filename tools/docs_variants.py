@@ -188,6 +188,8 @@ _KNOWN = {
 def _tried(attack: Any) -> str:
     if attack.heavy:
         return "where it is named: it trains models of its own"
+    if getattr(attack, "adapts_to", ()):
+        return "by default where a defence that it knows is in force"
     return "by default" if attack.target == "labels" else "by default, with a section `[attack.features]`"
 
 

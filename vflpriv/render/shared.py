@@ -157,8 +157,9 @@ def contest_cells(contest: Contest[Cell]) -> tuple[str, str, str]:
 def _leaks(cell: Cell | None) -> str:
     if cell is None or cell.leakage is None:
         return NOTHING
-    of_features = isinstance(cell, FeatureCell)
-    leakage = f"{cell.leakage:+.3f} of {cell.measure}" if of_features else leak_points(cell.leakage)
+    leakage = leak_points(cell.leakage)
+    if isinstance(cell, FeatureCell):
+        leakage = f"{cell.leakage:+.3f} of {cell.measure}"
     return f"{leakage} ({clean(cell.attack)}, {clean(cell.adversary)})"
 
 
