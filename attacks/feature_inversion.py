@@ -129,7 +129,7 @@ def _rounding(observations: list[Observation], defences: Defences) -> float:
     if bits is None:
         return 0.0
     ranges = torch.stack([o.values.max() - o.values.min() for o in observations])
-    return float(ranges.mean()) / (2 ** int(bits) - 1) / math.sqrt(12)
+    return float(ranges.mean()) / ((1 << int(bits)) - 1) / math.sqrt(12)
 
 
 def _black_box(observations: list[Observation], auxiliary: FeatureAuxiliary, mean: Tensor) -> Tensor:

@@ -73,11 +73,13 @@ def test_marvell_stops_norm_and_direction_of_a_round_but_not_the_covariance_of_a
 
 
 def test_max_norm_leaves_the_line_of_a_gradient_whatever_its_sign():
-    labels, view, told = watched(4, {"name": "max-norm"})
-    knows = rate(LabelRounds().run(view, told), labels, told)
-    ignores = rate(LabelRounds().run(view, replace(told, defences={})), labels, told)
-    assert knows >= ignores
-    assert knows > 0.9
+    knows = ignores = 0.0
+    for seed in range(3):
+        labels, view, told = watched(4, {"name": "max-norm"}, seed=seed)
+        few = replace(view, messages=view.messages[:4])
+        knows += rate(LabelRounds().run(few, told), labels, told) / 3
+        ignores += rate(LabelRounds().run(few, replace(told, defences={})), labels, told) / 3
+    assert knows > ignores + 0.1
 
 
 @pytest.mark.parametrize("name", ["compression", "discrete", "gradient-noise"])
@@ -92,7 +94,7 @@ def test_it_runs_under_other_defences_and_repeats_itself(name):
 def test_noise_alone_tells_no_more_than_the_adversary_has_itself():
     labels, view, told = watched(4, {"name": "laplace", "scale": 5.0})
     alone = rate(LabelRounds().blind(view.silent(), told), labels, told)
-    assert rate(LabelRounds().run(view, told), labels, told) < alone + 0.1
+    assert abs(rate(LabelRounds().run(view, told), labels, told) - alone) < 0.05
 
 
 def test_a_view_without_gradients_is_refused():
