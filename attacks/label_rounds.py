@@ -35,9 +35,10 @@ class LabelRounds(LabelInference):
     """One label explains all gradients of a record: the likelihoods of its rounds are multiplied, by the known noise.
 
     In each window of rounds every class has a mean gradient; which records are of which class is found by expectation
-    maximisation, beginning with what the adversary guesses by itself. All rounds together tell what a round hides: a
-    defence that bounds what one batch tells (MARVELL) bounds nothing of the product of a hundred. What is public about
-    a defence decides how a gradient is read:
+    maximisation, beginning with what the adversary guesses by itself. A defence that bounds what one batch tells
+    (MARVELL) does not bound what all of them do: `adaptive.toml` of docs/attack.md measures 97.7 % after 240 rounds,
+    where directions are at 66.4 % and the adversary's own features at 90.3 %. What is public about a defence decides
+    how a gradient is read:
 
     - laplace: entries have the Laplace likelihood of the known scale, not a normal one;
     - compression, discrete, ppdl: a zero is an entry that was not sent; which ones were sent is read, too;
