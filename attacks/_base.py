@@ -57,6 +57,8 @@ class LabelInference(ABC):
     auxiliary: ClassVar[bool] = False
     conduct: ClassVar[Conduct | None] = None
     heavy: ClassVar[bool] = False
+    adapts_to: ClassVar[frozenset[str]] = frozenset()
+    """The defences that it knows: it uses what is public about them."""
 
     def refusal(self, view: View) -> str | None:
         if "summed-logits" in view.kinds and view.adversary.is_device:
@@ -102,6 +104,8 @@ class FeatureInference(ABC):
     knows: ClassVar[frozenset[str]]
     target: ClassVar[str] = "features"
     heavy: ClassVar[bool] = False
+    adapts_to: ClassVar[frozenset[str]] = frozenset()
+    """The defences that it knows: it uses what is public about them."""
     by_record: ClassVar[bool] = False
     """Whether it reads each record's rows by themselves, so that it can be tried on the rows of a sample of records."""
 

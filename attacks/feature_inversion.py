@@ -6,6 +6,7 @@ victim's parameters in every round and optimises the features until the model ma
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from vflpriv.attacks._base import FeatureInference, decode_features, few_known
 from vflpriv.attacks._estimators import gaussian
 from vflpriv.attacks._observations import UPLINKS, Observation, last_and_mean, recent, uplinks_of
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.attack import Defences, FeatureAuxiliary, FeatureGuess, KnownModel
 from vflpriv.core.views import View
 
 __all__ = ["FeatureInversion", "FeatureInversionWhite"]
@@ -53,7 +54,9 @@ class FeatureInversionWhite(FeatureInference):
 
     It minimises Σ ‖f_t(x) - h_t‖²/σ² + ‖z‖² over z, with x = μ + zL, where μ and L belong to a Gaussian fitted to the
     known records. σ is the noise's std; without noise, a hundredth of the embeddings' spread. All rows of a message are
-    optimised together, which undoes a clip of the whole batch, too. It starts from the black box's answer: from the
+    optimised together, which undoes a clip of the whole batch, too. It knows the defences of outputs: σ of their noise
+    (embedding-noise, client-noise), the step of quantised outputs, whose rounding has the deviation step/√12, and that
+    a zero of top-k is an entry that was not sent, and says nothing. It starts from the black box's answer: from the
     mean, a ReLU that is active for a record but not for the mean would never become active.
     """
 
@@ -62,6 +65,7 @@ class FeatureInversionWhite(FeatureInference):
     needs = UPLINKS
     knows = frozenset({"records", "model"})
     heavy = True
+    adapts_to = frozenset({"embedding-noise", "client-noise", "quantised", "top-k"})
 
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         if auxiliary.victim not in auxiliary.models:
@@ -76,20 +80,26 @@ class FeatureInversionWhite(FeatureInference):
         records, positions = torch.cat([o.records for o in observations]).unique(return_inverse=True)
         mean, root = gaussian(auxiliary.block)
         spread = torch.cat([o.values for o in observations]).std()
-        std = max(auxiliary.noise_std, 0.01 * float(spread), 1e-6)
+        std = max(auxiliary.noise_std, _rounding(observations, auxiliary.defences), 0.01 * float(spread), 1e-6)
         start = (_black_box(observations, auxiliary, mean) - mean) @ torch.linalg.inv(root)
         batches = _by_size(observations, list(positions.split([len(o.records) for o in observations])), model)
+        if "top-k" in auxiliary.defences:
+            batches = [batch._replace(sent=(batch.embeddings != 0).to(batch.embeddings.dtype)) for batch in batches]
         z = _most_likely(start, mean, root, batches, model, std)
         blocks = (mean + z @ root).unsqueeze(0)
         return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks)
 
 
 class _Batches(NamedTuple):
-    """Messages of one batch size, as replicas: parameters (n, …), positions (n, B) and embeddings (n, B, …)."""
+    """Messages of one batch size, as replicas: parameters (n, …), positions (n, B) and embeddings (n, B, …).
+
+    `sent` is 1 for each entry that was sent, 0 for each that was not; None if all were.
+    """
 
     parameters: dict[str, Tensor]
     positions: Tensor
     embeddings: Tensor
+    sent: Tensor | None = None
 
 
 def _most_likely(
@@ -103,13 +113,23 @@ def _most_likely(
         optimiser.zero_grad()
         rows = mean + z @ root
         loss = z.square().sum()
-        for parameters, positions, embeddings in batches:
+        for parameters, positions, embeddings, sent in batches:
             batch = rows.index_select(0, positions.flatten()).unflatten(0, positions.shape)
-            loss = loss + (model.apply(parameters, batch) - embeddings).square().sum() / std**2
+            apart = model.apply(parameters, batch) - embeddings
+            loss = loss + (apart if sent is None else apart * sent).square().sum() / std**2
         loss.backward()
         optimiser.step()
         schedule.step()
     return z.detach()
+
+
+def _rounding(observations: list[Observation], defences: Defences) -> float:
+    """The mean deviation by which quantised outputs differ from what they were; 0 where they are not quantised."""
+    bits = defences.get("quantised", {}).get("bits")
+    if bits is None:
+        return 0.0
+    ranges = torch.stack([o.values.max() - o.values.min() for o in observations])
+    return float(ranges.mean()) / ((1 << int(bits)) - 1) / math.sqrt(12)
 
 
 def _black_box(observations: list[Observation], auxiliary: FeatureAuxiliary, mean: Tensor) -> Tensor:

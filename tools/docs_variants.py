@@ -127,6 +127,7 @@ def attack_page(name: str) -> str:
         ("reads", ", ".join(f"`{kind}`" for kind in sorted(attack.needs))),
         ("is told", "; ".join(told) or "nothing"),
         ("its devices", "follow the protocol" if conduct is None else _conduct(conduct)),
+        ("knows the defences", ", ".join(f"`{d}`" for d in sorted(getattr(attack, "adapts_to", ()))) or "none"),
         ("tried", _tried(attack)),
     ]
     if labels:
@@ -187,6 +188,8 @@ _KNOWN = {
 def _tried(attack: Any) -> str:
     if attack.heavy:
         return "where it is named: it trains models of its own, which takes long"
+    if getattr(attack, "adapts_to", ()):
+        return "by default where a defence that it knows is in force"
     return "by default" if attack.target == "labels" else "by default, with a section `[attack.features]`"
 
 

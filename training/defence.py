@@ -12,11 +12,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from vflpriv.common.registry import find
+from vflpriv.common.registry import available, find
 from vflpriv.core.kinds import Content, kind_named
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
 
     from vflpriv.common.random import Stream
 
-__all__ = ["NO_EPSILON", "Defence", "Exchange", "Guard", "Protected", "defended", "named_defence", "parse_defence"]
+__all__ = [
+    "NO_EPSILON",
+    "Defence",
+    "Exchange",
+    "Guard",
+    "Protected",
+    "defended",
+    "in_force",
+    "named_defence",
+    "parse_defence",
+]
 
 NO_EPSILON = "no ε"
 """The promise of a defence that gives no guarantee."""
@@ -78,6 +88,8 @@ class Defence(BaseModel, ABC):
     """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
     binary: ClassVar[bool] = False
     """Whether it is for labels of two classes alone."""
+    read_from: ClassVar[Mapping[str, str]] = {}
+    """For each strength the engine setting that holds it, where engines have the protection themselves."""
 
     @property
     def promise(self) -> str:
@@ -92,6 +104,18 @@ class Defence(BaseModel, ABC):
     def guard(self, stream: Stream) -> Guard | None:
         """The defence at work in one training; `stream` is for its random numbers alone."""
         return None
+
+    @classmethod
+    def found_in(cls, settings: Any) -> Self | None:
+        """The defence that these engine settings stand for; None if they do not set all that it would."""
+        if not cls.read_from:
+            return None
+        try:
+            defence = cls(**{strength: getattr(settings, name, None) for strength, name in cls.read_from.items()})
+        except ValidationError:
+            return None
+        same = (getattr(settings, name, None) == value for name, value in defence.settings.items())
+        return defence if all(same) else None
 
     def refusal(
         self, *, kinds: Collection[str], fields: Collection[str], classes: int, noised: Collection[str] = ()
@@ -131,6 +155,16 @@ def named_defence(value: Any) -> tuple[type[Defence], dict[str, Any]]:
     if not isinstance(name, str):
         raise InputError("defence", value, "the name of a defence, or a table with its name and strengths")
     return find("defence", name), strengths
+
+
+def in_force(settings: Any) -> dict[str, dict[str, Any]]:
+    """The strengths of each defence that engine settings put in force, by its name: what is public about it.
+
+    It may be named (`defence`), or the settings may be those that it stands for.
+    """
+    named = [] if settings.defence is None else [settings.defence]
+    found = [kind.found_in(settings) for kind in available("defence").values()]
+    return {defence.name: dict(defence) for defence in (*found, *named) if defence is not None}
 
 
 def _has(kind: str, content: Content) -> bool:

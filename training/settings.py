@@ -22,7 +22,7 @@ from pydantic import (
 
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
-from vflpriv.training.defence import Defence, parse_defence
+from vflpriv.training.defence import Defence, in_force, parse_defence
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 
 __all__ = [
@@ -189,6 +189,11 @@ class EngineSettings(BaseModel):
         if self.label_protection == "alibi":
             return Alibi(std=self.label_noise)
         return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
+
+    @property
+    def defences_in_force(self) -> Mapping[str, Mapping[str, Any]]:
+        """The strengths of each defence that these settings put in force, by its name."""
+        return in_force(self)
 
     @property
     def top_kind(self) -> TopKind:

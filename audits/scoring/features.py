@@ -28,7 +28,15 @@ from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.devices import precise_device
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import AttributeGuess, FeatureAttack, FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.attack import (
+    AttributeGuess,
+    Defences,
+    FeatureAttack,
+    FeatureAuxiliary,
+    FeatureGuess,
+    KnownModel,
+    adapts,
+)
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 
@@ -292,6 +300,8 @@ class FeatureAttempt:
     knows: frozenset[str]
     leak: FeatureLeak | None = None
     refusal: str | None = None
+    adaptive: bool = False
+    """Whether the attack knows one of the defences in force."""
     pictures: Tensor | None = None
 
 
@@ -317,6 +327,7 @@ class FeatureAttempts:
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     noise_std: float = 0.0
     tolerant: bool = False
+    defences: Defences = field(default_factory=dict)
 
     def attempt(self, attack: FeatureAttack, view: View) -> FeatureAttempt:
         """Try one attack on what this view shows of each seed."""
@@ -326,6 +337,7 @@ class FeatureAttempts:
             adversary=view.adversary,
             victim=self.victim,
             knows=attack.knows,
+            adaptive=adapts(attack, self.defences),
         )
         if attack.target == "attribute" and self.attribute is None:
             return replace(attempt, refusal="needs a sensitive column; none is named")
@@ -380,6 +392,7 @@ class FeatureAttempts:
             models={m: model.replica(r) for m, model in self.models.items()} if "model" in attack.knows else {},
             noise_std=self.noise_std,
             seed=derive(self.seed, "attack", r) >> 1,
+            defences=self.defences,
         )
 
     def _unscored(self, auxiliary: FeatureAuxiliary) -> Tensor:
@@ -467,4 +480,5 @@ class FeatureTrials:
             attribute=self.attribute,
             models=models,
             noise_std=0.0 if mechanism is None else mechanism.noise_std,
+            defences=system.defences,
         )

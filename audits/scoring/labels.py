@@ -2,7 +2,8 @@
 
 An attack's success is the share of right guesses among records whose label it was not given. It is held against two
 baselines: `chance`, the share of the commonest label, and `blind`, the success of the same adversary without the
-protocol. What the protocol leaks is the success beyond the better of the two.
+protocol, or without what the protocol tells of the label in question where that is more (`LabelGuess.others`). What the
+protocol leaks is the success beyond the better of the two.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.devices import precise_device
 from vflpriv.common.seeds import derive, host_generator
-from vflpriv.core.attack import Auxiliary, Conduct, LabelAttack, LabelGuess, run_and_blind
+from vflpriv.core.attack import Auxiliary, Conduct, Defences, LabelAttack, LabelGuess, adapts, run_and_blind
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 
@@ -114,15 +115,20 @@ def score(
     records = guess.records[counted].to(truth.device)
     labels = truth.index_select(0, records)
     right = (guess.labels[0][counted].to(truth.device) == labels).to(torch.float64).mean()
-    blind_rate = None
-    if blind is not None:
-        table = torch.full_like(truth, -1)
-        table[blind.records.to(truth.device)] = blind.labels[0].to(truth.device)
-        blind_rate = float((table.index_select(0, records) == labels).to(torch.float64).mean())
+    blind_rate = None if blind is None else _share(blind.records, blind.labels[0], truth, records)
+    if guess.others is not None:
+        blind_rate = max(blind_rate or 0.0, _share(guess.records, guess.others[0], truth, records))
     chance = float(torch.bincount(labels).max()) / len(labels)
     return Score(
         success=float(right), chance=chance, blind=blind_rate, guesses=len(labels), population=guess.population
     )
+
+
+def _share(guessed: Tensor, guesses: Tensor, truth: Tensor, records: Tensor) -> float:
+    """The share of these records whose label is guessed right; one that is not guessed about counts as wrong."""
+    table = torch.full_like(truth, -1)
+    table[guessed.to(truth.device)] = guesses.to(truth.device)
+    return float((table == truth).index_select(0, records).to(torch.float64).mean())
 
 
 def scored(guess: LabelGuess, truth: Tensor, auxiliary: Auxiliary | None) -> Tensor:
@@ -191,6 +197,8 @@ class Attempt:
     leakage: Leakage | None = None
     refusal: str | None = None
     rates: tuple[float, ...] = ()
+    adaptive: bool = False
+    """Whether the attack knows one of the defences in force."""
     guess: LabelGuess | None = field(default=None, compare=False, repr=False)
 
 
@@ -212,7 +220,7 @@ class LabelAttempts:
 
     `truth` holds the labels (N,), -1 where a label is not known; they reach an attack only as its `Auxiliary`.
     `withheld` are records whose label no attack is given, and about which each guesses: the label of a canary is its
-    coin, which is to be guessed.
+    coin, which is to be guessed. `defences` is what is public about the defences in force.
     `honest_only` is the reason for which attacks whose devices scale their steps up (a `Conduct` with a gain) are
     refused; None where the view is of a training with such devices. With `tolerant`, an attack that raises an error on
     messages of a foreign format is refused with that error instead of ending the run.
@@ -227,10 +235,16 @@ class LabelAttempts:
     withheld: Sequence[int] = ()
     honest_only: str | None = None
     tolerant: bool = False
+    defences: Defences = field(default_factory=dict)
 
     def attempt(self, attack: LabelAttack, view: View) -> Attempt:
         """Try one attack on what this view shows of each seed."""
-        attempt = Attempt(attack=attack.name, target=attack.target, adversary=view.adversary)
+        attempt = Attempt(
+            attack=attack.name,
+            target=attack.target,
+            adversary=view.adversary,
+            adaptive=adapts(attack, self.defences),
+        )
         refusal = attack.refusal(view)
         if refusal is None and self.honest_only is not None and attack.conduct is not None and attack.conduct.gain:
             refusal = self.honest_only
@@ -267,7 +281,8 @@ class LabelAttempts:
             labels[list(self.withheld)] = -1
         per_class = self.labels_per_class if attack.auxiliary else 0
         drawn = draw_auxiliary(labels, self.classes, per_class=per_class, seed=self.seed, replica=replica)
-        return replace(drawn, asked=torch.tensor(self.withheld, dtype=torch.int64, device=labels.device))
+        asked = torch.tensor(self.withheld, dtype=torch.int64, device=labels.device)
+        return replace(drawn, asked=asked, defences=self.defences)
 
 
 # All attacks on one system
@@ -345,6 +360,7 @@ class AttackTrials:
             confidence=self.confidence,
             seeds=self.seeds,
             labels_per_class=self.labels_per_class,
+            defences=system.defences,
         )
         return attempts.attempt(attack, view)
 

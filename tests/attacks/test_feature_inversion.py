@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.attacks.support import attack
+from tests.attacks.support import attack, two_blocks
+from vflpriv.audits.scoring.features import FeatureTrials
 from vflpriv.data import loading as datasets
 
 BOTH = ["feature_inversion", "feature_inversion_white"]
@@ -64,3 +67,18 @@ def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
     leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
     assert leak.records <= 200
     assert leak.value > 0.3
+
+
+@pytest.mark.parametrize("defence", [{"name": "top-k", "kept": 0.5}, {"name": "quantised", "bits": 1}])
+def test_the_white_box_knows_how_outputs_are_compressed(monkeypatch, defence):
+    data = two_blocks(4, 4)
+    knows = attack("feature_inversion_white", "split-concat", data, "server", defence=defence)
+    assert knows.adaptive
+    monkeypatch.setattr(FeatureTrials, "_attempts", _untold(FeatureTrials._attempts))
+    ignores = attack("feature_inversion_white", "split-concat", data, "server", defence=defence)
+    assert not ignores.adaptive
+    assert knows.leak.value > ignores.leak.value
+
+
+def _untold(attempts):
+    return lambda trials, models: replace(attempts(trials, models), defences={})

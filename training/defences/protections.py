@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ class RandomisedResponse(Defence):
     name = "randomised-response"
     summary = "the server flips labels at random before training"
     source = "Warner 1965"
+    read_from: ClassVar[Mapping[str, str]] = {"epsilon": "label_noise"}
     epsilon: float = Field(1.0, gt=0, description="ε of one label")
 
     @property
@@ -46,6 +47,7 @@ class AlibiLabels(Defence):
     name = "alibi"
     summary = "the server adds Laplace noise to one-hot labels before training"
     source = "Malek et al. 2021, ALIBI"
+    read_from: ClassVar[Mapping[str, str]] = {"noise_std": "label_noise"}
     noise_std: float = Field(2.0, gt=0, description="standard deviation of the noise on every entry")
 
     @property
@@ -68,6 +70,7 @@ class EmbeddingNoise(Defence):
     name = "embedding-noise"
     summary = "devices clip and noise the output of each record"
     source = "VAFL, §4"
+    read_from: ClassVar[Mapping[str, str]] = {"clip": "clip", "noise_std": "noise_std"}
     clip: float = Field(1.0, gt=0, description="bound of the L2 norm of an output")
     noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
 
@@ -91,6 +94,7 @@ class ClientNoise(Defence):
     name = "client-noise"
     summary = "devices clip and noise all outputs of a round together"
     source = "VIMADMM, §V"
+    read_from: ClassVar[Mapping[str, str]] = {"clip": "clip", "noise_std": "noise_std"}
     clip: float = Field(8.0, gt=0, description="bound of the Frobenius norm of a round's outputs")
     noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
 
@@ -114,6 +118,7 @@ class GradientNoise(Defence):
     name = "gradient-noise"
     summary = "the server clips and noises the gradient of each record"
     source = "common practice"
+    read_from: ClassVar[Mapping[str, str]] = {"clip": "gradient_clip", "noise_std": "gradient_noise_std"}
     clip: float = Field(0.01, gt=0, description="bound of the L2 norm of a record's gradient of the batch mean")
     noise_std: float = Field(0.01, gt=0, description="standard deviation of the noise on every entry")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.seeds import host_generator
@@ -25,6 +25,7 @@ __all__ = [
     "Auxiliary",
     "Candidates",
     "Conduct",
+    "Defences",
     "FeatureAttack",
     "FeatureAuxiliary",
     "FeatureGuess",
@@ -40,6 +41,8 @@ __all__ = [
     "TargetAttack",
     "TargetGuess",
     "TogetherAttack",
+    "adapts",
+    "made_for",
     "run_and_blind",
 ]
 
@@ -47,8 +50,16 @@ NO_DEFENCE = "none"
 """The name under which a system without a defence stands in the attack matrix."""
 
 
+Defences = Mapping[str, Mapping[str, Any]]
+"""The strengths of each defence in force, by its name. They are public: only keys and coins are secret (Kerckhoffs)."""
+
+
 class Attack(Protocol):
-    """What every attack declares, whatever its target."""
+    """What every attack declares, whatever its target.
+
+    An attack that was made against defences and uses what is public about them also has `adapts_to`, the names of
+    these defences. Where one of them is in force it is *adaptive*, everywhere else *static*.
+    """
 
     name: str
     summary: str
@@ -58,6 +69,17 @@ class Attack(Protocol):
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
     """Whether it takes so long, for the training of models of its own, that it is tried only where it is named."""
+
+
+def adapts(attack: Attack, defences: Defences) -> bool:
+    """Whether an attack knows one of the defences in force, and so is adaptive."""
+    known: frozenset[str] = getattr(attack, "adapts_to", frozenset())
+    return not known.isdisjoint(defences)
+
+
+def made_for(attack: Attack, defences: Defences) -> bool:
+    """Whether an attack is worth trying unasked under these defences: it is not made against others alone."""
+    return not getattr(attack, "adapts_to", ()) or adapts(attack, defences)
 
 
 Forgery = Callable[[int, "Tensor", Mapping[str, "Tensor"]], Mapping[str, "Tensor"]]
@@ -88,12 +110,14 @@ class Auxiliary:
     """What an attack on labels knows from elsewhere: the labels of a few records, and a seed for its own random draws.
 
     These records are counted, and are not among those its success is scored on. `asked` are records that an attack
-    which guesses about a sample of the records must guess about in any case.
+    which guesses about a sample of the records must guess about in any case. `defences` is what is public about the
+    defences in force.
     """
 
     records: Tensor
     labels: Tensor
     seed: int = 0
+    defences: Defences = field(default_factory=dict)
     asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
@@ -103,7 +127,9 @@ class LabelGuess:
 
     With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
     attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
-    is then scored on these.
+    is then scored on these. An attack that learns from other people's labels what a label is likely to be adds
+    `others`, (R, n): its guess of each label from all that it knows but what the protocol tells of this very label. It
+    is a baseline of its success, since the ε of one label bounds what is gained beyond it.
     """
 
     records: Tensor
@@ -111,6 +137,7 @@ class LabelGuess:
     scores: Tensor | None = None
     drawn: Tensor | None = None
     population: int | None = None
+    others: Tensor | None = None
 
 
 class LabelAttack(Attack, Protocol):
@@ -232,7 +259,8 @@ class FeatureAuxiliary:
 
     `records` are a few records of which it knows the rows `blocks[m]`, (n, d), at each device, or the sensitive column
     `attribute`, (n,) of 0 and 1; they are counted, and are not among those its success is scored on. `models` are the
-    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public.
+    white boxes, by device. `noise_std`, the noise on a system's uplinks, is public, as are the strengths of the
+    defences in force.
     """
 
     victim: int
@@ -242,6 +270,7 @@ class FeatureAuxiliary:
     models: Mapping[int, KnownModel] = field(default_factory=dict)
     noise_std: float = 0.0
     seed: int = 0
+    defences: Defences = field(default_factory=dict)
 
     @property
     def block(self) -> Tensor:

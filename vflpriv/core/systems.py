@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.sources import code_hash
-from vflpriv.core.attack import Conduct
+from vflpriv.core.attack import Conduct, Defences
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine, NoiseParameters, Probe
@@ -84,6 +84,11 @@ class BaseSystem(ABC):
         return self.schedule.staleness()
 
     @property
+    def defences(self) -> Defences:
+        """What is public about the defences in force; nothing of a system whose settings are not known."""
+        return {}
+
+    @property
     def delta(self) -> float:
         """The δ at which its budgets are reported."""
         return DEFAULT_DELTA
@@ -144,6 +149,11 @@ class DeclaredSystem(BaseSystem):
     def settings_facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self.settings.model_dump_json())
         return facts
+
+    @property
+    def defences(self) -> Defences:
+        in_force: Defences = self.settings.defences_in_force
+        return in_force
 
     @property
     def delta(self) -> float:

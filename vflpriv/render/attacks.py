@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from rich.console import Console
 from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.render.console import LEAK_STYLES, Writer
-from vflpriv.render.shared import cell_level, leak_points, names_of_rows
+from vflpriv.render.shared import cell_level, contest_cells, leak_points, names_of_rows
 from vflpriv.render.terminal import print_features
-from vflpriv.report.attacks import AttackReport, TrainedRow
+from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Contest, TrainedRow, contests_of
 from vflpriv.report.frontier import frontiers
 
 __all__ = ["print_attacks"]
@@ -30,7 +33,9 @@ def print_attacks(report: AttackReport, console: Console) -> None:
         for (names, why), who in report.left_out.items()
     ]
     writer.list([*reasons, *left_out])
+    _print_contests(report.contests, "Labels", writer)
     print_features(report.features, writer)
+    _print_contests(contests_of(report.features), "Features", writer)
     writer.list([(each.system, each.advice) for each in frontiers(report)])
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
@@ -40,6 +45,18 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     if report.limit_note is not None:
         writer.line(report.limit_note)
     writer.line(Text(report.headline, style="bold"))
+
+
+def _print_contests(contests: Sequence[Contest[Any]], target: str, writer: Writer) -> None:
+    """Static and adaptive attacks side by side, where an adaptive one was tried."""
+    if not contests:
+        return
+    names = names_of_rows((c.system, c.defence) for c in contests)
+    rows = [(name, *contest_cells(c)) for name, c in zip(names, contests, strict=True)]
+    title = f"{target}: largest leakage by attacks that do not know the defence, and by those that do"
+    writer.table(title, ["system/  defence", "static", "adaptive", "†"], rows)
+    if any(c.only_static for c in contests):
+        writer.line(ONLY_STATIC)
 
 
 def _row(report: AttackReport, row: TrainedRow) -> tuple[str | Text, ...]:

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from vflpriv.common.formatting import NOTHING, clean, confidence, epsilon, mu, p_value, percent, shorten
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import SEVERITY, Verdict
-from vflpriv.report.attacks import Cell
+from vflpriv.report.attacks import Cell, Contest, FeatureCell
 from vflpriv.report.audit import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
 
 __all__ = [
     "banner",
     "best_attack",
     "cell_level",
+    "contest_cells",
     "gravest",
     "headline",
     "leak_level",
@@ -145,6 +146,21 @@ def leak_level(leakage: float | None, low: float | None) -> int:
 def cell_level(cell: Cell | None) -> int:
     """The level of a cell of the attack matrix, by which it is coloured."""
     return 0 if cell is None else leak_level(cell.leakage, cell.low)
+
+
+def contest_cells(contest: Contest[Cell]) -> tuple[str, str, str]:
+    """The best static and the best adaptive attack of a contest with what each leaks, and the defence's mark."""
+    mark = "†" if contest.only_static else ""
+    return _leaks(contest.static), _leaks(contest.adaptive), mark
+
+
+def _leaks(cell: Cell | None) -> str:
+    if cell is None or cell.leakage is None:
+        return NOTHING
+    leakage = leak_points(cell.leakage)
+    if isinstance(cell, FeatureCell):
+        leakage = f"{cell.leakage:+.3f} of {cell.measure}"
+    return f"{leakage} ({clean(cell.attack)}, {clean(cell.adversary)})"
 
 
 def leak_points(rate: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -16,15 +16,18 @@ from vflpriv.report.rows import Displayed, Row, read_row
 
 __all__ = [
     "CORRECTIONS",
+    "ONLY_STATIC",
     "AttackReport",
     "Breach",
     "Cell",
     "ColumnRow",
+    "Contest",
     "Correction",
     "FeatureCell",
     "TrainedRow",
     "applicable",
     "breach_lines",
+    "contests_of",
     "limit_note",
     "read_attacks",
     "reasons_of",
@@ -35,6 +38,12 @@ Correction = Literal["holm", "none"]
 CORRECTIONS: tuple[Correction, ...] = ("holm", "none")
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/=]*$")]
 C = TypeVar("C", bound="Cell")
+ONLY_STATIC = (
+    "† stops static attacks alone: the best of them gains nothing for sure (its interval reaches zero), or at most "
+    "half of what the best gains without the defence; the interval of the best attack that knows the defence lies "
+    "above zero and above that of the best static one"
+)
+"""The legend of the mark † of `Contest.only_static`."""
 
 
 class Breach(Row):
@@ -92,7 +101,7 @@ class Cell(Row):
     `leakage` is success beyond the better of `chance` (the commonest label) and `blind` (the same adversary without the
     protocol); `low` and `high` are the ends of its interval over seeds, errors are the means' standard errors.
     `epsilon` is the accounted budget of what is attacked (labels, or features) against this adversary, `allowed` the
-    most that any attack on labels can gain under that budget.
+    most that any attack on labels can gain under that budget. `adaptive` says whether the attack knows the defence.
     """
 
     system: str
@@ -116,6 +125,12 @@ class Cell(Row):
     epsilon: float | None = None
     delta: float | None = None
     allowed: float | None = None
+    adaptive: bool = False
+
+    @property
+    def attack_name(self) -> str:
+        """The attack, and whether it knows the defence."""
+        return f"{self.attack} (adaptive)" if self.adaptive else self.attack
 
 
 class ColumnRow(Row):
@@ -178,6 +193,49 @@ def worst_of(cells: Sequence[C], system: str, defence: str, attack: str) -> C | 
     views = [c for c in cells if (c.system, c.defence, c.attack) == (system, defence, attack)]
     tried = [c for c in views if c.leakage is not None]
     return max(tried, key=lambda c: c.leakage or 0.0) if tried else next(iter(views), None)
+
+
+class Contest(NamedTuple, Generic[C]):
+    """A defence against attacks of two kinds: the cells in which those that do not know it, and those that do, leak
+    most; and the cell in which the former leak most without a defence."""
+
+    system: str
+    defence: str
+    static: C | None
+    adaptive: C
+    undefended: C | None
+
+    @property
+    def only_static(self) -> bool:
+        """Whether the defence stops static attacks alone, by the rule that `ONLY_STATIC` states."""
+        static, before = self.static, self.undefended
+        if static is None or static.leakage is None or static.low is None or static.high is None:
+            return False
+        halved = before is not None and static.leakage <= (before.leakage or 0.0) / 2
+        return (static.low <= 0 or halved) and (self.adaptive.low or 0.0) > max(0.0, static.high)
+
+
+def contests_of(cells: Sequence[C]) -> tuple[Contest[C], ...]:
+    """One contest for each system, defence and measure that an adaptive attack was tried on, in order."""
+    groups: dict[tuple[str, str, str], list[C]] = {}
+    for c in cells:
+        if c.leakage is not None:
+            groups.setdefault((c.system, c.defence, _measure(c)), []).append(c)
+    contests = []
+    for (system, defence, measure), here in groups.items():
+        adaptive, static = (_most([c for c in here if c.adaptive is known]) for known in (True, False))
+        if adaptive is not None:
+            before = _most([c for c in groups.get((system, "none", measure), ()) if not c.adaptive])
+            contests.append(Contest(system, defence, static, adaptive, before))
+    return tuple(contests)
+
+
+def _measure(cell: Cell) -> str:
+    return cell.measure if isinstance(cell, FeatureCell) else "share"
+
+
+def _most(cells: Sequence[C]) -> C | None:
+    return max(cells, key=lambda c: c.leakage or 0.0, default=None)
 
 
 def applicable(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -285,6 +343,11 @@ class AttackReport(Displayed, Row):
     def attacks(self) -> tuple[str, ...]:
         """The attacks on labels that apply to at least one system, in order."""
         return applicable(self.cells)
+
+    @property
+    def contests(self) -> tuple[Contest[Cell], ...]:
+        """Static and adaptive attacks on labels, by system and defence."""
+        return contests_of(self.cells)
 
     @property
     def reasons(self) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -95,6 +95,13 @@ class AttackRow(Row):
     population: int | None = None
     """How many records those guessed about were drawn from at random; None where all are guessed about."""
     not_applicable: str | None
+    adaptive: bool = False
+    """Whether the attack knows a defence that is in force."""
+
+    @property
+    def attack_name(self) -> str:
+        """The attack, and whether it knows the defence."""
+        return f"{self.attack} (adaptive)" if self.adaptive else self.attack
 
     @property
     def leakage(self) -> float:

@@ -20,7 +20,7 @@ from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Task
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.defences import DefenceVariant
 from vflpriv.config.models import Config
-from vflpriv.core.attack import NO_DEFENCE, LabelAttack
+from vflpriv.core.attack import NO_DEFENCE, LabelAttack, made_for
 from vflpriv.core.budgets import Budget, most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System, accelerated
@@ -170,6 +170,12 @@ class AttackPlan:
             features=FeaturePlan.of(config, data),
         )
 
+    def attacks_on(self, system: System) -> list[LabelAttack]:
+        """The attacks on labels that are tried on a system: where none are named, those that were made against
+        defences only where they know one that is in force."""
+        named, defences = self.config.attack.attacks is not None, system.defences
+        return [attack for attack in self.attacks if named or made_for(attack, defences)]
+
     def work(self, row: TrainedRow, system: System) -> int:
         """Rounds of all trainings of one system under one defence."""
         return (1 + self.features.trainings(row.defence, shared=True)) * system.schedule.rounds
@@ -181,7 +187,8 @@ class AttackPlan:
         features = self.features.attacks
         if not features or not self.features.applies(row.defence):
             return None
-        kinds, white = needed_kinds(system, [*self.attacks, *features]), any("model" in a.knows for a in features)
+        tried = [*self.attacks_on(system), *features]
+        kinds, white = needed_kinds(system, tried), any("model" in a.knows for a in features)
         return train(system, self.config.attack.seeds, kinds, white=white, advance=advance)
 
 
@@ -199,7 +206,8 @@ def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: 
         confidence=config.confidence,
     )
     training = plan.training(row, system, progress.advance)
-    outcome = trials.run(plan.attacks, plan.adversaries, training=training, advance=progress.advance)
+    attacks = plan.attacks_on(system)
+    outcome = trials.run(attacks, plan.adversaries, training=training, advance=progress.advance)
     budgets = {a: accounted(config.accountant, system, a, Unit.LABEL) for a in plan.adversaries}
     cells = tuple(_cell(row, attempt, budgets[attempt.adversary]) for attempt in outcome.attempts)
     features: list[FeatureCell] = []
@@ -299,6 +307,7 @@ def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
         delta=budget.delta,
         allowed=most_gain(budget),
         not_applicable=attempt.refusal,
+        adaptive=attempt.adaptive,
     )
     leakage = attempt.leakage
     if leakage is None:

@@ -14,7 +14,7 @@ from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
-from vflpriv.core.attack import LabelAttack
+from vflpriv.core.attack import LabelAttack, made_for
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
@@ -118,7 +118,7 @@ def _options(audit: AuditConfig) -> dict[str, Any]:
 def _work(system: System, section: SystemConfig, context: AuditContext, features: FeaturePlan) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
     audits = sum(audit.work(system, context) for audit in registered_audits())
-    repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks)))
+    repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
     return system.schedule.rounds * (1 + repeated + features.trainings()) + audits
 
 
@@ -132,7 +132,7 @@ def audit_system(
 ) -> Audited:
     """Train once for utility, traffic and attacks; attack features; run every registered audit."""
     features, progress = features or FeaturePlan.of(config, system.data), context.progress
-    attacks = _label_attacks(section.audit.attacks)
+    attacks = _label_attacks(section.audit.attacks, system)
     watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & _sent(system))
     wire = Wire(watched)
     progress.stage(f"{system.key}: one training, attacks")
@@ -211,10 +211,13 @@ def _run_audits(system: System, context: AuditContext) -> tuple[list[Finding], l
     return findings, not_tested
 
 
-def _label_attacks(names: tuple[str, ...] | None) -> list[LabelAttack]:
-    """The attacks on labels with these names; if None, all but those that take long."""
-    chosen = available("attack") if names is None else {name: find("attack", name) for name in names}
-    return [a() for a in chosen.values() if a.target == "labels" and (names is not None or not a.heavy)]
+def _label_attacks(names: tuple[str, ...] | None, system: System) -> list[LabelAttack]:
+    """The attacks on labels with these names; if None, all but those that take long or are made against other
+    defences than the system's."""
+    if names is not None:
+        return [attack() for attack in (find("attack", name) for name in names) if attack.target == "labels"]
+    light = [a() for a in available("attack").values() if a.target == "labels" and not a.heavy]
+    return [attack for attack in light if made_for(attack, system.defences)]
 
 
 def _views(system: System, transcript: Transcript, engine: Any) -> list[View]:
@@ -230,5 +233,6 @@ def _attempts(system: System, confidence: float) -> LabelAttempts:
         classes=system.data.classes,
         seed=system.seed,
         confidence=confidence,
+        defences=system.defences,
         honest_only="needs a device that scales its steps up; an audit trains honest ones, `vflpriv attack` others too",
     )

@@ -160,7 +160,7 @@ def _attacks(names: Sequence[str] | None) -> list[Any]:
 
 def feature_cell(fields: Mapping[str, Any], attempt: FeatureAttempt) -> FeatureCell:
     """One attack on features through one view; `fields` are those of the cell that the attempt does not say."""
-    fields = {**fields, **_named(attempt), "victim": attempt.victim}
+    fields = {**fields, **_named(attempt), "victim": attempt.victim, "adaptive": attempt.adaptive}
     leak = attempt.leak
     if leak is None:
         return FeatureCell(**fields, not_applicable=attempt.refusal)

@@ -208,6 +208,7 @@ def attack_row(attempt: Attempt) -> AttackRow:
         guesses=success.guesses if success else 0,
         population=success.population if success else None,
         not_applicable=attempt.refusal,
+        adaptive=attempt.adaptive,
     )
 
 

@@ -8,8 +8,8 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
-from vflpriv.render.shared import banner, leak_points
-from vflpriv.report.attacks import AttackReport
+from vflpriv.render.shared import banner, contest_cells, leak_points
+from vflpriv.report.attacks import ONLY_STATIC, AttackReport, contests_of
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
@@ -71,6 +71,9 @@ def attacks_html(report: AttackReport) -> str:
             report=report,
             points=leak_points,
             frontiers=frontiers(report),
+            contest_cells=contest_cells,
+            only_static=ONLY_STATIC,
+            feature_contests=contests_of(report.features),
             features=FeatureSection(report.features) if report.features else None,
         )
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
@@ -12,6 +13,7 @@ from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
 from vflpriv.render.shared import (
     banner,
     cell_level,
+    contest_cells,
     leak_points,
     measured_mu,
     one_run_sentence,
@@ -19,7 +21,7 @@ from vflpriv.render.shared import (
     upper_bound,
     why_infinite,
 )
-from vflpriv.report.attacks import AttackReport, Cell
+from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Cell, Contest, contests_of
 from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
@@ -213,7 +215,7 @@ def _attacks(system: SystemRow) -> str:
     for row in system.attacks:
         note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
         numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
-        rows.append((escape(row.attack), escape(row.adversary), escape(row.target), *numbers, escape(note)))
+        rows.append((escape(row.attack_name), escape(row.adversary), escape(row.target), *numbers, escape(note)))
     return table(header, ":::----:", rows)
 
 
@@ -259,6 +261,8 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
             cells = [_matrix_cell(report.worst(row.system, row.defence, attack)) for attack in report.attacks]
             rows.append((escape(row.system), escape(row.defence), f.percent(row.accuracy), *cells))
     yield table(header, "::-" + "-" * len(report.attacks), rows)
+    yield from _contests(report.contests, "labels")
+    yield from _contests(contests_of(report.features), "features")
     yield "## Every attempt"
     header = ("System", "Defence", "Attack", "Seen by", "Success", "Interval", "Chance", "No signal", "Leakage")
     header += ("Interval", "Accounted ε ≤", "Allows")
@@ -276,6 +280,16 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
     yield "\n".join(reasons) or "Nothing."
 
 
+def _contests(contests: Sequence[Contest[Any]], target: str) -> Iterator[str]:
+    """Static and adaptive attacks side by side, where an adaptive one was tried."""
+    if not contests:
+        return
+    yield f"## Attacks on {target} that know the defence"
+    yield f"The largest leakage by attacks that do not know the defence, and by those that do. {ONLY_STATIC}."
+    rows = [(escape(c.system), escape(c.defence), *map(escape, contest_cells(c))) for c in contests]
+    yield table(("System", "Defence", "Static", "Adaptive", "†"), ":::::", rows)
+
+
 def _matrix_cell(cell: Cell | None) -> str:
     if cell is None or cell.leakage is None:
         return "n/a"
@@ -284,7 +298,7 @@ def _matrix_cell(cell: Cell | None) -> str:
 
 
 def _attempt(c: Cell) -> tuple[str, ...]:
-    names = (escape(c.system), escape(c.defence), escape(c.attack), escape(c.adversary))
+    names = (escape(c.system), escape(c.defence), escape(c.attack_name), escape(c.adversary))
     success = (f.percent(c.success), f.interval(c.success_low, c.success_high))
     beyond = (leak_points(c.leakage), f.interval(c.low, c.high))
     return (

@@ -79,7 +79,7 @@ def _attacks(report: Report) -> str:
         accuracy = f.percent(system.utility.accuracy if system.utility else None)
         for row in system.attacks:
             if row.success is not None:
-                names = (escape(system.key), accuracy, escape(row.attack), escape(row.adversary))
+                names = (escape(system.key), accuracy, escape(row.attack_name), escape(row.adversary))
                 rates = (f.percent(row.success), f.interval(row.low, row.high))
                 rows.append((*names, *rates, f.percent(row.chance), f.percent(row.blind)))
     return table(header, ":-::----", rows) if rows else "No attack applies."
