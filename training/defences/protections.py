@@ -11,7 +11,15 @@ from vflpriv.common.registry import register
 from vflpriv.training.defence import Defence
 from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
 
-__all__ = ["AlibiLabels", "ClientNoise", "EmbeddingNoise", "GradientNoise", "RandomisedResponse"]
+__all__ = [
+    "AlibiLabels",
+    "ClientNoise",
+    "EmbeddingNoise",
+    "GradientNoise",
+    "MultiStage",
+    "RandomisedResponse",
+    "ResponseWithPrior",
+]
 
 
 @register("defence")
@@ -55,6 +63,47 @@ class AlibiLabels(Defence):
     @property
     def settings(self) -> Mapping[str, Any]:
         return {"label_protection": "alibi", "label_noise": self.noise_std}
+
+
+@register("defence")
+class ResponseWithPrior(Defence):
+    """Randomised response among the k likeliest classes, once, when the server first predicts a record; best k.
+
+    "Deep Learning with Label Differential Privacy" (Ghazi et al., NeurIPS 2021), Algorithm 2.
+    """
+
+    name = "rr-with-prior"
+    summary = "the server flips labels at random among the likeliest classes, once each"
+    source = "Ghazi et al. 2021, RRWithPrior"
+    epsilon: float = Field(1.0, gt=0, description="ε of one label")
+    prior: tuple[float, ...] | None = Field(None, description="the probability of each class, known without labels")
+
+    @property
+    def promise(self) -> str:
+        return f"label ε = {self.epsilon:.3g}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"label_protection": "rr-with-prior", "label_noise": self.epsilon, "label_prior": self.prior}
+
+
+@register("defence")
+class MultiStage(Defence):
+    """LP-MST."""
+
+    name = "lp-mst"
+    summary = "the server flips labels at random in stages, among the classes that its model holds likely"
+    source = "Ghazi et al. 2021, LP-MST"
+    epsilon: float = Field(1.0, gt=0, description="ε of one label")
+    stages: int = Field(2, ge=2, le=100, description="number of stages, which divide rounds and records evenly")
+
+    @property
+    def promise(self) -> str:
+        return f"label ε = {self.epsilon:.3g}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"label_protection": "lp-mst", "label_noise": self.epsilon, "label_stages": self.stages}
 
 
 @register("defence")
