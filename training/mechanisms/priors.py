@@ -102,6 +102,20 @@ class PriorLabels(LabelMechanism):
         """Unbounded where the record's features decide which responses are possible."""
         return math.inf if self.prior is None else 1.0
 
+    def stage(self, round_: int, rounds: int) -> int:
+        """The stage of a round."""
+        return min(self.stages - 1, round_ * self.stages // rounds)
+
+    def last_draw(self, schedule: Schedule) -> int:
+        """The last round in which a label may be drawn: the last first visit of a record in the last stage."""
+        seen, last = np.zeros(schedule.records, dtype=np.bool_), schedule.rounds - 1
+        for t in range(schedule.rounds):
+            if self.stage(t, schedule.rounds) == self.stages - 1:
+                batch = schedule.batch(t)
+                last = t if not seen[batch].all() else last
+                seen[batch] = True
+        return last
+
 
 class DrawnLabels:
     """The responses of one training. `labels` (R, N) holds those that are `drawn`; the others are classes at random."""
@@ -118,7 +132,7 @@ class DrawnLabels:
         self.drawn = torch.zeros_like(self.labels, dtype=torch.bool)
         given = mechanism.prior or (1 / classes,) * classes
         self._given = torch.tensor(given, dtype=torch.float32).to(truth.device)
-        self._settled = _settled(schedule, mechanism.stages)
+        self._last_draw = mechanism.last_draw(schedule)
         self._round = 0
         self._seen: Tensor | None = None
         self._probe: Probe | None = None
@@ -141,7 +155,7 @@ class DrawnLabels:
         The logits (R, B, C) of the current model are asked for where its prediction is the prior.
         """
         # The host knows from when on nothing is left to draw: rounds after that cost a look-up.
-        if self._round > self._settled:
+        if self._round > self._last_draw:
             return self.labels.index_select(1, records), None
         last = self._stage == self._mechanism.stages - 1
         if self._seen is not records:
@@ -151,7 +165,7 @@ class DrawnLabels:
 
     @property
     def _stage(self) -> int:
-        return _stage(self._round, self._schedule.rounds, self._mechanism.stages)
+        return self._mechanism.stage(self._round, self._schedule.rounds)
 
     def _draw(self, records: Tensor, logits: Callable[[], Tensor]) -> None:
         labels, drawn, truth, uniform, stages = (
@@ -159,11 +173,11 @@ class DrawnLabels:
             for held in (self.labels, self.drawn, self._truth, self._uniform, self._stage_of)
         )
         due = stages <= self._stage
-        prior = self._prior(labels, logits)
-        responses = torch.where(due & ~drawn, response(truth, prior, uniform, self._mechanism.budget), labels)
+        now, prior = due & ~drawn, self._prior(labels, logits)
+        responses = torch.where(now, response(truth, prior, uniform, self._mechanism.budget), labels)
         if self._probe is not None:
-            shown = self._probe.observed(self._onehot(responses), records, prior)
-            responses = torch.where(due & ~drawn, shown.argmax(-1), labels)
+            shown = self._probe.observed(self._onehot(responses), records, prior * now.unsqueeze(-1))
+            responses = torch.where(now, shown.argmax(-1), labels)
         self.labels.index_copy_(1, records, responses)
         self.drawn.index_copy_(1, records, drawn | due)
 
@@ -173,18 +187,3 @@ class DrawnLabels:
         if known or (self._mechanism.stages > 1 and self._stage == 0):
             return self._given.expand(*like.shape, -1)
         return torch.softmax(logits().detach().to(torch.float32), dim=-1)
-
-
-def _stage(round_: int, rounds: int, stages: int) -> int:
-    return min(stages - 1, round_ * stages // rounds)
-
-
-def _settled(schedule: Schedule, stages: int) -> int:
-    """The last round in which a label may be drawn: the last first visit of a record in the last stage."""
-    seen, last = np.zeros(schedule.records, dtype=np.bool_), 0
-    for t in range(schedule.rounds):
-        if _stage(t, schedule.rounds, stages) == stages - 1:
-            batch = schedule.batch(t)
-            last = last if seen[batch].all() else t
-            seen[batch] = True
-    return last

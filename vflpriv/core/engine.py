@@ -113,8 +113,8 @@ class Probe(Protocol):
         """The noised labels (R, B, C) of these records that are trained on from now on; `observed` changes nothing.
 
         All labels are shown at once, in order, before training. Where they are drawn during it, those shown at first are
-        placeholders; then each batch is shown, also with labels that were drawn before, and with the prior (R, B, C) of
-        those that are drawn now.
+        placeholders; then each batch is shown, labels among them that were drawn before, with the prior (R, B, C) of
+        those that are drawn now, and zeros for the others.
         """
         ...
 
