@@ -138,9 +138,10 @@ def positions(found: Places, epsilon: float, seed: int) -> Floats:
     """
     k, inside = found.allowed, found.true < found.allowed
     keep = 1 / (1 + (k - 1) * math.exp(-epsilon))
+    other = keep * math.exp(-epsilon)
     after = (found.response - found.true) % k
-    start = np.where(inside, np.where(after > 0, keep + (after - 1) * keep * math.exp(-epsilon), 0.0), found.response / k)
-    length = np.where(inside, np.where(after > 0, keep * math.exp(-epsilon), keep), 1 / k)
+    start = np.where(inside, np.where(after > 0, keep + (after - 1) * other, 0.0), found.response / k)
+    length = np.where(inside, np.where(after > 0, other, keep), 1 / k)
     place = start + length * host_generator(seed, "search").uniform(size=len(k))
     return np.where(found.response < k, place, -1.0)
 

@@ -146,7 +146,11 @@ def _drawn(system: System, mechanism: PriorLabels, replicas: range) -> tuple[NDA
     Each draw has a chance of its own to flip. Tests of all records alike are of coins that are fair for each of them:
     on which half of its law a response lies; labels that are never drawn get coins of our own.
     """
-    draws, truth, epsilon = draw_labels(system, mechanism, replicas), system.data.labels.cpu().numpy(), mechanism.epsilon
+    draws, truth, epsilon = (
+        draw_labels(system, mechanism, replicas),
+        system.data.labels.cpu().numpy(),
+        mechanism.epsilon,
+    )
     found, clear = places(draws, truth, epsilon)
     uniform = positions(found, epsilon, replicas.start)
     coins = host_generator(replicas.start, "search", 1).uniform(size=clear.shape) > 0.5

@@ -125,8 +125,11 @@ class Engine(ABC):
 
     @classmethod
     def check(cls, settings: Any, data: BaseData) -> None:
-        """Raise an error that names the setting if these settings' models do not fit this data."""
+        """Raise an error that names the setting if these settings do not fit this data."""
         check_models(settings, data, cls.bottoms)
+        prior = settings.label_prior
+        if prior is not None and len(prior) != data.classes:
+            raise InputError("label_prior", prior, f"{data.classes} probabilities, one for each class")
 
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
@@ -424,6 +427,6 @@ class Engine(ABC):
         return logits if self._at_work is None else self._at_work.decoded(logits)
 
     def outputs_read(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
-        """(replicas, B, width) of each device: what the server predicts from, behind a defence's layer if it has one."""
+        """(replicas, B, width) of each device: what the server predicts from, behind a defence's layer if any."""
         outputs = self.bank.predict(blocks, replicas)
         return outputs if self._at_work is None else [self._at_work.read(own, m) for m, own in enumerate(outputs)]

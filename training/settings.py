@@ -177,10 +177,10 @@ class EngineSettings(BaseModel):
     @model_validator(mode="after")
     def _drawn_during_training(self) -> Self:
         if self.label_stages is not None and self.label_protection != "lp-mst":
-            raise ValueError(f"label_stages is for label_protection = 'lp-mst', not {self.label_protection!r}")
+            raise ValueError(f"label_stages is for lp-mst, not {self.label_protection!r}")
         if self.label_prior is not None:
             if self.label_protection != "rr-with-prior":
-                raise ValueError(f"label_prior is for label_protection = 'rr-with-prior', not {self.label_protection!r}")
+                raise ValueError(f"label_prior is for rr-with-prior, not {self.label_protection!r}")
             if not 0.999 <= sum(self.label_prior) <= 1.001:
                 raise ValueError(f"label_prior must add up to 1, not {sum(self.label_prior):g}")
         drawn = self.label_protection in ("rr-with-prior", "lp-mst")

@@ -112,9 +112,9 @@ class Probe(Protocol):
     def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
         """The noised labels (R, B, C) of these records that are trained on from now on; `observed` changes nothing.
 
-        All labels are shown at once, in order, before training. Where they are drawn during it, those shown at first are
-        placeholders; then each batch is shown, labels among them that were drawn before, with the prior (R, B, C) of
-        those that are drawn now, and zeros for the others.
+        All labels are shown at once, in order, before training. Where they are drawn during it, those shown at first
+        are placeholders; then each batch is shown, labels among them that were drawn before, with the prior (R, B, C)
+        of those that are drawn now, and zeros for the others.
         """
         ...
 

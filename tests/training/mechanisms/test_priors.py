@@ -114,8 +114,11 @@ def test_the_ledger_counts_epsilon_once_for_labels_and_nothing_for_a_record_with
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label_stages": 2}, "label_stages is for label_protection = 'lp-mst', not 'none'"),
-        ({"label_protection": "rr", "label_prior": (0.5, 0.5)}, "label_prior is for label_protection = 'rr-with-prior'"),
+        ({"label_stages": 2}, "label_stages is for lp-mst, not 'none'"),
+        (
+            {"label_protection": "rr", "label_prior": (0.5, 0.5)},
+            "label_prior is for rr-with-prior, not 'rr'",
+        ),
         ({"label_protection": "rr-with-prior", "label_prior": (0.5, 0.6)}, "label_prior must add up to 1, not 1.1"),
         ({"label_protection": "lp-mst", "label_targets": "posterior"}, "label_targets must be likeliest with lp-mst"),
     ],
