@@ -16,6 +16,7 @@ from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
+from vflpriv.errors import InputError
 from vflpriv.run.budgets import accounted
 from vflpriv.training.mechanisms.labels import RandomizedLabels
 from vflpriv.training.mechanisms.priors import PriorLabels, response, response_law
@@ -126,6 +127,12 @@ def test_the_ledger_counts_epsilon_once_for_labels_and_nothing_for_a_record_with
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValidationError, match=message):
         make_system("split-sum", **changes)
+
+
+def test_a_prior_of_another_number_of_classes_is_refused():
+    system = make_system("split-sum", label_protection="rr-with-prior", label_prior=(0.5, 0.5))
+    with pytest.raises(InputError, match="3 probabilities, one for each class"):
+        system.engine.check(system.settings, system.data)
 
 
 def test_stages_keep_more_of_the_accuracy_than_plain_randomised_response():
