@@ -17,6 +17,7 @@ from scipy.integrate import quad
 from scipy.special import ndtri
 from scipy.stats import beta, binom, chi2, hypergeom
 
+from vflpriv.audits.drawn_labels import draw_labels, drawn_law, places, positions
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, anderson_darling, confirmed, smallest
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
@@ -26,6 +27,7 @@ from vflpriv.core.releases import Laplace, RandomizedResponse
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
     "LabelNoise",
@@ -95,17 +97,17 @@ def label_noise(system: System) -> LabelNoise | None:
     mechanism = getattr(system.settings, "label_mechanism", None)
     if mechanism is None:
         return None
-    observed, tests = _tested(system, mechanism, range(_REPLICAS))
-    truth = system.data.labels.cpu().numpy()
+    look = _drawn if isinstance(mechanism, PriorLabels) else _tested
+    flips, tests = look(system, mechanism, range(_REPLICAS))
 
     def again() -> dict[str, float]:
-        return {name: p for name, _, p in _tested(system, mechanism, range(_REPLICAS, 2 * _REPLICAS))[1]}
+        return {name: p for name, _, p in look(system, mechanism, range(_REPLICAS, 2 * _REPLICAS))[1]}
 
     adjusted = confirmed({name: p for name, _, p in tests}, again)
     return LabelNoise(
-        records=len(truth),
+        records=system.data.records,
         replicas=_REPLICAS,
-        flipped=float((observed != truth).mean()),
+        flipped=float(flips.mean()),
         declared=str(mechanism.noise),
         tests=tuple(
             NoiseTest(name=name, question=question, p_value=p, p_adjusted=adjusted[name]) for name, question, p in tests
@@ -113,8 +115,8 @@ def label_noise(system: System) -> LabelNoise | None:
     )
 
 
-def _tested(system: System, mechanism: Any, replicas: range) -> tuple[Ints, Tests]:
-    """The labels that these replicas train on, and all tests of them."""
+def _tested(system: System, mechanism: Any, replicas: range) -> tuple[NDArray[np.bool_], Tests]:
+    """Which labels of these replicas, noised before training, are flips, and all tests of them."""
     engine: Any = system.train(replicas)
     every = torch.arange(system.data.records, device=system.torch_device)
     observed = engine.data.labels_of(every).expand(_REPLICAS, -1).cpu().numpy()
@@ -135,7 +137,36 @@ def _tested(system: System, mechanism: Any, replicas: range) -> tuple[Ints, Test
         b = mechanism.noise.scale
         p_value = laplace(evidence.cpu().double().numpy() * b, truth, b)
         tests.append(("laplace", "is the noise Laplace of the declared scale", p_value))
-    return observed, tests
+    return flips, tests
+
+
+def _drawn(system: System, mechanism: PriorLabels, replicas: range) -> tuple[NDArray[np.bool_], Tests]:
+    """The same of labels that are drawn during training.
+
+    Each draw has a chance of its own to flip. Tests of all records alike are of coins that are fair for each of them:
+    on which half of its law a response lies; labels that are never drawn get coins of our own.
+    """
+    draws, truth, epsilon = (
+        draw_labels(system, mechanism, replicas),
+        system.data.labels.cpu().numpy(),
+        mechanism.epsilon,
+    )
+    found, clear = places(draws, truth, epsilon)
+    uniform = positions(found, epsilon, replicas.start)
+    coins = host_generator(replicas.start, "search", 1).uniform(size=clear.shape) > 0.5
+    coins[clear] = uniform > 0.5
+    own = np.broadcast_to(truth, clear.shape)[clear]
+    tests: Tests = [
+        ("support", "are all responses among the classes that the prior allows", float((uniform >= 0).all())),
+        ("law", "are labels kept and changed as declared", drawn_law(found, own, uniform, epsilon)),
+        ("rates", "does every record's response follow its law", rates(coins)),
+        ("replicas", "are the responses of each training independent of every other's", flips_by_replica(coins)),
+        ("records", "are the responses of each record independent of every other's", flips_by_lag(coins)),
+        ("once", "are the labels drawn once", float(draws.once)),
+    ]
+    if draws.untouched is not None:
+        tests.append(("prior", "do priors depend on responses alone", float(draws.untouched)))
+    return (draws.responses != truth)[draws.drawn], tests
 
 
 def _declared_rate(mechanism: Any, classes: int) -> float | None:

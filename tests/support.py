@@ -40,6 +40,8 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "split-client": ("split", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
     "split-alibi": ("split", {"aggregation": "sum", "label_protection": "alibi", "label_noise": 0.5}),
     "split-rr": ("split", {"aggregation": "sum", "label_protection": "rr", "label_noise": 3.0}),
+    "split-lp-mst": ("split", {"aggregation": "sum", "label_protection": "lp-mst", "label_noise": 3.0}),
+    "zoo-vfl-prior": ("zoo-vfl", {"label_protection": "rr-with-prior", "label_noise": 3.0}),
     "split-guarded": ("split", {"gradient_clip": 0.1, "gradient_noise_std": 0.001}),
     "vafl-guarded": ("vafl", {"aggregation": "sum", "gradient_clip": 0.1, "gradient_noise_std": 0.001}),
     "vafl-concat": ("vafl", {"activation": "round-robin"}),

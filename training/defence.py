@@ -1,15 +1,16 @@
 """The base class of defences: what they declare, and where the round loop lets them change messages.
 
 A defence changes what one party sends before it goes on the wire: the server's gradients, or the devices' outputs. Any
-engine whose messages have that content can be trained under it. Or it is a protection that engines have themselves, and
-sets their settings. A defence that promises no ε gets no credit in the ledger: what it changes counts as it did without
-it.
+engine whose messages have that content can be trained under it. The server's gradients can also be changed at their
+source: by a layer between what it receives and what it trains on, or by other labels, which predictions are decoded
+from. Or it is a protection that engines have themselves, and sets their settings. A defence that promises no ε gets no
+credit in the ledger: what it changes counts as it did without it.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -65,15 +66,35 @@ class Protected:
     size: int | None = None
 
 
-class Guard(ABC):
-    """A defence at work in one training, with its random numbers and its state."""
+class Guard:
+    """A defence at work in one training, with its random numbers and its state. Each hook changes nothing by itself."""
 
     for_each_device: ClassVar[bool] = False
     """Whether a value that several devices are sent is protected for each of them, and not once for all."""
 
-    @abstractmethod
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:
         """What is sent in place of these values, (R, B, width)."""
+        return Protected(values=values)
+
+    def received(self, values: Tensor, round_: int, party: int) -> Tensor:
+        """What the server trains on in place of a device's output (R, B, width); `protect` is asked to go back."""
+        return values
+
+    def read(self, values: Tensor, party: int) -> Tensor:
+        """What the server predicts from in place of a device's output, (replicas, B, width), of the first replicas."""
+        return values
+
+    def targets(self, labels: Tensor, classes: int) -> Tensor:
+        """What losses are taken against in place of labels (R, B), or of probabilities of labels (R, B, C)."""
+        return labels
+
+    def decoded(self, logits: Tensor) -> Tensor:
+        """The logits (replicas, B, C) of labels, from those of what `targets` gave; of the first replicas."""
+        return logits
+
+    def parameters(self) -> Mapping[str, Tensor]:
+        """What it has trained at the server, (R, …) each."""
+        return {}
 
 
 class Defence(BaseModel, ABC):

@@ -26,7 +26,8 @@ from vflpriv.errors import InputError
 from vflpriv.training.defence import Exchange, Guard, defended
 from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
-from vflpriv.training.mechanisms.labels import posterior, protected
+from vflpriv.training.mechanisms.labels import NoisedBefore, as_target, posterior, protected
+from vflpriv.training.mechanisms.priors import DrawnLabels, PriorLabels
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, initialise
 from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
@@ -124,8 +125,11 @@ class Engine(ABC):
 
     @classmethod
     def check(cls, settings: Any, data: BaseData) -> None:
-        """Raise an error that names the setting if these settings' models do not fit this data."""
+        """Raise an error that names the setting if these settings do not fit this data."""
         check_models(settings, data, cls.bottoms)
+        prior = settings.label_prior
+        if prior is not None and len(prior) != data.classes:
+            raise InputError("label_prior", prior, f"{data.classes} probabilities, one for each class")
 
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
@@ -167,6 +171,7 @@ class Engine(ABC):
         check_choice(settings, data, self.bottoms)
         self.embedding = embedding_width(settings, data)
         self._as_given = self.data
+        self._drawn_labels: DrawnLabels | None = None
         self._protect_labels()
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
         self.conducts = dict(conducts or {})
@@ -241,6 +246,8 @@ class Engine(ABC):
 
     def round(self, round_: int, wire: Wire) -> None:
         """Train one round of all replicas."""
+        if self._drawn_labels is not None:
+            self._drawn_labels.begin(round_)
         begin, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
         records = self._order[begin : begin + size]
         members = self.schedule.members(round_)
@@ -250,8 +257,10 @@ class Engine(ABC):
         for m, stale in self.questions(round_).items():
             Payload("refresh-request", {}).send(wire, round_, SERVER, device(m), stale)
             answers = self._defended(Content.OUTPUTS, round_, stale, {m: self.answer(round_, m, stale)})
-            self.receive(m, stale, answers[m].send(wire, round_, device(m), SERVER, stale))
-        answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, uplinks), uplinks)
+            answer = answers[m].send(wire, round_, device(m), SERVER, stale)
+            self.receive(m, stale, self._behind_layer(round_, m, answer))
+        read = {m: self._behind_layer(round_, m, tensors) for m, tensors in uplinks.items()}
+        answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, read), uplinks)
         replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
         for m, amplifier in amplifiers.items():
@@ -275,6 +284,12 @@ class Engine(ABC):
         known = {m: tensors["embedding"] for m, tensors in (received or {}).items() if "embedding" in tensors}
         exchange = Exchange(round=round_, party=0, labels=labels, received=known)
         return defended(self._at_work, content, payloads, exchange)
+
+    def _behind_layer(self, round_: int, m: int, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What the server trains on of what device m sent: the output of a defence's layer, if it has one."""
+        if self._at_work is None or "embedding" not in tensors:
+            return tensors
+        return {**tensors, "embedding": self._at_work.received(tensors["embedding"], round_, m)}
 
     def _forged(self, round_: int, m: int, records: Tensor, payload: Payload) -> Payload:
         """What device m really sends."""
@@ -314,30 +329,57 @@ class Engine(ABC):
         return device_models(self.settings, self.data, width, activate=activate, mlp=mlp)
 
     def _protect_labels(self, probe: Probe | None = None) -> None:
-        """Noise the labels once, before training, where the settings ask for it: all that follows reads the noised.
+        """Noise the labels once where the settings ask for it: all that follows reads the noised.
 
         It is a release like those of the release points, from a stream that gives the same noise again: a probe that is
-        attached later is shown the noised labels, and may put others in their place.
+        attached later is shown the noised labels, and may put others in their place. Labels that are drawn during
+        training are shown when they are drawn.
         """
         mechanism, given = self.settings.label_mechanism, self._as_given
         if mechanism is None:
             return
-        labels = given.labels_of(torch.arange(given.records, device=self.torch_device)).expand(len(self.replicas), -1)
-        observed = mechanism.observe(labels, given.classes, self.stream("labels"))
+        every = torch.arange(given.records, device=self.torch_device)
+        labels, stream = given.labels_of(every).expand(len(self.replicas), -1), self.stream("labels")
+        if isinstance(mechanism, PriorLabels):
+            drawn = DrawnLabels(mechanism, labels, given.classes, stream=stream, schedule=self.schedule)
+            if probe is not None:
+                drawn.attach(probe)
+            self._drawn_labels, self.data = drawn, given.with_labels(drawn.labels)
+            return
+        assert isinstance(mechanism, NoisedBefore)
+        observed = mechanism.observe(labels, given.classes, stream)
         if probe is not None:
-            observed = probe.observed(observed)
+            observed = probe.observed(observed, every)
         evidence = None if self.settings.targets == "likeliest" else mechanism.evidence(observed)
         self.data = given.with_labels(observed.argmax(-1), evidence)
 
     def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
-        """What losses of these records are taken against: labels (R, B), or the posterior (R, B, C) of noised ones.
+        """What losses of these records are taken against: labels (R, B), or probabilities of labels (R, B, C).
 
-        The logits (R, B, C) of the current model are asked for where its prediction is the posterior's prior.
+        Those are the posterior of noised labels, or soft labels of a defence. The logits (R, B, C) of the current model
+        are asked for where its prediction is the prior of noised labels, or the target of records without one yet.
         """
+        guard = self._at_work
+
+        def prior() -> Tensor:
+            return logits() if guard is None else guard.decoded(logits())
+
+        labels, known = self._labels_by_now(records, prior)
+        targets = labels if guard is None else guard.targets(labels, self.data.classes)
+        if known is None:
+            return targets
+        current = logits().detach()
+        # A target that the model predicts already moves nothing.
+        return torch.where(known.unsqueeze(-1), as_target(targets, current), torch.softmax(current, dim=-1))
+
+    def _labels_by_now(self, records: Tensor, prior: Callable[[], Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Labels (R, B), or their posterior, and (R, B) which are known by now; None where all are."""
+        if self._drawn_labels is not None:
+            return self._drawn_labels.visit(records, prior)
         if self.data.replica_evidence is None:
-            return self.data.labels_of(records).expand(len(self.replicas), -1)
+            return self.data.labels_of(records).expand(len(self.replicas), -1), None
         evidence = self.data.replica_evidence.index_select(1, records)
-        return posterior(evidence, logits() if self.settings.targets == "iterative" else None)
+        return posterior(evidence, prior() if self.settings.targets == "iterative" else None), None
 
     def belongings(self, m: int) -> Belongings:
         """What device m holds of its own by now, copied: nothing else of the run hangs on it.
@@ -357,7 +399,9 @@ class Engine(ABC):
         """All parameters of one replica, by party and name."""
         parties = enumerate(self.bank.parameters)
         devices = {f"device.{m}.{name}": value[replica] for m, named in parties for name, value in named.items()}
-        return devices | {f"server.{name}": value[replica] for name, value in self.server_parameters().items()}
+        layer = {} if self._at_work is None else self._at_work.parameters()
+        server = {**self.server_parameters(), **{f"defence.{name}": value for name, value in layer.items()}}
+        return devices | {f"server.{name}": value[replica] for name, value in server.items()}
 
     def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
         """The shapes of each party's parameters, the server's last if it has a model."""
@@ -369,14 +413,23 @@ class Engine(ABC):
         """Test accuracy, and mean loss over the first training records, of the first replicas."""
         count = min(replicas, len(self.replicas))
         labels = self.data.labels[:records].expand(count, -1)
-        logits = self._predicted([block[:records] for block in self.data.blocks], count)
+        logits = self.predicted([block[:records] for block in self.data.blocks], count)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
-        guesses = self._predicted(self.data.test_blocks, count).argmax(-1)
+        guesses = self.predicted(self.data.test_blocks, count).argmax(-1)
         accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
         return Evaluation(accuracy=accuracy, loss=loss)
 
-    def _predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        """`predict`, some records at a time: the maps of a convolutional network over all of them would fill memory."""
+    def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """(replicas, B, classes) logits of labels, which a defence may have to decode from those of `predict`.
+
+        Some records at a time: the maps of a convolutional network over all of them would fill memory.
+        """
         starts = range(0, max(1, len(blocks[0])), _RECORDS_TOGETHER)
         parts = [self.predict([b[i : i + _RECORDS_TOGETHER] for b in blocks], replicas) for i in starts]
-        return torch.cat(parts, dim=1)
+        logits = torch.cat(parts, dim=1)
+        return logits if self._at_work is None else self._at_work.decoded(logits)
+
+    def outputs_read(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
+        """(replicas, B, width) of each device: what the server predicts from, behind a defence's layer if any."""
+        outputs = self.bank.predict(blocks, replicas)
+        return outputs if self._at_work is None else [self._at_work.read(own, m) for m, own in enumerate(outputs)]

@@ -24,6 +24,7 @@ from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.training.defence import Defence, in_force, parse_defence
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
+from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
     "Aggregation",
@@ -49,6 +50,7 @@ BottomKind = Literal[
 ]
 TopKind = Literal["mlp", "resnet18", "transformer"]
 Aggregation = Literal["concat", "sum", "weighted"]
+LabelProtection = Literal["none", "alibi", "rr", "rr-with-prior", "lp-mst"]
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
 Width = Annotated[int, Field(ge=1, le=100_000)]
 """The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
@@ -105,12 +107,24 @@ class EngineSettings(BaseModel):
         None, ge=0, lt=1, description="momentum of the server's updates; `momentum` if not given"
     )
     weight_decay: float = Field(0.0, ge=0, description="ℓ2 weight decay of every first-order update")
-    label_protection: Literal["none", "alibi", "rr"] = Field(
+    label_protection: LabelProtection = Field(
         "none",
         description="noise that is added to the labels before training: alibi (Laplace noise on one-hot labels), rr "
-        "(randomised response), or none",
+        "(randomised response), or none; or when a record is first trained on: rr-with-prior (randomised response "
+        "among the likeliest classes), lp-mst (the same in stages, after a first one of plain randomised response)",
     )
-    label_noise: float = Field(1.0, gt=0, description="standard deviation of the noise of alibi, or ε of rr")
+    label_noise: float = Field(1.0, gt=0, description="standard deviation of the noise of alibi, or ε of the others")
+    label_stages: int | None = Field(
+        None,
+        ge=2,
+        le=100,
+        description="for lp-mst: the number of stages, which divide rounds and records evenly; 2 if not given",
+    )
+    label_prior: tuple[Annotated[float, Field(ge=0)], ...] | None = Field(
+        None,
+        description="for rr-with-prior: the probability of each class, as everybody knows it without the labels; the "
+        "model's prediction for the record if not given",
+    )
 
     label_targets: LabelTargets | None = Field(
         None,
@@ -160,6 +174,20 @@ class EngineSettings(BaseModel):
             raise ValueError("nothing without label_protection: labels without noise are trained on as they are")
         return value
 
+    @model_validator(mode="after")
+    def _drawn_during_training(self) -> Self:
+        if self.label_stages is not None and self.label_protection != "lp-mst":
+            raise ValueError(f"label_stages is for lp-mst, not {self.label_protection!r}")
+        if self.label_prior is not None:
+            if self.label_protection != "rr-with-prior":
+                raise ValueError(f"label_prior is for rr-with-prior, not {self.label_protection!r}")
+            if not 0.999 <= sum(self.label_prior) <= 1.001:
+                raise ValueError(f"label_prior must add up to 1, not {sum(self.label_prior):g}")
+        drawn = self.label_protection in ("rr-with-prior", "lp-mst")
+        if drawn and self.targets != "likeliest":
+            raise ValueError(f"label_targets must be likeliest with {self.label_protection}, not {self.targets!r}")
+        return self
+
     @property
     def targets(self) -> LabelTargets:
         """What losses are taken against where labels were noised: `label_targets`, or the mechanism's default."""
@@ -188,7 +216,12 @@ class EngineSettings(BaseModel):
         """The mechanism that adds noise to the labels, if any."""
         if self.label_protection == "alibi":
             return Alibi(std=self.label_noise)
-        return RandomizedLabels(budget=self.label_noise) if self.label_protection == "rr" else None
+        if self.label_protection == "rr":
+            return RandomizedLabels(budget=self.label_noise)
+        if self.label_protection == "none":
+            return None
+        stages = 1 if self.label_protection == "rr-with-prior" else self.label_stages or 2
+        return PriorLabels(budget=self.label_noise, stages=stages, prior=self.label_prior)
 
     @property
     def defences_in_force(self) -> Mapping[str, Mapping[str, Any]]:

@@ -289,7 +289,7 @@ class MembershipTrials:
 @torch.no_grad()
 def predictions(engine: Any, data: VerticalData, records: Tensor) -> Transcript:
     """The messages by which a trained model predicts these records: every device is sent all confidences."""
-    logits = engine.predict([block[records] for block in data.blocks], len(engine.replicas))
+    logits = engine.predicted([block[records] for block in data.blocks], len(engine.replicas))
     logits = logits.to(precise_device(logits.device), torch.float64)
     confidences = torch.softmax(logits, dim=-1)
     numbers = torch.arange(len(records), device=logits.device)

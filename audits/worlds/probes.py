@@ -104,8 +104,11 @@ class Probe:
         self.values: list[Released] = []
         self.noised_labels: Tensor | None = None
 
-    def observed(self, observed: Tensor) -> Tensor:
-        self.noised_labels = observed
+    def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
+        if self.noised_labels is None or len(records) == self.noised_labels.shape[1]:
+            self.noised_labels = observed.clone()
+        else:
+            self.noised_labels.index_copy_(1, records, observed)
         return observed
 
     def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
@@ -162,9 +165,9 @@ class Follower(Probe):
         super().__init__()
         self.leader = leader
 
-    def observed(self, observed: Tensor) -> Tensor:
+    def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
         led = self.leader.noised_labels
-        return super().observed(observed if led is None else led.clone())
+        return super().observed(observed if led is None else led.index_select(1, records), records, prior)
 
     def released(
         self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor

@@ -105,9 +105,9 @@ class RunTape(Probe):
         self.blind = False
         """Whether released values were left out."""
 
-    def observed(self, observed: Tensor) -> Tensor:
+    def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
         led = None if self._leader is None else self._leader.noised_labels
-        return super().observed(observed if led is None else led.clone())
+        return super().observed(observed if led is None else led.index_select(1, records), records, prior)
 
     def released(
         self, point: ReleasePoint, contributions: Contributions, noiseless: Tensor, released: Tensor

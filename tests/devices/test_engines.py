@@ -38,6 +38,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "split-client": (621, 0),
     "split-alibi": (18, 0),
     "split-rr": (18, 0),
+    "split-lp-mst": (70, 0),
+    "zoo-vfl-prior": (111, 0),
     "split-guarded": (610, 0),
     "vafl-guarded": (211, 0),
     "vafl-concat": (34, 0),

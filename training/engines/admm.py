@@ -163,7 +163,7 @@ class AdmmEngine(Engine):
         self._passes[group].descend(slope, velocity, sgd, steps=s.local_steps, together=together)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        return torch.stack(self.bank.predict(blocks, replicas)).sum(0)
+        return torch.stack(self.outputs_read(blocks, replicas)).sum(0)
 
     @classmethod
     def releases(cls, settings: Any, schedule: Schedule) -> tuple[Release, ...]:

@@ -147,7 +147,7 @@ class Split(Engine):
         self.bank.descend(self._passes, slopes, sgd, steps=steps)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        embeddings = self.bank.predict(blocks, replicas)
+        embeddings = self.outputs_read(blocks, replicas)
         if self.sums:
             return torch.stack(embeddings).sum(0)
         return self.top.apply(first_replicas(self.top_parameters, replicas), torch.cat(embeddings, dim=-1))

@@ -256,7 +256,7 @@ class VaflEngine(Engine):
         return combined
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        held, parameters = self.bank.predict(blocks, replicas), first_replicas(self.top_parameters, replicas)
+        held, parameters = self.outputs_read(blocks, replicas), first_replicas(self.top_parameters, replicas)
         return torch.stack(held).sum(0) if self.sums else self.top.apply(parameters, self._joined(parameters, held))
 
 

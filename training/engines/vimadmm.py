@@ -124,7 +124,7 @@ class Vimadmm(AdmmEngine):
         return {mask_name(i): part for i, part in enumerate(kept.split(list(hidden), dim=-1))}
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        embeddings = self.bank.predict(blocks, replicas)
+        embeddings = self.outputs_read(blocks, replicas)
         heads = {name: self.by_device(value)[:, :replicas].flatten(0, 1) for name, value in self.heads.items()}
         outputs = self.head.apply(heads, torch.cat(embeddings))
         return outputs.reshape(-1, replicas, *outputs.shape[1:]).sum(0)

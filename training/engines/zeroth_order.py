@@ -155,7 +155,7 @@ class ZoEngine(Engine):
         )
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        embeddings = torch.cat(self.bank.predict(blocks, replicas), dim=-1)
+        embeddings = torch.cat(self.outputs_read(blocks, replicas), dim=-1)
         return self.top.apply(first_replicas(self.top_parameters, replicas), embeddings)
 
 

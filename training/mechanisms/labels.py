@@ -1,7 +1,8 @@
-"""Label mechanisms: noise that is added to all labels once, before training, and the targets that are trained on.
+"""Label mechanisms: noise that each label is given once, and the targets that are trained on.
 
 Whatever the training does with noised labels is post-processing of them, and costs no further privacy. ALIBI is the
-mechanism of "Antipodes of Label Differential Privacy: PATE and ALIBI" (Malek et al. 2021).
+mechanism of "Antipodes of Label Differential Privacy: PATE and ALIBI" (Malek et al. 2021). Those that draw labels
+during training are in `priors.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Alibi",
     "LabelMechanism",
+    "NoisedBefore",
     "RandomizedLabels",
     "as_target",
     "label_claims",
@@ -69,15 +71,12 @@ def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMechanism(ABC):
-    """Turns labels into a noised observation of them, and describes that release for the ledger."""
+    """Gives every label noise once, and describes that release for the ledger."""
 
-    @abstractmethod
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
-
-    @abstractmethod
-    def evidence(self, observed: Tensor) -> Tensor:
-        """(R, N, C): the log-likelihood of an observation (R, N, C) under each label, up to terms all labels share."""
+    source: ClassVar[str]
+    statement: ClassVar[str]
+    """The guarantee for one label, as its claim states it."""
+    what: ClassVar[str] = "every label once, with noise, before training"
 
     @property
     @abstractmethod
@@ -94,13 +93,19 @@ class LabelMechanism(ABC):
     def sensitivity(self) -> float:
         """How far one changed label moves the value under the noise: L1 distance for Laplace noise, a count for rr."""
 
+    @property
+    def record_sensitivity(self) -> float:
+        """The same for a record whose features change too."""
+        return self.sensitivity
+
     def release(self, rounds: int) -> Release:
         """The ledger's entry."""
+        of_record = dict.fromkeys((Unit.RECORD, Unit.ADD_REMOVE), self.record_sensitivity)
         return Release(
             kind="noised-labels",
-            what="every label once, with noise, before training; later messages depend on labels only through these",
+            what=f"{self.what}; later messages depend on labels only through these",
             noise=self.noise,
-            sensitivity=dict.fromkeys((Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE), self.sensitivity),
+            sensitivity={Unit.LABEL: self.sensitivity, **of_record},
             rounds=np.arange(rounds) == 0,
             seen_by=frozenset({"device", "devices", "eavesdropper", "outsider", "model"}),
             reaches_all=True,
@@ -109,7 +114,20 @@ class LabelMechanism(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alibi(LabelMechanism):
+class NoisedBefore(LabelMechanism):
+    """Turns all labels into a noised observation of them before training."""
+
+    @abstractmethod
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
+
+    @abstractmethod
+    def evidence(self, observed: Tensor) -> Tensor:
+        """(R, N, C): the log-likelihood of an observation (R, N, C) under each label, up to terms all labels share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi(NoisedBefore):
     """ALIBI: Laplace noise of this standard deviation on every entry of the one-hot label.
 
     Two one-hot labels are at L1 distance 2 and the scale is std/√2, hence ε = 2√2/std. Under label c, an observation o
@@ -118,6 +136,8 @@ class Alibi(LabelMechanism):
     label with the largest o_c is one of them and favours no class, as the first of them would.
     """
 
+    source = "ALIBI"
+    statement = "ε = 2√2/λ for Laplace noise of standard deviation λ on one-hot labels"
     std: float
 
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
@@ -144,13 +164,15 @@ class Alibi(LabelMechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomizedLabels(LabelMechanism):
+class RandomizedLabels(NoisedBefore):
     """Randomised response: keeps a label with probability e^ε/(e^ε + C - 1), else draws one of the C - 1 others.
 
     The probabilities of any output under two labels differ by at most the factor e^ε: ε-DP for each label. An
     observation is the one-hot encoding of the drawn label; `budget` is ε.
     """
 
+    source = "randomised response"
+    statement = "ε-DP for each label"
     budget: float
 
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
@@ -193,17 +215,14 @@ def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
     mechanism: LabelMechanism | None = settings.label_mechanism
     if mechanism is None:
         return ()
-    alibi = isinstance(mechanism, Alibi)
     return (
         Claim.of_epsilon(
             mechanism.epsilon,
             settings.noise_parameters.delta,
             key="labels",
-            source="ALIBI" if alibi else "randomised response",
+            source=mechanism.source,
             where="label_protection",
-            statement="ε = 2√2/λ for Laplace noise of standard deviation λ on one-hot labels"
-            if alibi
-            else "ε-DP for each label",
+            statement=mechanism.statement,
             unit=Unit.LABEL,
             view="eavesdropper" if "device" in engine.label_holders else "device",
         ),

@@ -109,8 +109,13 @@ class Probe(Protocol):
         """The value that leaves, noise included; `released` changes nothing."""
         ...
 
-    def observed(self, observed: Tensor) -> Tensor:
-        """The noised labels (R, N, C) that are trained on, where labels are noised; `observed` changes nothing."""
+    def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
+        """The noised labels (R, B, C) of these records that are trained on from now on; `observed` changes nothing.
+
+        All labels are shown at once, in order, before training. Where they are drawn during it, those shown at first
+        are placeholders; then each batch is shown, labels among them that were drawn before, with the prior (R, B, C)
+        of those that are drawn now, and zeros for the others.
+        """
         ...
 
 

@@ -93,7 +93,9 @@ def test_natural_and_crafted_canaries_stay_below_the_worst_case(unit):
     assert strength[CanaryKind.CRAFTED] < strength[CanaryKind.WORST_CASE]
 
 
-@pytest.mark.parametrize(("variant", "epsilon"), [("split-rr", 3.0), ("vimadmm-j-rr", 3.0), ("split-alibi", 5.657)])
+@pytest.mark.parametrize(
+    ("variant", "epsilon"), [("split-rr", 3.0), ("vimadmm-j-rr", 3.0), ("split-alibi", 5.657), ("split-lp-mst", 3.0)]
+)
 def test_label_protection_is_measured_by_a_learned_score_and_holds(variant, epsilon):
     found = TwoWorldAudit().measure(make_system(variant), [DEVICE], CanaryKind.NATURAL, trials=300, unit=Unit.LABEL)[
         DEVICE
