@@ -42,7 +42,7 @@ class MutualInformation(Defence):
     source = "Zou et al. 2023, MID"
     content = Content.GRADIENT
     weight: float = Field(0.01, ge=0, description="λ, the weight of the mean KL divergence beside the mean loss")
-    rate: float = Field(0.05, gt=0, description="learning rate of the layer")
+    rate: float = Field(0.3, gt=0, description="learning rate of the layer, whose gradient is scaled to norm 1 at most")
 
     def guard(self, stream: Stream) -> Guard:
         return _Narrowed(self, stream)
@@ -124,8 +124,11 @@ class _Narrowed(Guard):
         wanted = [passed.inputs, *passed.parameters.values()]
         slopes = [values, torch.ones_like(passed.penalty)]
         by_inputs, *by_parameters = torch.autograd.grad([passed.outputs, passed.penalty], wanted, slopes)
+        flat = torch.cat([gradient.flatten(1) for gradient in by_parameters], dim=1)
+        kept = flat.norm(dim=1).clamp(min=1.0).reciprocal()
         for name, gradient in zip(passed.parameters, by_parameters, strict=True):
-            layer.parameters[name].sub_(gradient, alpha=self._rate)
+            scale = kept.reshape(-1, *(1 for _ in gradient.shape[1:]))
+            layer.parameters[name].sub_(scale * gradient, alpha=self._rate)
         return Protected(values=by_inputs)
 
     def read(self, values: Tensor, party: int) -> Tensor:
