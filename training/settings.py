@@ -44,6 +44,7 @@ BottomKind = Literal[
     "cnn4",
     "resnet18-stem",
     "resnet18",
+    "resnet20",
     "lstm",
     "transformer",
     "transformer-embedding",
@@ -74,8 +75,8 @@ class EngineSettings(BaseModel):
     bottom: BottomKind = Field(
         "mlp",
         description="the devices' models: mlp (linear layers with ReLU), linear (one linear layer), cnn2 and cnn4 (two "
-        "or four convolutions), resnet18 (ResNet-18 with group normalisation), resnet18-stem (its first convolution), "
-        "lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding layer); convolutional "
+        "or four convolutions), resnet18 and resnet20 (ResNets with group normalisation), resnet18-stem (ResNet-18's "
+        "first convolution), lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding layer); convolutional "
         "models need blocks that are images, lstm and the transformers need token ids",
     )
     hidden: tuple[Width, ...] = Field(

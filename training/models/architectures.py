@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ConvNet", "Lstm", "ResNet18", "ResNet18Rest", "Stem", "head"]
+__all__ = ["ConvNet", "Lstm", "ResNet18", "ResNet18Rest", "ResNet20", "Stem", "head"]
 
 _CHANNELS_PER_GROUP = 16
 _LARGE = 64
@@ -81,12 +81,15 @@ class _Block(nn.Module):
         return torch.relu(self.body(maps) + self.shortcut(maps))
 
 
-def _trunk(width: int, *, pool: bool = False) -> nn.Sequential:
-    """All layers between the first convolution and the last layer: four stages of two blocks."""
-    widths, strides = (width, width, 2 * width, 4 * width, 8 * width), (1, 2, 2, 2)
-    blocks = []
-    for inputs, outputs, stride in zip(widths, widths[1:], strides, strict=False):
-        blocks += [_Block(inputs, outputs, stride), _Block(outputs, outputs, 1)]
+def _trunk(width: int, *, stages: int = 4, depth: int = 2, pool: bool = False) -> nn.Sequential:
+    """All layers between the first convolution and the last layer: stages of `depth` blocks, each stage but the first
+    with twice the channels and half the pixels of the stage before it."""
+    inputs, blocks = width, []
+    for stage in range(stages):
+        outputs = width * 2**stage
+        blocks += [_Block(inputs, outputs, 1 if stage == 0 else 2)]
+        blocks += [_Block(outputs, outputs, 1) for _ in range(depth - 1)]
+        inputs = outputs
     first = [nn.MaxPool2d(3, stride=2, padding=1)] if pool else []
     return nn.Sequential(_norm(width), nn.ReLU(), *first, *blocks)
 
@@ -105,6 +108,24 @@ class ResNet18(nn.Module):
         self.stem = nn.Conv2d(shape[0], width, kernel, stride, padding=kernel // 2, bias=False)
         self.trunk = _trunk(width, pool=large)
         self.head = head(8 * width, embedding, activate=activate)
+
+    def forward(self, records: Tensor) -> Tensor:
+        maps = self.trunk(self.stem(records.unflatten(1, self.shape)))
+        return cast("Tensor", self.head(maps.mean((2, 3))))
+
+
+class ResNet20(nn.Module):
+    """ResNet-20 (He et al. 2016, §4.2) with group normalisation: three stages of three blocks, for small images.
+
+    Where the number of channels changes the shortcut is a convolution, as in ResNet-18, not padding.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], embedding: int, *, width: int, activate: bool) -> None:
+        super().__init__()
+        self.shape = shape
+        self.stem = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
+        self.trunk = _trunk(width, stages=3, depth=3)
+        self.head = head(4 * width, embedding, activate=activate)
 
     def forward(self, records: Tensor) -> Tensor:
         maps = self.trunk(self.stem(records.unflatten(1, self.shape)))

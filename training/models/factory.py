@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _READ_TOKENS = ("lstm", "transformer", "transformer-embedding")
-_CONVOLUTIONAL = ("cnn2", "cnn4", "resnet18", "resnet18-stem")
+_CONVOLUTIONAL = ("cnn2", "cnn4", "resnet18", "resnet18-stem", "resnet20")
 _BOTTOM_OF_TOP = {"resnet18": "resnet18-stem", "transformer": "transformer-embedding"}
 """The bottom model whose network each top model continues."""
 _DEFAULT_WIDTHS = {
@@ -47,6 +47,7 @@ _DEFAULT_WIDTHS = {
     "cnn4": (32, 64, 64, 128),
     "resnet18": (64,),
     "resnet18-stem": (64,),
+    "resnet20": (16,),
     "lstm": (32, 64),
 }
 _WIDTHS = {
@@ -54,6 +55,7 @@ _WIDTHS = {
     "cnn4": "4 widths, one per convolution",
     "resnet18": "one width, of the first convolution",
     "resnet18-stem": "one width, of the first convolution",
+    "resnet20": "one width, of the first convolution",
     "lstm": "two widths, of word vectors and state",
 }
 
@@ -179,13 +181,15 @@ def bottom_model(
 
 def _convolutional(
     settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool
-) -> architectures.ConvNet | architectures.ResNet18 | architectures.Stem:
+) -> nn.Module:
     kind, hidden = settings.bottom, _hidden_widths(settings)
     with torch.device("meta"):
         if kind in ("cnn2", "cnn4"):
             return architectures.ConvNet(image, hidden, width, average=kind == "cnn4", activate=activate)
         if kind == "resnet18":
             return architectures.ResNet18(image, width, width=hidden[0], activate=activate)
+        if kind == "resnet20":
+            return architectures.ResNet20(image, width, width=hidden[0], activate=activate)
         _check_natural_width(settings, image, width, f"{hidden[0]} maps of {image[1]}x{image[2]}")
         return architectures.Stem(image, hidden[0])
 

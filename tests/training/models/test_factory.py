@@ -51,6 +51,7 @@ def cases() -> dict[str, Callable[[Path], Case]]:
         "resnet18-small": lambda _: (bottom("resnet18", (3, 9, 8), 7, hidden=(4,)), numbers(5, 216)),
         "resnet18-large": lambda _: (bottom("resnet18", (64, 64), 7, hidden=(2,), activate=False), numbers(2, 4096)),
         "resnet18-stem": lambda _: (bottom("resnet18-stem", (3, 8, 4), 128, hidden=(4,)), numbers(5, 96)),
+        "resnet20": lambda _: (bottom("resnet20", (3, 8, 4), 7, hidden=(2,)), numbers(5, 96)),
         "lstm": lambda _: (bottom("lstm", (TOKENS,), 7, hidden=(4, 5), vocabulary=WORDS), ids(WORDS)),
         "transformer-0": encoder("transformer", 7),
         "transformer-2": encoder("transformer", 7, encoder_layers=2),
@@ -170,6 +171,11 @@ def test_resnet18_has_as_many_parameters_as_the_original() -> None:
     assert size_of(stem) + size_of(rest) == size_of(bottom("resnet18", (3, 32, 32), 10))
 
 
+def test_resnet20_has_as_many_parameters_as_the_original() -> None:
+    """He et al. 2016, Table 6: 0.27 million with 10 classes; convolutions as shortcuts add to the 269 722."""
+    assert size_of(bottom("resnet20", (3, 32, 16), 10)) == 269_722 + 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64
+
+
 def test_the_split_resnet_equals_the_whole_one() -> None:
     """With equal first convolutions only the border between tiles differs, where a device pads its tile with zeros."""
     whole = bottom("resnet18", (3, 8, 8), 10, hidden=(4,), activate=False)
@@ -271,6 +277,7 @@ def test_models_with_equal_shapes_and_different_functions_have_different_keys() 
         (lambda: bottom("cnn4", (3, 8, 8), 7, hidden=(3,)), "4 widths, one per convolution"),
         (lambda: bottom("resnet18-stem", (3, 8, 4), 7, hidden=(2,)), "embedding = 7: expected 64"),
         (lambda: bottom("resnet18", (3, 8, 4), 7, hidden=(2, 3)), "one width"),
+        (lambda: bottom("resnet20", (3, 8, 4), 7, hidden=(2, 3)), "one width"),
         (lambda: bottom("lstm", (3, 4), 7), "blocks of (tokens,)"),
         (lambda: bottom("lstm", (3,), 7, hidden=(4,)), "two widths"),
         (lambda: bottom("transformer", (3,), 7), "a folder with config.json and model.safetensors"),
