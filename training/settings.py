@@ -76,8 +76,8 @@ class EngineSettings(BaseModel):
         "mlp",
         description="the devices' models: mlp (linear layers with ReLU), linear (one linear layer), cnn2 and cnn4 (two "
         "or four convolutions), resnet18 and resnet20 (ResNets with group normalisation), resnet18-stem (ResNet-18's "
-        "first convolution), lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding layer); convolutional "
-        "models need blocks that are images, lstm and the transformers need token ids",
+        "first convolution), lstm, transformer (an encoder's first layers), or transformer-embedding (its embedding "
+        "layer); convolutional models need blocks that are images, lstm and the transformers need token ids",
     )
     hidden: tuple[Width, ...] = Field(
         (),

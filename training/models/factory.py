@@ -179,9 +179,7 @@ def bottom_model(
     return _encoder_bottom(settings, key, inputs, width, activate)
 
 
-def _convolutional(
-    settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool
-) -> nn.Module:
+def _convolutional(settings: EngineSettings, image: tuple[int, int, int], width: int, activate: bool) -> nn.Module:
     kind, hidden = settings.bottom, _hidden_widths(settings)
     with torch.device("meta"):
         if kind in ("cnn2", "cnn4"):
