@@ -45,29 +45,30 @@ def _section(found: Results) -> Iterator[str]:
     yield f"- Settings: {row.chosen}."
     yield f"- Differences: {row.differs}."
     yield ""
-    yield "| | paper | ours | difference | without the protocol |"
-    yield "|---|---:|---:|---:|---:|"
+    yield "| | paper | ours | difference | without the protocol | commonest label |"
+    yield "|---|---:|---:|---:|---:|---:|"
     if row.main is not None or found.accuracies():
-        yield _cells("accuracy of the joint model", row.main, "", found.accuracies(), [])
+        yield _cells("accuracy of the joint model", row.main, "", found.accuracies())
     for line in row.lines:
         name = f"[`{line.attack}`](attacks/{line.attack}.md){', AUC' if line.measure == 'auc' else ''}"
-        yield _cells(name, line.paper, line.says, found.values(line.attack, line.measure), _without(found, line))
+        yield _cells(name, line.paper, line.says, found.values(line.attack, line.measure), *_baselines(found, line))
     yield ""
     yield from _origin(found)
 
 
-def _without(found: Results, line: Line) -> Sequence[float]:
-    return found.values(line.attack, "blind") if line.measure == "success" else []
+def _baselines(found: Results, line: Line) -> list[Sequence[float]]:
+    """The success of the adversary without the protocol, and of the commonest label."""
+    return [found.values(line.attack, name) for name in ("blind", "chance")] if line.measure == "success" else []
 
 
-def _cells(name: str, paper: float | None, says: str, ours: Sequence[float], blind: Sequence[float]) -> str:
+def _cells(name: str, paper: float | None, says: str, ours: Sequence[float], *baselines: Sequence[float]) -> str:
     published = _share(paper) if paper is not None else says or "none"
     if not ours:
-        return f"| {name} | {published} | not measured yet | | |"
+        return f"| {name} | {published} | not measured yet | | | |"
     mean = sum(ours) / len(ours)
     difference = "" if paper is None else f"{100 * (mean - paper):+z.1f}"
-    without = _share(sum(blind) / len(blind)) if blind else ""
-    return f"| {name} | {published} | {_interval(ours)} | {difference} | {without} |"
+    others = [_share(sum(values) / len(values)) if values else "" for values in baselines] or ["", ""]
+    return f"| {name} | {published} | {_interval(ours)} | {difference} | {' | '.join(others)} |"
 
 
 def _interval(values: Sequence[float]) -> str:
