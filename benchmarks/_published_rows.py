@@ -156,7 +156,8 @@ _CANCER = Row(
     setting="half of the columns for each device, 30 epochs, learning rate 0.01, batches of 16, 20 known labels; no "
     "figure that was verified here",
     ours="the same, with MLPs of one hidden layer",
-    differs="there is no figure to differ from; the optimiser whose steps compound diverges, and the joint model with it",
+    differs="there is no figure to differ from; the optimiser whose steps compound diverges, and the joint model with "
+    "it",
     chosen="MixMatch's `tuning` and weight of unlabelled records, and the width of the embedding, by passive "
     "completion with another seed",
     data=DataChoice(name="breast-cancer"),
