@@ -43,7 +43,7 @@ def main() -> None:
         else:
             _go_on(row, again=options.again)
     if not options.choose:
-        PAGE.write_text(rendered({name: Results(RESULTS, row) for name, row in ROWS.items()}), encoding="utf-8")
+        _render()
 
 
 def _go_on(row: Row, *, again: bool) -> None:
@@ -57,6 +57,12 @@ def _go_on(row: Row, *, again: bool) -> None:
         assert data is not None
         print(f"{row.key}: step {place} of {len(missing)}, {step.name}", flush=True)
         results.save(step, run(row, step, data))
+        _render()
+
+
+def _render() -> None:
+    """Write the page from all stored results."""
+    PAGE.write_text(rendered({name: Results(RESULTS, row) for name, row in ROWS.items()}), encoding="utf-8")
 
 
 def _choose(row: Row) -> None:
