@@ -90,6 +90,6 @@ def _origin(found: Results) -> Iterator[str]:
         versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         seconds = sum(sum(step["cpu_seconds"].values()) for step in found.steps.values())
         machine, cores = facts["hardware"]["machine"], facts["hardware"]["cores"]
-        yield f"Measured with {versions} on {machine}, {cores} cores, one thread, in {seconds} s of CPU time, "
+        yield f"Measured with {versions} on {machine}, {cores} cores, one thread, in {seconds} s of CPU time,"
         yield "those before a training was killed not counted."
     yield ""

@@ -29,7 +29,7 @@ from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.common.devices import precise_device
 from vflpriv.common.files import write_atomically
 from vflpriv.common.registry import find
-from vflpriv.core.attack import Auxiliary, LabelAttack, LabelGuess, blind_together, run_together
+from vflpriv.core.attack import Auxiliary, LabelAttack, LabelGuess, run_and_blind
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
@@ -71,9 +71,10 @@ class Line:
 class Row:
     """One published experiment and ours beside it.
 
-    `known` labels of each class are told to the attacks that take any. `tuning` changes fields of the attacks' training
-    (`attack.completion`). The seeds of one system are trained at once, unless `apart`: then each is a training that is
-    stored every two minutes, and goes on where it was killed; its attacks read models, not messages.
+    `known` labels of each class are told to the attacks that take any. `tuning` are fields of the attacks' training
+    (`attack.completion`) that are not as published. The seeds of one system are trained at once, unless `apart`: then
+    each is a training that is stored every two minutes, and goes on where it was killed; its attacks read models, not
+    messages.
     """
 
     key: str
@@ -112,9 +113,9 @@ class Row:
 
 
 def _tuned(attack: Any, tuning: Mapping[str, Any] | None) -> Any:
-    """The attack, with these settings of the model that it trains if it trains one."""
+    """The attack, with these settings of the model that it completes if it does; all others are as published."""
     if tuning and hasattr(attack, "completion"):
-        attack.completion = replace(attack.completion, **tuning)
+        attack.completion = type(attack.completion)(**tuning)
     return attack
 
 
@@ -281,7 +282,7 @@ def _tried(
             draw_auxiliary(labels, view.classes, per_class=per_class, seed=step.seed, replica=r)
             for r in range(step.replicas)
         ]
-        guesses, blind = run_together(attack, view, known), blind_together(attack, view.silent(), known)
+        guesses, blind = run_and_blind(attack, view, known)
         result = _measured(list(zip(guesses, known, blind, strict=True)), labels)
         _say(f"{row.key}, {step.name}: {attack.name} " + ", ".join(f"{k} {_mean(v):.3f}" for k, v in result.items()))
         yield attack.name, {name: [round(v, 6) for v in values] for name, values in result.items()}
