@@ -32,8 +32,8 @@ _CIFAR10 = Row(
     ours="left and right halves, a ResNet-20 of half the width each, the first 10 000 images, 10 epochs with one "
     "learning rate, batches of 32, a linear top model, 40 known labels, 1 epoch of MixMatch",
     differs="ours is what one core trains in about 15 minutes, a fiftieth of the published training: the joint model "
-    "is far from its published accuracy, a bottom that separates the classes less gives fewer labels away, and the active "
-    "attack gains nothing over the passive one; group "
+    "is far from its published accuracy, a bottom that separates the classes less gives fewer labels away, and the "
+    "active attack gains nothing over the passive one; group "
     "normalisation instead of batch normalisation, images are not augmented; the paper's success on test images, 63.0 "
     "and 63.4, is not measured, since our attacks guess the labels of training records",
     chosen="the learning rate by short trainings on records after the first 40 000; MixMatch's augmentation and "
