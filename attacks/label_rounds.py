@@ -106,6 +106,7 @@ def _link(messages: Sequence[Message], records: Tensor, classes: int, defences: 
         places=places,
         windows=windows,
         count=count,
+        longest=int(of_message.bincount().max()),
         laplace=None if noise is None else (noise / scale),
         by_class="marvell" in defences,
     )
