@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from vflpriv.attacks._estimators import decode, posterior
 from vflpriv.attacks._observations import (
     Observation,
+    first_columns,
     known_positions,
     last_and_mean,
     positions_in,
@@ -76,12 +78,31 @@ class LabelInference(ABC):
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess: ...
 
     def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
-        """The guess from the adversary's own features and the labels it was given; None if it lacks either."""
-        if not self.auxiliary or not view.own or not len(auxiliary.records):
+        """The guess from the adversary's own features and the labels it was given; None if it lacks either.
+
+        What devices sent first of each record is the features of an adversary who owns none.
+        """
+        if not self.auxiliary or not len(auxiliary.records):
             return None
+        if not view.own:
+            return _blind_by_outputs(view, auxiliary)
         probabilities = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
         records = torch.arange(len(probabilities), device=probabilities.device)
         return LabelGuess(records, probabilities.argmax(-1).unsqueeze(0))
+
+
+def _blind_by_outputs(view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+    """The guess from the first output of each record that was sent; later ones its own label may have shaped."""
+    messages = [m for m in view.messages if m.records is not None and "embedding" in m.tensors]
+    if not messages:
+        return None
+    records = records_of(messages)
+    known, which = known_positions(records, auxiliary.records)
+    if not len(known):
+        return None
+    rows = torch.cat([column[0] for column in first_columns(messages, "embedding", records.unsqueeze(0))], dim=1)
+    told = replace(auxiliary, records=known, labels=auxiliary.labels[which])
+    return LabelGuess(records, posterior([rows], told, view.classes).argmax(-1).unsqueeze(0))
 
 
 def sent_instead(view: View) -> str:

@@ -96,6 +96,21 @@ def test_no_attack_gains_more_than_the_accounted_budget_of_noised_labels_allows(
     assert all(leakage <= allowed + 3 * (0.25 / 1200) ** 0.5 for leakage in reached.values()), reached
 
 
+@pytest.mark.parametrize("variant", ["split-concat", "split-sum", "vimadmm"])
+def test_outputs_that_tell_of_features_are_no_leak_of_noised_labels(variant):
+    """An eavesdropper reads features in what devices send: these tell most labels, whatever is done to labels."""
+    data = toy_data(records=600)
+    noised = {"label_protection": "rr", "label_noise": 0.5}
+    system = make_system(variant, data=data, rounds=25, batch_size=48, **noised)
+    adversary = Adversary.parse("eavesdropper")
+    trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+    attempts = trials.run([attack() for attack in LIGHT], [adversary]).attempts
+    found = {a.attack: a.leakage for a in attempts if a.leakage is not None}
+    allowed = most_gain(accounted("auto", system, adversary, Unit.LABEL))
+    assert found["label_embedding_clusters"].success > 1 / 3 + allowed + 0.1
+    assert all(each.leakage <= allowed + 3 * (0.25 / 1200) ** 0.5 for each in found.values()), found
+
+
 def reachable(root: object) -> list[object]:
     """Every object that code could reach from this one; not what every module can import."""
     visited: dict[int, object] = {}
@@ -152,6 +167,13 @@ def test_a_view_holds_these_things_and_no_others():
     for message in view.messages:
         assert message.device.index == 0
     assert not view_of(system, engine, transcript, "eavesdropper").own
+
+
+def test_a_silent_view_of_an_onlooker_keeps_what_devices_sent():
+    view = view_of(*trained("split-concat"), "eavesdropper")
+    silent = view.silent()
+    assert {m.kind for m in silent.messages} == {"embeddings"}
+    assert len(silent.messages) == sum(m.receiver.is_server for m in view.messages)
 
 
 def test_a_silent_view_keeps_nothing_that_training_made():

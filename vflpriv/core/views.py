@@ -208,6 +208,10 @@ class View:
         return replace(self, messages=messages, own={m: b.to(device) for m, b in self.own.items()})
 
     def silent(self) -> View:
-        """The view without the protocol: no messages, and models as they were before the first round."""
+        """The view without what the server sends: no messages, and models as they were before the first round.
+
+        An adversary who owns no features keeps what the devices sent, which tells of features whatever is done to the
+        labels: what was sent first of a record depends on its features, and not on its own label.
+        """
         own = {m: replace(b, trained=b.initial, conduct="honest") for m, b in self.own.items()}
-        return replace(self, messages=(), own=own)
+        return replace(self, messages=() if own else tuple(m for m in self.messages if m.receiver.is_server), own=own)
