@@ -16,7 +16,7 @@ from vflpriv.attacks._left_out import LeftOut
 
 __all__ = ["Link", "class_shares"]
 
-_STEPS = 6
+_STEPS = 4
 _LEAST = 0.02
 """The classifier's least probability of a class."""
 _PRIOR = 4.0
