@@ -75,7 +75,7 @@ def test_the_demonstration_is_the_first_starter_and_finds_what_it_says(monkeypat
     for text in (
         "The claim is violated",
         "no party learns a customer's label: ε = 1.00",
-        "of labels off what device(0) sees",
+        "of labels off what device(",
         "The audit's own exit code is 1",
         f"report: {out / 'report' / 'report.html'}",
         "next: vflpriv init label-dp my-audit",
