@@ -59,9 +59,8 @@ def defence_page(name: str) -> str:
     """The page of a defence: what it does, what it promises, which engines it fits, and its strengths."""
     defence = available("defence")[name]
     fitting = [engine for engine in available("engine") if _fits(defence(), engine)]
-    strengths = ", ".join(
-        f"{field} = {json.dumps(value)}" for field, value in defence().model_dump(mode="json").items()
-    )
+    given = {field: value for field, value in defence().model_dump(mode="json").items() if value is not None}
+    strengths = ", ".join(f"{field} = {json.dumps(value)}" for field, value in given.items())
     usual = "split" if "split" in fitting else fitting[0]
     data = "breast-cancer" if defence.binary else "digits"
     return join(

@@ -88,7 +88,9 @@ def test_an_audit_from_configuration_to_report(monkeypatch, capsys, tmp_path, co
     assert calibrated.accounted.epsilon_upper <= 1.0
     assert [a.success for a in split.attacks if a.attack == "label_direct"] == [1.0, 1.0]
     assert {a.attack for a in published.attacks if not a.not_applicable} == {
+        "label_completion_passive",
         "label_embedding_clusters",
+        "label_pcat",
         "label_zo_scalar",
     }
     assert all(a.success - a.blind < 0.1 for a in published.attacks if a.blind is not None)

@@ -136,7 +136,7 @@ def test_the_page_of_attacks_is_whole_too() -> None:
     page = attacks_page()
     test_ids_are_unique_and_links_lead_somewhere(page)
     parsed = Page(page)
-    assert len(parsed.all("caption")) == len(parsed.all("table")) == 6
+    assert len(parsed.all("caption")) == len(parsed.all("table")) == 7
     assert "leakage>0.05: label_direct on split, defence none" in parsed.text
     assert "label_direct : needs gradients, dpzv sends one scalar (dpzv)" in parsed.text
     assert [(attrs["src"] or "")[:22] for attrs in parsed.all("img")] == 3 * ["data:image/png;base64,"]
