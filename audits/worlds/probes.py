@@ -22,7 +22,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Recorder, Wire
-from vflpriv.training.mechanisms.base import ScalarMean
+from vflpriv.training.mechanisms.base import ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 __all__ = [
@@ -203,6 +203,8 @@ class CanaryProbe(Probe):
             return point.noiseless(contributions)
         if isinstance(point.mechanism, ScalarMean):
             return self._of_scalar(point.mechanism, contributions)
+        if isinstance(point.mechanism, VectorMean) and self.canary.at_clip:
+            return self._of_vector(point.mechanism, contributions)
         if self.canary.at_clip and self.canary.concerns(contributions.party):
             self._worlds = extremes(point.mechanism, self.canary, contributions.values, contributions.records)
             return _own_world(self._worlds, self._world)
@@ -234,6 +236,18 @@ class CanaryProbe(Probe):
         change = clipped(edges) - clipped(differences[:, place, None])
         self._worlds = noiseless.unsqueeze(1) + change / mechanism.batch_size
         return noiseless
+
+    def _of_vector(self, mechanism: VectorMean, contributions: Contributions) -> Tensor:
+        """A mean of vectors in which the canary's is C e, or the opposite: the same in every entry."""
+        place = self._place(contributions.round)
+        if place is None:
+            return mechanism.noiseless(contributions.values)
+        values = contributions.values.clone()
+        values[:, place] = 0.0
+        others = mechanism.noiseless(values)
+        edge = mechanism.clip / (mechanism.batch_size * math.sqrt(others.shape[-1]))
+        self._worlds = others.unsqueeze(1) + edge * self._sides.unsqueeze(-1)
+        return _own_world(self._worlds, self._world)
 
     def _in_secret(self, mechanism: ScalarMean, contributions: Contributions, place: int | None) -> Tensor:
         """Coins decide whether the canary takes part in a round, not the schedule: nobody knows its batches."""

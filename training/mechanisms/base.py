@@ -25,7 +25,7 @@ from vflpriv.core.units import Unit
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Mechanism", "NoNoise", "NoiseSource", "ReleasePoint", "ScalarMean", "VectorMean"]
+__all__ = ["Mechanism", "NoNoise", "NoiseSource", "OuterMean", "ReleasePoint", "ScalarMean", "VectorMean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +193,29 @@ class VectorMean(Mechanism):
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
         return _mean_sensitivity(self.clip, self.batch_size, self.largest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OuterMean(VectorMean):
+    """The same mean where a record's vector is the gradient of a linear model: its features times its slopes.
+
+    A record's values are its features, and then as many slopes as the model has outputs. The gradient of one record has
+    the norm of the features times that of the slopes, so that no record's gradient is ever written down.
+    """
+
+    slopes: int = 1
+
+    def noiseless(self, values: Tensor) -> Tensor:
+        rows, slopes = values.split([values.shape[-1] - self.slopes, self.slopes], dim=-1)
+        # Lengths are taken of rows whose largest entry is 1: squares of tiny or huge entries would leave the numbers.
+        norm = _length(rows) * _length(slopes)
+        clipped = slopes * (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
+        return torch.matmul(rows.transpose(-1, -2), clipped).flatten(-2) / self.batch_size
+
+
+def _length(rows: Tensor) -> Tensor:
+    largest = rows.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    return largest * (rows / largest).square().sum(-1, keepdim=True).sqrt()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,6 +213,12 @@ _ALL = (
         open=True,
     ),
     Kind(
+        name="model-step",
+        summary="the noised gradient of the server's model, by which devices keep a copy of it",
+        direction=Direction.DOWN,
+        forms=({"step": ("parameters",)},),
+    ),
+    Kind(
         name="predictions",
         summary="the trained model's class probabilities of each record",
         direction=Direction.DOWN,

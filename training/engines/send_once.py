@@ -1,0 +1,270 @@
+"""Send once: devices send features that no other record has shaped, once; the server alone learns, with noise.
+
+What devices see of the training is noised at every step and every step is counted, so that the guarantee is the
+published accounting of differentially private gradient descent (Abadi et al. 2016), for all devices together and with
+nothing secret but the noise. There is no guarantee against the server, which is sent the features as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from vflpriv.common.lazy import no_grad, torch
+from vflpriv.common.registry import register
+from vflpriv.core.claims import Claim
+from vflpriv.core.data import BaseData
+from vflpriv.core.engine import Contributions, NoiseParameters
+from vflpriv.core.releases import Release
+from vflpriv.core.schedules import Batching, Schedule
+from vflpriv.core.units import Unit
+from vflpriv.core.views import ON_THE_WIRE, Adversary
+from vflpriv.core.wire import Payload
+from vflpriv.errors import InputError
+from vflpriv.training.engine import Engine
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean
+from vflpriv.training.mechanisms.labels import loss_gradient
+from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
+from vflpriv.training.models.bank import Bank
+from vflpriv.training.models.base import Model, Parameters, descend, first_replicas
+from vflpriv.training.models.heads import Linear
+from vflpriv.training.models.scattering import Scattering
+from vflpriv.training.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["SendOnce", "SendOnceSettings"]
+
+_UNITS = frozenset(Unit)
+
+
+class SendOnceSettings(EngineSettings):
+    """Settings of send-once; the devices train nothing, so that their learning rate has no effect."""
+
+    schedule: Literal[Batching.FULL] = Field(Batching.FULL, description="every record in every step, always")
+    batch_size: int = Field(1, ge=1, description="not used: every step is over all records")
+    features: Literal["raw", "random"] = Field(
+        "raw",
+        description="what devices send of each record: its features as they are, or the outputs of a bottom model "
+        "whose random weights are never trained",
+    )
+    joint_features: Literal["none", "scattering"] = Field(
+        "none",
+        description="what the server makes of them before it learns: nothing, or wavelet moduli of the image that bands "
+        "of rows make up (scattering), which depend on no other record",
+    )
+    grid: int = Field(4, ge=1, le=64, description="cells per side over which scattering averages")
+    clip: float = Field(0.5, gt=0, description="C, the bound of the norm of each record's gradient")
+    noise: Literal["calibrated", "given"] = Field(
+        "calibrated", description="noise std by calibration for `protect`, or as given in noise_std"
+    )
+    noise_std: float | None = Field(None, ge=0, description="std of the noise on every entry of a step")
+    epsilon: float = Field(1.0, gt=0, description="target ε of calibrated noise")
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
+    protect: str = Field("devices(all)", description="the view that calibrated noise is for")
+    share_model: bool = Field(
+        True, description="send every noised step to the devices, who then hold a copy of the server's model"
+    )
+    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
+    encrypted_uplink: bool = Field(
+        False, description="features travel encrypted: only the server reads them, nobody on the wire"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SendOnceSettings:
+        if self.noise == "given" and self.noise_std is None:
+            raise ValueError("noise_std must be given when noise = 'given'")
+        if self.features == "random" and self.joint_features == "scattering":
+            raise ValueError("joint_features = 'scattering' needs images: features must be raw")
+        return self
+
+    @field_validator("protect")
+    @classmethod
+    def _view(cls, value: str) -> str:
+        return str(Adversary.parse(value))
+
+    @property
+    def noise_parameters(self) -> NoiseParameters:
+        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise, mode=self.noise)
+
+
+class Identity(Model):
+    """Sends features as they are."""
+
+    shapes: Mapping[str, tuple[int, ...]] = {}
+
+    def __init__(self, width: int) -> None:
+        self.width, self.key = width, (width,)
+
+    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return inputs.unsqueeze(0) if inputs.dim() == 2 else inputs
+
+    def fan_in(self, name: str) -> int:
+        raise KeyError(name)
+
+
+@register("engine")
+class SendOnce(Engine):
+    """Full-batch gradient descent of a linear model at the server, each record's gradient clipped, each step noised.
+
+    A record's row is scaled to norm 1 and has a constant beside it, for the biases.
+    """
+
+    name = "send-once"
+    summary = "fixed features up once; the server alone learns, by clipped and noised steps"
+    source = "DP-SGD (Abadi et al. 2016), on features that depend on no other record"
+    settings_type = SendOnceSettings
+    asynchronous = False
+    settings: SendOnceSettings
+    top: Model
+
+    @classmethod
+    def check(cls, settings: Any, data: BaseData) -> None:
+        super().check(settings, data)
+        if settings.joint_features == "scattering":
+            _image_shape([block.shape[1:] for block in data.blocks])
+
+    # The training --------------------------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        s, blocks = self.settings, self.data.blocks
+        raw = s.features == "raw"
+        models = [Identity(b[0].numel()) for b in blocks] if raw else self.device_models(self.embedding, activate=True)
+        self.bank = Bank(models, self.stream("init"))
+        self._scattering: Scattering | None = None
+        if s.joint_features == "scattering":
+            self._scattering = Scattering(*_image_shape([block.shape[1:] for block in blocks]), grid=s.grid)
+        self.top = Linear(self._width(), self.data.classes)
+        device, replicas = self.torch_device, len(self.replicas)
+        self.top_parameters = {
+            name: torch.zeros(replicas, *shape, device=device) for name, shape in self.top.shapes.items()
+        }
+        self._velocity: dict[str, Tensor] = {}
+        mechanism = replace(self.mechanisms(s, self.schedule)["model-step"], slopes=self.data.classes)
+        self.step_point = self.release_point("model-step", mechanism, internal=not s.share_model)
+        self._received: dict[int, Tensor] = {}
+        self._table = torch.empty(0, device=device)
+
+    def _width(self) -> int:
+        """Of a record's row at the server, its constant included."""
+        if self._scattering is not None:
+            return 1 + self._scattering.size
+        raw = self.settings.features == "raw"
+        return 1 + sum(block[0].numel() if raw else self.embedding for block in self.data.blocks)
+
+    def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        """Features of all records in the first round, and nothing ever after."""
+        if round_:
+            return {}
+        outputs = self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
+        encrypted = self.settings.encrypted_uplink
+        return {m: Payload("embeddings", {"embedding": outputs[m]}, encrypted=encrypted) for m in members}
+
+    @no_grad
+    def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
+        if uplinks:
+            rows = self._rows([uplinks[m]["embedding"] for m in sorted(uplinks)])
+            # The slopes of a step are written beside the rows: a record's values are both.
+            self._table = torch.cat((rows, rows.new_zeros(*rows.shape[:2], self.data.classes)), dim=2)
+        step = self._step(round_, records)
+        members = self.schedule.members(round_) if self.settings.share_model else ()
+        return {m: Payload("model-step", {"step": step}) for m in members}
+
+    def _step(self, round_: int, records: Tensor) -> Tensor:
+        """Clip, noise and go down one step; (R, width · classes) the noised gradient."""
+        s, classes = self.settings, self.data.classes
+        rows, slopes = self._table.split([self._table.shape[2] - classes, classes], dim=2)
+        logits = self.top.apply(self.top_parameters, rows)
+        slopes.copy_(loss_gradient(logits, self.labels_of(records, lambda: logits), 1))
+        contributions = Contributions(round=round_, party=self.data.devices, records=records, values=self._table)
+        released = self.step_point.vector(contributions, rows.shape[2] * classes)
+        gradient = {"weight0": released.unflatten(1, (rows.shape[2], classes))}
+        descend(
+            self.top_parameters,
+            gradient,
+            rate=s.server_rate,
+            momentum=s.top_momentum,
+            velocity=self._velocity,
+            weight_decay=s.weight_decay,
+        )
+        return released
+
+    def _rows(self, parts: Sequence[Tensor]) -> Tensor:
+        """(R, B, width) what the server learns from: rows of norm 1 whose first entry is the constant."""
+        if self._scattering is None:
+            joint = torch.cat(list(parts), dim=2)
+        else:
+            bands = [part.unflatten(2, block.shape[1:]) for part, block in zip(parts, self.data.blocks, strict=True)]
+            images = torch.cat(bands, dim=2)
+            joint = self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2])
+        lengths = joint.norm(dim=2, keepdim=True).clamp(min=1e-6)
+        unit = torch.cat((torch.ones_like(lengths), joint / lengths), dim=2) * 0.5**0.5
+        return unit.expand(len(self.replicas) if len(unit) == 1 else len(unit), -1, -1)
+
+    def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Devices that are sent a step take it in their copy of the server's model, which is equal to it."""
+
+    def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        rows = self._rows(self.bank.predict(blocks, replicas))[:replicas]
+        return self.top.apply(first_replicas(self.top_parameters, replicas), rows)
+
+    # Releases and claims -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def mechanisms(settings: SendOnceSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
+        if settings.noise_std is None:
+            raise ValueError(f"Expected a number for noise_std, found None with noise={settings.noise!r}.")
+        return {
+            "model-step": OuterMean(noise_std=settings.noise_std, clip=settings.clip, batch_size=schedule.batch_size)
+        }
+
+    @staticmethod
+    def releases(settings: SendOnceSettings, schedule: Schedule) -> tuple[Release, ...]:
+        """Features up in the first round, and a noised step of the server's model in every round."""
+        first = np.arange(schedule.rounds) == 0
+        up = NoNoise(depends_on=FEATURE_UNITS).describe(
+            kind="embeddings",
+            what="features of all records, device to server, once",
+            rounds=first,
+            seen_by=ONLOOKERS - ON_THE_WIRE if settings.encrypted_uplink else ONLOOKERS,
+        )
+        step = SendOnce.mechanisms(settings, schedule)["model-step"].describe(
+            kind="model-step",
+            what="the clipped and noised gradient of the server's model",
+            rounds=np.ones(schedule.rounds, dtype=np.bool_),
+            seen_by=DEVICES | {"model"} if settings.share_model else frozenset({"model"}),
+            fresh=True,
+        )
+        return (up, step)
+
+    @staticmethod
+    def claims(settings: SendOnceSettings, schedule: Schedule) -> tuple[Claim, ...]:
+        """The target of the calibration; nothing where the noise is given."""
+        if settings.noise != "calibrated":
+            return ()
+        return (
+            Claim.of_epsilon(
+                settings.epsilon,
+                settings.delta,
+                key="calibrated",
+                source="this configuration",
+                where="noise = calibrated",
+                statement=f"{settings.protect} learns at most (ε, δ) of a record from all steps together",
+                unit=Unit.RECORD,
+                view=settings.protect,
+            ),
+        )
+
+
+def _image_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """The height and width of the image that bands of rows make up."""
+    if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
+        found = ", ".join("x".join(map(str, shape)) for shape in shapes)
+        expected = 'none: the blocks are no bands of rows of grey images (data.partition = "rows", data.keep_shape = true)'
+        raise InputError("joint_features", f"scattering of blocks of {found}", expected)
+    return sum(shape[0] for shape in shapes), shapes[0][1]

@@ -1,0 +1,97 @@
+"""Scattering: two layers of wavelets and moduli, whose weights are fixed, so that an image's features are its own.
+
+Bruna and Mallat, "Invariant Scattering Convolution Networks" (2013). A linear model on such features is a strong base
+for differentially private training (Tramèr and Boneh, "Differentially Private Learning Needs Better Features", 2021):
+nothing of the features has to be learnt from private records.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import TYPE_CHECKING
+
+from vflpriv.common.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Scattering"]
+
+_SLANT, _WIDTH, _FREQUENCY = 0.5, 0.8, 3 * math.pi / 4
+"""Of the wavelets: height over width, width in pixels at the finest scale, and frequency there."""
+_BORDER = 2
+"""Pixels by which an image is mirrored at its edges."""
+_TOGETHER = 256
+"""Images that are transformed at once."""
+
+
+class Scattering:
+    """Features of images of one shape: averages of wavelet moduli over a grid of cells.
+
+    Wavelets have two scales and `angles` directions. The groups of channels (the image itself, either scale, and the
+    fine scale seen through the coarse one) are each brought to mean 0 and norm 1 for every image by itself.
+    """
+
+    def __init__(self, height: int, width: int, *, angles: int = 8, grid: int = 4) -> None:
+        self.height, self.width, self.angles, self.grid = height, width, angles, grid
+        # Halves of both sides have to be whole.
+        self._padding = [_BORDER, _BORDER + width % 2, _BORDER, _BORDER + height % 2]
+
+    @property
+    def size(self) -> int:
+        """The number of features."""
+        return (1 + 2 * self.angles + self.angles**2) * self.cells
+
+    @property
+    def cells(self) -> int:
+        return min(self.grid, self.height) * min(self.grid, self.width)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(N, size) features of images (N, height, width)."""
+        fine, coarse = (self._wavelets(scale, images.device) for scale in (0, 1))
+        return torch.cat([self._features(part, fine, coarse) for part in images.split(_TOGETHER)])
+
+    def _features(self, images: Tensor, fine: Tensor, coarse: Tensor) -> Tensor:
+        padded = torch.nn.functional.pad(images.unsqueeze(1), self._padding, mode="replicate")
+        spectrum = torch.fft.fft2(padded)
+        first = torch.fft.ifft2(spectrum * fine).abs()
+        groups = [
+            padded,
+            first,
+            torch.fft.ifft2(_halved(spectrum * coarse)).abs(),
+            torch.fft.ifft2(_halved(torch.fft.fft2(first).unsqueeze(2) * coarse)).abs().flatten(1, 2),
+        ]
+        cells = (min(self.grid, self.height), min(self.grid, self.width))
+        averages = [torch.nn.functional.adaptive_avg_pool2d(group, cells).flatten(1) for group in groups]
+        return torch.cat([_standardised(group) for group in averages], dim=1)
+
+    def _wavelets(self, scale: int, device: torch.device) -> Tensor:
+        """(angles, height, width) the spectra of the wavelets of one scale, with the border; none passes a constant."""
+        height, width = (n + self._padding[2 * i] + self._padding[2 * i + 1] for i, n in ((1, self.height), (0, self.width)))
+        spread, centre = _WIDTH * 2**scale, _FREQUENCY / 2**scale
+        down, right = (2 * math.pi * torch.fft.fftfreq(n, device=device) for n in (height, width))
+        turn = math.pi * torch.arange(self.angles, device=device)[:, None, None] / self.angles
+        spectra = torch.zeros(self.angles, height, width, device=device)
+        for alias_down, alias_right in product((-2 * math.pi, 0.0, 2 * math.pi), repeat=2):
+            y, x = (down + alias_down)[:, None], (right + alias_right)[None]
+            along, across = turn.cos() * x + turn.sin() * y, (turn.cos() * y - turn.sin() * x) / _SLANT
+            spectra += _bell(along - centre, across, spread)
+            spectra -= math.exp(-((spread * centre) ** 2) / 2) * _bell(along, across, spread)
+        return spectra
+
+
+def _bell(along: Tensor, across: Tensor, spread: float) -> Tensor:
+    return torch.exp(-(spread**2) / 2 * (along.square() + across.square()))
+
+
+def _halved(spectrum: Tensor) -> Tensor:
+    """The spectrum of every second pixel in both directions."""
+    height, width = spectrum.shape[-2:]
+    return spectrum.unflatten(-1, (2, width // 2)).unflatten(-3, (2, height // 2)).mean((-4, -2))
+
+
+def _standardised(values: Tensor) -> Tensor:
+    """Rows of mean 0 and norm 1; a row without contrast is zeros."""
+    centred = values - values.mean(1, keepdim=True)
+    return centred / centred.norm(dim=1, keepdim=True).clamp(min=1e-6)
