@@ -12,12 +12,13 @@ from vflpriv.audits.server_state import StateAudit
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
-from vflpriv.training.mechanisms.base import Mechanism, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.base import Mechanism, OuterMean, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 SOUND: dict[str, Mechanism] = {
     "scalar": ScalarMean(noise_std=1.0, clip=10.0, batch_size=64),
     "vector": VectorMean(noise_std=1.0, clip=2.0, batch_size=16),
+    "outer": OuterMean(noise_std=1.0, clip=2.0, batch_size=16, slopes=3),
     "client": ClientClip(noise_std=1.0, clip=3.0, emptied=Emptied.ZEROS),
     "embedding": EmbeddingClip(noise_std=1.0, clip=3.0, batch_size=32),
 }

@@ -265,6 +265,8 @@ def _image_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
     """The height and width of the image that bands of rows make up."""
     if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
         found = ", ".join("x".join(map(str, shape)) for shape in shapes)
-        expected = 'none: the blocks are no bands of rows of grey images (data.partition = "rows", data.keep_shape = true)'
+        expected = (
+            'none: the blocks are no bands of rows of grey images (data.partition = "rows", data.keep_shape = true)'
+        )
         raise InputError("joint_features", f"scattering of blocks of {found}", expected)
     return sum(shape[0] for shape in shapes), shapes[0][1]

@@ -68,17 +68,19 @@ class Scattering:
 
     def _wavelets(self, scale: int, device: torch.device) -> Tensor:
         """(angles, height, width) the spectra of the wavelets of one scale, with the border; none passes a constant."""
-        height, width = (n + self._padding[2 * i] + self._padding[2 * i + 1] for i, n in ((1, self.height), (0, self.width)))
+        height, width = (
+            n + self._padding[2 * i] + self._padding[2 * i + 1] for i, n in ((1, self.height), (0, self.width))
+        )
         spread, centre = _WIDTH * 2**scale, _FREQUENCY / 2**scale
         down, right = (2 * math.pi * torch.fft.fftfreq(n, device=device) for n in (height, width))
         turn = math.pi * torch.arange(self.angles, device=device)[:, None, None] / self.angles
-        spectra = torch.zeros(self.angles, height, width, device=device)
+        wave, bell = (torch.zeros(self.angles, height, width, device=device) for _ in range(2))
         for alias_down, alias_right in product((-2 * math.pi, 0.0, 2 * math.pi), repeat=2):
             y, x = (down + alias_down)[:, None], (right + alias_right)[None]
             along, across = turn.cos() * x + turn.sin() * y, (turn.cos() * y - turn.sin() * x) / _SLANT
-            spectra += _bell(along - centre, across, spread)
-            spectra -= math.exp(-((spread * centre) ** 2) / 2) * _bell(along, across, spread)
-        return spectra
+            wave += _bell(along - centre, across, spread)
+            bell += _bell(along, across, spread)
+        return wave - wave[:, :1, :1] / bell[:, :1, :1] * bell
 
 
 def _bell(along: Tensor, across: Tensor, spread: float) -> Tensor:

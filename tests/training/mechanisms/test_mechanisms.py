@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from tests.support import make_system
 from vflpriv.core.releases import Exact, Gaussian
 from vflpriv.core.units import Unit
-from vflpriv.training.mechanisms.base import NoNoise, ScalarMean, VectorMean
+from vflpriv.training.mechanisms.base import NoNoise, OuterMean, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 from vflpriv.training.models.architectures import Stem
 
@@ -68,15 +68,29 @@ def test_scalar_mean_replacing_a_device(values, other, clip):
     assert distance(mechanism, values, other) <= mechanism.span * (1 + 1e-9)
 
 
-@given(MATRIX, arrays("float64", (WIDTH,), elements=NUMBERS), RECORDS, CLIPS)
-def test_vector_mean(values, other, record, clip):
-    mechanism = VectorMean(noise_std=1.0, clip=clip, batch_size=B)
+@pytest.mark.parametrize("kind", [VectorMean, OuterMean])
+@given(values=MATRIX, other=arrays("float64", (WIDTH,), elements=NUMBERS), record=RECORDS, clip=CLIPS)
+def test_vector_mean(kind, values, other, record, clip):
+    mechanism = kind(noise_std=1.0, clip=clip, batch_size=B)
     changed, without = values.copy(), values.copy()
     changed[record], without[record] = other, 0.0
     within(mechanism, Unit.RECORD, values, changed)
     within(mechanism, Unit.LABEL, values, changed)
     within(mechanism, Unit.ADD_REMOVE, values, without)
     within(mechanism, Unit.CLIENT, values, changed[::-1].copy())
+
+
+def test_the_outer_mean_is_the_mean_of_clipped_gradients_written_down():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(2, B, 7, generator=generator, dtype=torch.float64)
+    rows, slopes = values[..., :4], values[..., 4:]
+    gradients = torch.einsum("rbi,rbj->rbij", rows, slopes).flatten(2)
+    outer = OuterMean(noise_std=1.0, clip=1.5, batch_size=B, slopes=3)
+    torch.testing.assert_close(
+        outer.noiseless(values), VectorMean(noise_std=1.0, clip=1.5, batch_size=B).noiseless(gradients)
+    )
+    assert (gradients.norm(dim=2) > 1.5).any()
+    assert (gradients.norm(dim=2) < 1.5).any()
 
 
 @given(MATRIX, MATRIX, RECORDS, CLIPS)
