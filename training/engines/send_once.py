@@ -7,6 +7,7 @@ nothing secret but the noise. There is no guarantee against the server, which is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +27,7 @@ from vflpriv.core.views import ON_THE_WIRE, Adversary
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
-from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean
 from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
 from vflpriv.training.models.bank import Bank
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SendOnce", "SendOnceSettings"]
 
-_UNITS = frozenset(Unit)
+_CENTRE = 2.0
+"""Steps that the noised mean of the rows costs as much as."""
 
 
 class SendOnceSettings(EngineSettings):
@@ -55,8 +57,8 @@ class SendOnceSettings(EngineSettings):
     )
     joint_features: Literal["none", "scattering"] = Field(
         "none",
-        description="what the server makes of them before it learns: nothing, or wavelet moduli of the image that bands "
-        "of rows make up (scattering), which depend on no other record",
+        description="what the server makes of them before it learns: nothing, or wavelet moduli of the image that "
+        "bands of rows make up (scattering), which depend on no other record",
     )
     grid: int = Field(4, ge=1, le=64, description="cells per side over which scattering averages")
     clip: float = Field(0.5, gt=0, description="C, the bound of the norm of each record's gradient")
@@ -67,8 +69,13 @@ class SendOnceSettings(EngineSettings):
     epsilon: float = Field(1.0, gt=0, description="target ε of calibrated noise")
     delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
     protect: str = Field("devices(all)", description="the view that calibrated noise is for")
+    centre: bool = Field(
+        True,
+        description="take the noised mean of all rows off each of them before learning: the first round is for it, and "
+        "counts as much as two steps",
+    )
     share_model: bool = Field(
-        True, description="send every noised step to the devices, who then hold a copy of the server's model"
+        True, description="send all that is noised to the devices, who then hold a copy of the server's model"
     )
     secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
     encrypted_uplink: bool = Field(
@@ -112,7 +119,8 @@ class Identity(Model):
 class SendOnce(Engine):
     """Full-batch gradient descent of a linear model at the server, each record's gradient clipped, each step noised.
 
-    A record's row is scaled to norm 1 and has a constant beside it, for the biases.
+    A record's row is scaled to norm 1, before and after the noised mean is taken off it, and has a constant beside it,
+    for the biases.
     """
 
     name = "send-once"
@@ -145,9 +153,13 @@ class SendOnce(Engine):
             name: torch.zeros(replicas, *shape, device=device) for name, shape in self.top.shapes.items()
         }
         self._velocity: dict[str, Tensor] = {}
-        mechanism = replace(self.mechanisms(s, self.schedule)["model-step"], slopes=self.data.classes)
-        self.step_point = self.release_point("model-step", mechanism, internal=not s.share_model)
-        self._received: dict[int, Tensor] = {}
+        mechanisms, kept = self.mechanisms(s, self.schedule), not s.share_model
+        step = replace(mechanisms["model-step"], slopes=self.data.classes)
+        self.step_point = self.release_point("model-step", step, internal=kept)
+        if s.centre:
+            centre = mechanisms["model-centre"]
+            self.centre_point = self.release_point("model-centre", centre, stream="server-noise", internal=kept)
+        self._centre: Tensor | None = None
         self._table = torch.empty(0, device=device)
 
     def _width(self) -> int:
@@ -168,12 +180,28 @@ class SendOnce(Engine):
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         if uplinks:
-            rows = self._rows([uplinks[m]["embedding"] for m in sorted(uplinks)])
-            # The slopes of a step are written beside the rows: a record's values are both.
-            self._table = torch.cat((rows, rows.new_zeros(*rows.shape[:2], self.data.classes)), dim=2)
-        step = self._step(round_, records)
-        members = self.schedule.members(round_) if self.settings.share_model else ()
-        return {m: Payload("model-step", {"step": step}) for m in members}
+            joint = self._joint([uplinks[m]["embedding"] for m in sorted(uplinks)])
+            if self.settings.centre:
+                return self._told(round_, Payload("model-centre", {"centre": self._learn_centre(joint, records)}))
+            self._fill(joint)
+        return self._told(round_, Payload("model-step", {"step": self._step(round_, records)}))
+
+    def _told(self, round_: int, payload: Payload) -> Mapping[int, Payload]:
+        return dict.fromkeys(self.schedule.members(round_) if self.settings.share_model else (), payload)
+
+    def _learn_centre(self, joint: Tensor, records: Tensor) -> Tensor:
+        """(R, width) the noised mean of the rows, which are then moved by it."""
+        rows = joint.expand(len(self.replicas), -1, -1)
+        contributions = Contributions(round=0, party=self.data.devices, records=records, values=rows)
+        self._centre = self.centre_point.vector(contributions, joint.shape[2])
+        self._fill(joint)
+        return self._centre
+
+    def _fill(self, joint: Tensor) -> None:
+        """Write the rows down; beside each is room for the slopes of a step: a record's values are both."""
+        rows = self._rows(joint)
+        self._table = rows.new_zeros(*rows.shape[:2], rows.shape[2] + self.data.classes)
+        self._table[..., : rows.shape[2]] = rows
 
     def _step(self, round_: int, records: Tensor) -> Tensor:
         """Clip, noise and go down one step; (R, width · classes) the noised gradient."""
@@ -194,23 +222,27 @@ class SendOnce(Engine):
         )
         return released
 
-    def _rows(self, parts: Sequence[Tensor]) -> Tensor:
-        """(R, B, width) what the server learns from: rows of norm 1 whose first entry is the constant."""
+    def _joint(self, parts: Sequence[Tensor]) -> Tensor:
+        """(R or 1, B, width) the features of all devices together, of norm 1."""
         if self._scattering is None:
             joint = torch.cat(list(parts), dim=2)
         else:
             bands = [part.unflatten(2, block.shape[1:]) for part, block in zip(parts, self.data.blocks, strict=True)]
             images = torch.cat(bands, dim=2)
             joint = self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-        lengths = joint.norm(dim=2, keepdim=True).clamp(min=1e-6)
-        unit = torch.cat((torch.ones_like(lengths), joint / lengths), dim=2) * 0.5**0.5
-        return unit.expand(len(self.replicas) if len(unit) == 1 else len(unit), -1, -1)
+        return _unit(joint)
+
+    def _rows(self, joint: Tensor) -> Tensor:
+        """(R, B, 1 + width) what the server learns from: rows of norm 1 whose first entry is the constant."""
+        moved = joint if self._centre is None else _unit(joint - self._centre.unsqueeze(1)[: max(1, len(joint))])
+        rows = torch.cat((torch.ones_like(moved[..., :1]), moved), dim=2) * 0.5**0.5
+        return rows.expand(len(self.replicas) if len(rows) == 1 else len(rows), -1, -1)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Devices that are sent a step take it in their copy of the server's model, which is equal to it."""
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        rows = self._rows(self.bank.predict(blocks, replicas))[:replicas]
+        rows = self._rows(self._joint(self.bank.predict(blocks, replicas)).expand(replicas, -1, -1))
         return self.top.apply(first_replicas(self.top_parameters, replicas), rows)
 
     # Releases and claims -------------------------------------------------------------------------------------------
@@ -219,28 +251,40 @@ class SendOnce(Engine):
     def mechanisms(settings: SendOnceSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
         if settings.noise_std is None:
             raise ValueError(f"Expected a number for noise_std, found None with noise={settings.noise!r}.")
-        return {
-            "model-step": OuterMean(noise_std=settings.noise_std, clip=settings.clip, batch_size=schedule.batch_size)
-        }
+        std, clip, size = settings.noise_std, settings.clip, schedule.batch_size
+        step = OuterMean(noise_std=std, clip=clip, batch_size=size)
+        centre = VectorMean(noise_std=std / clip / math.sqrt(_CENTRE), clip=1.0, batch_size=size)
+        return {"model-step": step, **({"model-centre": centre} if settings.centre else {})}
 
     @staticmethod
     def releases(settings: SendOnceSettings, schedule: Schedule) -> tuple[Release, ...]:
-        """Features up in the first round, and a noised step of the server's model in every round."""
+        """Features up in the first round, the noised mean of them, and a noised step in every round after it."""
         first = np.arange(schedule.rounds) == 0
+        mechanisms = SendOnce.mechanisms(settings, schedule)
+        seen_by = DEVICES | {"model"} if settings.share_model else frozenset({"model"})
         up = NoNoise(depends_on=FEATURE_UNITS).describe(
             kind="embeddings",
             what="features of all records, device to server, once",
             rounds=first,
             seen_by=ONLOOKERS - ON_THE_WIRE if settings.encrypted_uplink else ONLOOKERS,
         )
-        step = SendOnce.mechanisms(settings, schedule)["model-step"].describe(
+        step = mechanisms["model-step"].describe(
             kind="model-step",
             what="the clipped and noised gradient of the server's model",
-            rounds=np.ones(schedule.rounds, dtype=np.bool_),
-            seen_by=DEVICES | {"model"} if settings.share_model else frozenset({"model"}),
+            rounds=~first if settings.centre else np.ones(schedule.rounds, dtype=np.bool_),
+            seen_by=seen_by,
             fresh=True,
         )
-        return (up, step)
+        if not settings.centre:
+            return (up, step)
+        centre = mechanisms["model-centre"].describe(
+            kind="model-centre",
+            what="the noised mean of the records' rows",
+            rounds=first,
+            seen_by=seen_by,
+            fresh=True,
+        )
+        return (up, replace(centre, sensitivity=_of_features(centre.sensitivity)), step)
 
     @staticmethod
     def claims(settings: SendOnceSettings, schedule: Schedule) -> tuple[Claim, ...]:
@@ -261,12 +305,20 @@ class SendOnce(Engine):
         )
 
 
+def _unit(rows: Tensor) -> Tensor:
+    """Rows of norm 1; zeros stay zeros."""
+    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+
+
+def _of_features(bounds: Mapping[Unit, float]) -> dict[Unit, float]:
+    """The bounds of a release that reads no label."""
+    return {unit: bound for unit, bound in bounds.items() if unit != Unit.LABEL}
+
+
 def _image_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
     """The height and width of the image that bands of rows make up."""
     if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
         found = ", ".join("x".join(map(str, shape)) for shape in shapes)
-        expected = (
-            'none: the blocks are no bands of rows of grey images (data.partition = "rows", data.keep_shape = true)'
-        )
+        expected = 'bands of rows of grey images (data.partition = "rows", data.keep_shape = true), or none'
         raise InputError("joint_features", f"scattering of blocks of {found}", expected)
     return sum(shape[0] for shape in shapes), shapes[0][1]

@@ -22,6 +22,8 @@ _SLANT, _WIDTH, _FREQUENCY = 0.5, 0.8, 3 * math.pi / 4
 """Of the wavelets: height over width, width in pixels at the finest scale, and frequency there."""
 _BORDER = 2
 """Pixels by which an image is mirrored at its edges."""
+_EQUAL = 1e-5
+"""Values whose distance from their mean is shorter are taken to be equal."""
 _TOGETHER = 256
 """Images that are transformed at once."""
 
@@ -30,7 +32,8 @@ class Scattering:
     """Features of images of one shape: averages of wavelet moduli over a grid of cells.
 
     Wavelets have two scales and `angles` directions. The groups of channels (the image itself, either scale, and the
-    fine scale seen through the coarse one) are each brought to mean 0 and norm 1 for every image by itself.
+    fine scale seen through the coarse one) are each brought to mean 0 and one norm for every image by itself; and once
+    more every channel.
     """
 
     def __init__(self, height: int, width: int, *, angles: int = 8, grid: int = 4) -> None:
@@ -41,7 +44,7 @@ class Scattering:
     @property
     def size(self) -> int:
         """The number of features."""
-        return (1 + 2 * self.angles + self.angles**2) * self.cells
+        return 2 * (1 + 2 * self.angles + self.angles**2) * self.cells
 
     @property
     def cells(self) -> int:
@@ -63,14 +66,14 @@ class Scattering:
             torch.fft.ifft2(_halved(torch.fft.fft2(first).unsqueeze(2) * coarse)).abs().flatten(1, 2),
         ]
         cells = (min(self.grid, self.height), min(self.grid, self.width))
-        averages = [torch.nn.functional.adaptive_avg_pool2d(group, cells).flatten(1) for group in groups]
-        return torch.cat([_standardised(group) for group in averages], dim=1)
+        averages = [torch.nn.functional.adaptive_avg_pool2d(group, cells).flatten(2) for group in groups]
+        channels = _standardised(torch.cat(averages, dim=1)).flatten(1) / sum(a.shape[1] for a in averages) ** 0.5
+        together = torch.cat([_standardised(group.flatten(1)) for group in averages], dim=1) / len(groups) ** 0.5
+        return torch.cat((together, channels), dim=1)
 
     def _wavelets(self, scale: int, device: torch.device) -> Tensor:
         """(angles, height, width) the spectra of the wavelets of one scale, with the border; none passes a constant."""
-        height, width = (
-            n + self._padding[2 * i] + self._padding[2 * i + 1] for i, n in ((1, self.height), (0, self.width))
-        )
+        height, width = self.height + sum(self._padding[2:]), self.width + sum(self._padding[:2])
         spread, centre = _WIDTH * 2**scale, _FREQUENCY / 2**scale
         down, right = (2 * math.pi * torch.fft.fftfreq(n, device=device) for n in (height, width))
         turn = math.pi * torch.arange(self.angles, device=device)[:, None, None] / self.angles
@@ -94,6 +97,7 @@ def _halved(spectrum: Tensor) -> Tensor:
 
 
 def _standardised(values: Tensor) -> Tensor:
-    """Rows of mean 0 and norm 1; a row without contrast is zeros."""
-    centred = values - values.mean(1, keepdim=True)
-    return centred / centred.norm(dim=1, keepdim=True).clamp(min=1e-6)
+    """Mean 0 and norm 1 along the last axis; values that are all the same are zeros."""
+    centred = values - values.mean(-1, keepdim=True)
+    length = centred.norm(dim=-1, keepdim=True)
+    return torch.where(length > _EQUAL, centred / length.clamp(min=_EQUAL), 0.0)

@@ -213,6 +213,12 @@ _ALL = (
         open=True,
     ),
     Kind(
+        name="model-centre",
+        summary="the noised mean of what the server learns from, which is taken off every record's row",
+        direction=Direction.DOWN,
+        forms=({"centre": ("width",)},),
+    ),
+    Kind(
         name="model-step",
         summary="the noised gradient of the server's model, by which devices keep a copy of it",
         direction=Direction.DOWN,
