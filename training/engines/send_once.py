@@ -149,17 +149,17 @@ class SendOnce(Engine):
             self._scattering = Scattering(*_image_shape([block.shape[1:] for block in blocks]), grid=s.grid)
         self.top = Linear(self._width(), self.data.classes)
         device, replicas = self.torch_device, len(self.replicas)
-        self.top_parameters = {
-            name: torch.zeros(replicas, *shape, device=device) for name, shape in self.top.shapes.items()
-        }
+        shapes = {**self.top.shapes, "centre": (self._width() - 1,)}
+        self.top_parameters = {name: torch.zeros(replicas, *shape, device=device) for name, shape in shapes.items()}
         self._velocity: dict[str, Tensor] = {}
         mechanisms, kept = self.mechanisms(s, self.schedule), not s.share_model
-        step = replace(mechanisms["model-step"], slopes=self.data.classes)
+        step = mechanisms["model-step"]
+        assert isinstance(step, OuterMean)
+        step = replace(step, slopes=self.data.classes)
         self.step_point = self.release_point("model-step", step, internal=kept)
         if s.centre:
             centre = mechanisms["model-centre"]
             self.centre_point = self.release_point("model-centre", centre, stream="server-noise", internal=kept)
-        self._centre: Tensor | None = None
         self._table = torch.empty(0, device=device)
 
     def _width(self) -> int:
@@ -193,13 +193,14 @@ class SendOnce(Engine):
         """(R, width) the noised mean of the rows, which are then moved by it."""
         rows = joint.expand(len(self.replicas), -1, -1)
         contributions = Contributions(round=0, party=self.data.devices, records=records, values=rows)
-        self._centre = self.centre_point.vector(contributions, joint.shape[2])
+        centre = self.centre_point.vector(contributions, joint.shape[2])
+        self.top_parameters["centre"].copy_(centre)
         self._fill(joint)
-        return self._centre
+        return centre
 
     def _fill(self, joint: Tensor) -> None:
         """Write the rows down; beside each is room for the slopes of a step: a record's values are both."""
-        rows = self._rows(joint)
+        rows = self._rows(joint, len(self.replicas))
         self._table = rows.new_zeros(*rows.shape[:2], rows.shape[2] + self.data.classes)
         self._table[..., : rows.shape[2]] = rows
 
@@ -213,7 +214,7 @@ class SendOnce(Engine):
         released = self.step_point.vector(contributions, rows.shape[2] * classes)
         gradient = {"weight0": released.unflatten(1, (rows.shape[2], classes))}
         descend(
-            self.top_parameters,
+            {"weight0": self.top_parameters["weight0"]},
             gradient,
             rate=s.server_rate,
             momentum=s.top_momentum,
@@ -232,17 +233,16 @@ class SendOnce(Engine):
             joint = self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2])
         return _unit(joint)
 
-    def _rows(self, joint: Tensor) -> Tensor:
-        """(R, B, 1 + width) what the server learns from: rows of norm 1 whose first entry is the constant."""
-        moved = joint if self._centre is None else _unit(joint - self._centre.unsqueeze(1)[: max(1, len(joint))])
-        rows = torch.cat((torch.ones_like(moved[..., :1]), moved), dim=2) * 0.5**0.5
-        return rows.expand(len(self.replicas) if len(rows) == 1 else len(rows), -1, -1)
+    def _rows(self, joint: Tensor, replicas: int) -> Tensor:
+        """(R, B, 1 + width) what the first replicas learn from: rows of norm 1 whose first entry is the constant."""
+        moved = _unit(joint - self.top_parameters["centre"][:replicas].unsqueeze(1))
+        return torch.cat((torch.ones_like(moved[..., :1]), moved), dim=2).mul_(0.5**0.5)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Devices that are sent a step take it in their copy of the server's model, which is equal to it."""
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        rows = self._rows(self._joint(self.bank.predict(blocks, replicas)).expand(replicas, -1, -1))
+        rows = self._rows(self._joint(self.bank.predict(blocks, replicas)), replicas)
         return self.top.apply(first_replicas(self.top_parameters, replicas), rows)
 
     # Releases and claims -------------------------------------------------------------------------------------------
@@ -307,7 +307,8 @@ class SendOnce(Engine):
 
 def _unit(rows: Tensor) -> Tensor:
     """Rows of norm 1; zeros stay zeros."""
-    return rows / rows.norm(dim=-1, keepdim=True).clamp(min=1e-6)
+    lengths: Tensor = rows.norm(dim=-1, keepdim=True)
+    return rows / lengths.clamp(min=1e-6)
 
 
 def _of_features(bounds: Mapping[Unit, float]) -> dict[Unit, float]:

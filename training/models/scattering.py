@@ -93,7 +93,8 @@ def _bell(along: Tensor, across: Tensor, spread: float) -> Tensor:
 def _halved(spectrum: Tensor) -> Tensor:
     """The spectrum of every second pixel in both directions."""
     height, width = spectrum.shape[-2:]
-    return spectrum.unflatten(-1, (2, width // 2)).unflatten(-3, (2, height // 2)).mean((-4, -2))
+    folded: Tensor = spectrum.unflatten(-1, (2, width // 2)).unflatten(-3, (2, height // 2)).mean((-4, -2))
+    return folded
 
 
 def _standardised(values: Tensor) -> Tensor:
