@@ -169,7 +169,7 @@ def collect(
     with one_thread():
         for round_ in rounds:
             values = probe.round(engine, round_, counter)
-            counter.carried({id(v.message): v.message.kind for v in values if v.message is not None})
+            counter.carried({id(message): message.kind for message in probe.carriers})
             collector.add(round_, values)
     run = collector.finish()
     run.engine = engine

@@ -102,6 +102,8 @@ class Probe:
 
     def __init__(self) -> None:
         self.values: list[Released] = []
+        self.carriers: list[Message] = []
+        """The messages of the round that carry a released value; several may carry the same one."""
         self.noised_labels: Tensor | None = None
 
     def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
@@ -135,10 +137,11 @@ class Probe:
             for value in self.values:
                 if value.released is tensor:
                     value.message = message
+                    self.carriers.append(message)
 
     def round(self, engine: Engine, round_: int, *recorders: Recorder) -> list[Released]:
         """Run one round of an engine that this probe is attached to; the values that left in it, in order."""
-        self.values = []
+        self.values, self.carriers = [], []
         engine.round(round_, Wire(self, *recorders))
         return self.values
 

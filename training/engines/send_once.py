@@ -170,8 +170,8 @@ class SendOnce(Engine):
         return 1 + sum(block[0].numel() if raw else self.embedding for block in self.data.blocks)
 
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        """Features of all records in the first round, and nothing ever after."""
-        if round_:
+        """Features of all records in the first round, or when a training goes on; nothing where the server has them."""
+        if self._table.numel():
             return {}
         outputs = self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
         encrypted = self.settings.encrypted_uplink
@@ -181,7 +181,7 @@ class SendOnce(Engine):
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
         if uplinks:
             joint = self._joint([uplinks[m]["embedding"] for m in sorted(uplinks)])
-            if self.settings.centre:
+            if self.settings.centre and not round_:
                 return self._told(round_, Payload("model-centre", {"centre": self._learn_centre(joint, records)}))
             self._fill(joint)
         return self._told(round_, Payload("model-step", {"step": self._step(round_, records)}))

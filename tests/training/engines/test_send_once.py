@@ -10,10 +10,12 @@ import torch
 from tests.contracts.test_engines import run
 from tests.support import make_system, toy_data
 from vflpriv.accountants.gdp import GdpAccountant
+from vflpriv.audits.noise import NoiseAudit
 from vflpriv.config.loading import load_config
 from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
 from vflpriv.run.budgets import accounted
 from vflpriv.run.systems import build_system, claims_of, load_data
@@ -106,3 +108,16 @@ def test_scattering_needs_an_image():
     settings = system.settings.model_copy(update={"joint_features": "scattering"})
     with pytest.raises(InputError, match="joint_features"):
         system.engine.check(settings, system.data)
+
+
+def test_every_message_with_a_shared_step_carries_what_was_released():
+    results = list(NoiseAudit().measure(make_system("send-once", rounds=8), confidence=0.95))
+    assert {result.kind: result.unsent for result in results} == {"model-centre": 0, "model-step": 0}
+
+
+def test_a_training_that_goes_on_asks_for_the_features_again():
+    system = make_system("send-once", rounds=5)
+    engine, transcript = system.train([0]), Transcript()
+    for round_ in (3, 4):
+        engine.round(round_, Wire(transcript))
+    assert {m.round for m in transcript.messages if m.receiver.is_server} == {3}
