@@ -31,6 +31,9 @@ __all__ = [
     "uplinks_of",
 ]
 
+_TOGETHER = 512
+"""Messages that are read before it is asked whether more are needed."""
+
 UPLINKS = names_of(direction=Direction.UP)
 _CHANGES = names_of(content=Content.LOSS_CHANGE)
 """Replies that say how losses change with what the device sent."""
@@ -162,10 +165,26 @@ def first_columns(messages: Sequence[Message], tensor: str, chosen: Tensor) -> l
     asked = union_of(chosen)
     places, columns = torch.searchsorted(asked, chosen), []
     for device in sorted({m.device for m in messages}):
-        # Of the messages in reverse order, the last one with a record is its first.
-        rows = last_values([m for m in messages[::-1] if m.device == device], tensor, asked)
+        rows = _first_values([m for m in messages if m.device == device], tensor, asked)
         columns.append(rows.gather(1, places.unsqueeze(-1).expand(-1, -1, rows.shape[2])))
     return columns
+
+
+def _first_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Tensor:
+    """`last_values` of the first messages; those after every record was seen are not read."""
+    values, seen = None, torch.zeros(len(records) + 1, dtype=torch.bool, device=records.device)
+    for begin in range(0, len(messages), _TOGETHER):
+        some = messages[begin : begin + _TOGETHER]
+        # Of messages in reverse order, the last one with a record is its first.
+        found = last_values(some[::-1], tensor, records)
+        values = found if values is None else torch.where(seen[:-1, None], values, found)
+        for m in some:
+            if m.records is not None:
+                seen.index_fill_(0, places_or_last(records, m.records), True)
+        if begin + _TOGETHER < len(messages) and bool(seen[:-1].all()):
+            break
+    assert values is not None
+    return values
 
 
 def places_or_last(records: Tensor, ids: Tensor) -> Tensor:
