@@ -28,7 +28,7 @@ def messages(count: int) -> list[Message]:
 def test_first_values_are_those_of_the_first_message_with_a_record(together, monkeypatch):
     monkeypatch.setattr(observations, "_TOGETHER", together)
     sent, records = messages(100), torch.arange(0, 40, 3)
-    found = observations.first_columns(sent, "embedding", records.unsqueeze(0).expand(2, -1))[0]
+    found = observations.first_columns(sent, "embedding", records.repeat(2, 1))[0]
     for place, record in enumerate(records.tolist()):
         first = next(m for m in sent if record in m.records.tolist())
         row = first.records.tolist().index(record)
@@ -41,4 +41,4 @@ def test_messages_after_the_last_record_are_not_read(monkeypatch):
     unread = [m for m in sent[100:] if m.tensors.clear() is None]
     assert len(unread) == 200
     records = torch.arange(0, 40, 3)
-    assert observations.first_columns(sent, "embedding", records.unsqueeze(0).expand(2, -1))[0].shape == (2, 14, 3)
+    assert observations.first_columns(sent, "embedding", records.repeat(2, 1))[0].shape == (2, 14, 3)
