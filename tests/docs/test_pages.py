@@ -29,7 +29,11 @@ def test_the_table_of_message_kinds_is_the_one_of_the_code():
     documented = {}
     for names, way, tensors in rows:
         for name in names.strip("| ").split(", "):
-            axes = [axis for axis in ("batch", FURTHER, "classes", "directions", "features", "bins") if axis in tensors]
+            axes = [
+                axis
+                for axis in ("batch", FURTHER, "classes", "directions", "features", "bins", "parameters")
+                if axis in tensors
+            ]
             documented[name.strip("`")] = (way, set(tensors.split("`")[1::2]), set(axes))
     table = {}
     for name, kind in KINDS.items():

@@ -216,7 +216,7 @@ _ALL = (
         name="model-centre",
         summary="the noised mean of what the server learns from, which is taken off every record's row",
         direction=Direction.DOWN,
-        forms=({"centre": ("width",)},),
+        forms=({"centre": ("features",)},),
     ),
     Kind(
         name="model-step",

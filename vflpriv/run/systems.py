@@ -115,7 +115,6 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
-    _check_defence(engine, settings, schedule, data.classes, where)
     check_device_name(config.device)
     system = DeclaredSystem(
         key=section.key,
@@ -127,7 +126,9 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         title=section.title,
         tuning_runs=section.tuning_runs,
     )
-    return replace(system, settings=_with_noise(system, find("accountant", config.accountant)(), where))
+    noised = _with_noise(system, find("accountant", config.accountant)(), where)
+    _check_defence(engine, noised, schedule, data.classes, where)
+    return replace(system, settings=noised)
 
 
 def check_defences(config: Config) -> None:

@@ -121,3 +121,8 @@ def test_a_training_that_goes_on_asks_for_the_features_again():
     for round_ in (3, 4):
         engine.round(round_, Wire(transcript))
     assert {m.round for m in transcript.messages if m.receiver.is_server} == {3}
+
+
+def test_calibrated_noise_goes_with_a_defence_of_outputs():
+    chosen = config(features="random", defence="top-k")
+    assert build_system(chosen, 0, load_data(chosen)).settings.noise_std > 0
