@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
@@ -48,7 +48,7 @@ _CENTRE = 2.0
 class SendOnceSettings(EngineSettings):
     """Settings of send-once; the devices train nothing, so that their learning rate has no effect."""
 
-    schedule: Literal[Batching.FULL] = Field(Batching.FULL, description="every record in every step, always")
+    schedule: Batching = Field(Batching.FULL, description="full, always: every record in every step")
     batch_size: int = Field(1, ge=1, description="not used: every step is over all records")
     features: Literal["raw", "random"] = Field(
         "raw",
@@ -86,9 +86,21 @@ class SendOnceSettings(EngineSettings):
     def _consistent(self) -> SendOnceSettings:
         if self.noise == "given" and self.noise_std is None:
             raise ValueError("noise_std must be given when noise = 'given'")
-        if self.features == "random" and self.joint_features == "scattering":
-            raise ValueError("joint_features = 'scattering' needs images: features must be raw")
         return self
+
+    @field_validator("schedule")
+    @classmethod
+    def _all_records(cls, value: Batching) -> Batching:
+        if value is not Batching.FULL:
+            raise ValueError("full: every step is over all records")
+        return value
+
+    @field_validator("joint_features")
+    @classmethod
+    def _of_images(cls, value: str, info: ValidationInfo) -> str:
+        if value == "scattering" and info.data.get("features") == "random":
+            raise ValueError("none with features = 'random': scattering needs the images themselves")
+        return value
 
     @field_validator("protect")
     @classmethod

@@ -136,7 +136,7 @@ class CheckedWire(ABC):
 
     def enter(self, like: Entry, round_: int, ids: Tensor | None) -> None:
         """List a message whose values are stored."""
-        raise NotImplementedError
+        raise TypeError(f"Expected {type(self).__name__} to define enter() beside store().")
 
     def between_rounds(self) -> None:
         """Is told that all messages of the rounds so far of a watched training are listed."""

@@ -93,8 +93,8 @@ def test_scattering_learns_and_is_no_other_records_business():
     ("changes", "message"),
     [
         ({"noise": "given"}, "noise_std must be given"),
-        ({"features": "random", "joint_features": "scattering"}, "features must be raw"),
-        ({"schedule": "poisson"}, "schedule"),
+        ({"features": "random", "joint_features": "scattering"}, "joint_features.*scattering needs the images"),
+        ({"schedule": "poisson"}, "schedule = .*full: every step is over all records"),
     ],
 )
 def test_settings_that_do_not_go_together(changes, message):
