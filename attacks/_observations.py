@@ -21,7 +21,6 @@ __all__ = [
     "known_positions",
     "last_and_mean",
     "last_values",
-    "places_or_last",
     "positions_in",
     "recent",
     "records_of",
@@ -29,6 +28,7 @@ __all__ = [
     "sum_by_record",
     "union_of",
     "uplinks_of",
+    "with_places",
 ]
 
 _TOGETHER = 512
@@ -146,9 +146,8 @@ def last_values(messages: Sequence[Message], tensor: str, records: Tensor) -> Te
     """(R, n, width) for some sorted records: a tensor's flat row in the last of these messages with it; else zeros."""
     replicas, _, width = messages[0].tensors[tensor].flatten(2).shape
     values = torch.zeros(replicas, len(records) + 1, width, device=records.device)
-    for m in messages:
-        if m.records is not None:
-            values.index_copy_(1, places_or_last(records, m.records), m.tensors[tensor].flatten(2).to(values.dtype))
+    for m, places in with_places(messages, records):
+        values.index_copy_(1, places, m.tensors[tensor].flatten(2).to(values.dtype))
     return values[:, :-1]
 
 
@@ -178,20 +177,33 @@ def _first_values(messages: Sequence[Message], tensor: str, records: Tensor) -> 
         # Of messages in reverse order, the last one with a record is its first.
         found = last_values(some[::-1], tensor, records)
         values = found if values is None else torch.where(seen[:-1, None], values, found)
-        for m in some:
-            if m.records is not None:
-                seen.index_fill_(0, places_or_last(records, m.records), True)
+        for _, places in with_places(some, records):
+            seen.index_fill_(0, places, True)
         if begin + _TOGETHER < len(messages) and bool(seen[:-1].all()):
             break
     assert values is not None
     return values
 
 
-def places_or_last(records: Tensor, ids: Tensor) -> Tensor:
+def _places_or_last(records: Tensor, ids: Tensor) -> Tensor:
     """The positions of ids among sorted records, len(records) for those that are none of them: nobody waits for it."""
     places = torch.searchsorted(records, ids)
     found = records.index_select(0, places.clamp(max=len(records) - 1)) == ids
     return torch.where(found, places, len(records))
+
+
+def with_places(messages: Iterable[Message], records: Tensor) -> list[tuple[Message, Tensor]]:
+    """Each message about records with their places among these sorted ones, as `_places_or_last` has them.
+
+    They are looked up for all messages at once; messages about one batch share its ids, which are looked up once.
+    """
+    told = [(m, m.records) for m in messages if m.records is not None]
+    batches = {id(ids): ids for _, ids in told}
+    if not batches:
+        return []
+    found = _places_or_last(records, torch.cat(list(batches.values()))).split([len(ids) for ids in batches.values()])
+    places = dict(zip(batches, found, strict=True))
+    return [(m, places[id(ids)]) for m, ids in told]
 
 
 def last_and_mean(observations: Sequence[Observation]) -> tuple[Tensor, Tensor]:

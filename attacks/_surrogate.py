@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import first_columns, known_positions, places_or_last, records_of, union_of
+from vflpriv.attacks._observations import first_columns, known_positions, records_of, union_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -84,10 +84,8 @@ def _order(messages: Sequence[Message], chosen: Tensor) -> Tensor:
     """(R, n) the positions of the chosen records, (R, n), sorted by the first message with each."""
     asked = union_of(chosen)
     first = torch.zeros(len(asked) + 1, dtype=torch.int64, device=asked.device)
-    for number in range(len(messages) - 1, -1, -1):
-        ids = messages[number].records
-        if ids is not None:
-            first.index_fill_(0, places_or_last(asked, ids), number)
+    for number, (_, places) in reversed(list(enumerate(with_places(messages, asked)))):
+        first.index_fill_(0, places, number)
     return first[torch.searchsorted(asked, chosen)].argsort(dim=1, stable=True)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._clusters import clustered
-from vflpriv.attacks._observations import places_or_last, records_of
+from vflpriv.attacks._observations import records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
@@ -55,11 +55,9 @@ def _mean_gradients(messages: list[Message], records: Tensor) -> Tensor:
     gradients are."""
     width = messages[0].tensors["gradient"].shape[-1]
     # One more place is for records that are not asked for.
-    sums = torch.zeros(len(records) + 1, width + 1, dtype=torch.float64, device=records.device)
-    for m in messages:
-        if m.records is not None:
-            gradient = m.tensors["gradient"][0].double()
-            scaled = gradient / gradient.square().mean().sqrt().clamp(min=1e-30)
-            counted = torch.cat((scaled, torch.ones_like(scaled[:, :1])), dim=1)
-            sums.index_add_(0, places_or_last(records, m.records), counted)
+    sums = torch.zeros(len(records) + 1, width + 1, device=records.device)
+    for m, places in with_places(messages, records):
+        gradient = m.tensors["gradient"][0].to(sums.dtype)
+        counted = torch.nn.functional.pad(gradient / gradient.square().mean().sqrt().clamp(min=1e-30), (0, 1), value=1)
+        sums.index_add_(0, places, counted)
     return sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)

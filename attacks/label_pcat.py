@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 from vflpriv.attacks._adam import Adam, padding
 from vflpriv.attacks._base import LabelInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, SENT_EMBEDDINGS, embeddings_by_device, without_embeddings
-from vflpriv.attacks._observations import known_positions, places_or_last
+from vflpriv.attacks._observations import known_positions, with_places
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
@@ -90,12 +90,11 @@ def _replayed(view: View, known: Tensor, columns: Mapping[int, Tensor]) -> Itera
     """Round by round the embeddings (R, K, width) of the sorted known records as they were last sent, and whether each
     has been sent by all devices, (K,); the late rounds only."""
     by_round: dict[int, list[tuple[int, Tensor, Tensor]]] = {}
-    for m in view.of_kind(*SENT_EMBEDDINGS):
+    for m, places in with_places(view.of_kind(*SENT_EMBEDDINGS), known):
         embedding = m.tensors["embedding"].flatten(2)
         column = columns.get(m.device.index)
-        if m.records is not None and column is not None and embedding.shape[2] == column.shape[2]:
-            sent = (m.device.index, places_or_last(known, m.records), embedding.to(column.dtype))
-            by_round.setdefault(m.round, []).append(sent)
+        if column is not None and embedding.shape[2] == column.shape[2]:
+            by_round.setdefault(m.round, []).append((m.device.index, places, embedding.to(column.dtype)))
     # One more place is for records that are not known.
     tables = {d: c.new_zeros(len(c), len(known) + 1, c.shape[2]) for d, c in columns.items()}
     seen = {d: c.new_zeros(len(known) + 1) for d, c in columns.items()}

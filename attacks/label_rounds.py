@@ -14,7 +14,7 @@ from vflpriv.attacks._embeddings import EMBEDDING_NEEDS
 from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
 from vflpriv.attacks._mixture import Link, class_shares
-from vflpriv.attacks._observations import known_positions, places_or_last, records_of
+from vflpriv.attacks._observations import known_positions, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Defences, LabelGuess
@@ -89,10 +89,10 @@ class LabelRounds(LabelInference):
 
 def _link(messages: Sequence[Message], records: Tensor, classes: int, defences: Defences) -> Link:
     """The gradients of one link as rows, every window scaled to a mean square of 1."""
-    sent = [m for m in messages if m.records is not None]
-    rows = torch.cat([m.tensors["gradient"][0] for m in sent]).to(torch.float32)
-    places = torch.cat([places_or_last(records, m.records) for m in sent if m.records is not None])
-    sizes = [len(m.tensors["gradient"][0]) for m in sent]
+    sent = with_places(messages, records)
+    rows = torch.cat([m.tensors["gradient"][0] for m, _ in sent]).to(torch.float32)
+    places = torch.cat([found for _, found in sent])
+    sizes = [len(found) for _, found in sent]
     count = max(1, sum(sizes) // (_PER_CLASS * classes))
     ends = torch.tensor(sizes).cumsum(0)
     of_message = ((ends - 1) * count // max(1, sum(sizes))).repeat_interleave(torch.tensor(sizes))
