@@ -14,7 +14,7 @@ from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.data import BaseData, VerticalData
+from vflpriv.core.data import BaseData, Part, VerticalData
 from vflpriv.core.engine import Capabilities, Evaluation, Probe
 from vflpriv.core.kinds import Content
 from vflpriv.core.ledger import Ledger
@@ -409,14 +409,15 @@ class Engine(ABC):
         return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
     @no_grad
-    def evaluate(self, *, replicas: int = 32, records: int = 4096) -> Evaluation:
-        """Test accuracy, and mean loss over the first training records, of the first replicas."""
+    def evaluate(self, *, replicas: int = 32, records: int = 4096, part: Part = "test") -> Evaluation:
+        """Accuracy on the test or validation records, and mean loss over the first training ones, of some replicas."""
         count = min(replicas, len(self.replicas))
         labels = self.data.labels[:records].expand(count, -1)
         logits = self.predicted([block[:records] for block in self.data.blocks], count)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
-        guesses = self.predicted(self.data.test_blocks, count).argmax(-1)
-        accuracy = (guesses == self.data.test_labels).to(torch.float32).mean(1)
+        held_out, true_labels = self.data.held_out(part)
+        guesses = self.predicted(held_out, count).argmax(-1)
+        accuracy = (guesses == true_labels).to(torch.float32).mean(1)
         return Evaluation(accuracy=accuracy, loss=loss)
 
     def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:

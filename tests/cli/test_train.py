@@ -52,6 +52,18 @@ def test_it_trains_what_an_audit_trains(monkeypatch, capsys, tmp_path, config):
     assert (trained.utility, trained.traffic, trained.settings) == (audited.utility, audited.traffic, audited.settings)
 
 
+def test_validation_accuracy_stands_beside_test_accuracy(monkeypatch, capsys, config):
+    only = ("--only", "split", "-q", "--set", "data.validation=0.25")
+    code, printed, _ = run(monkeypatch, capsys, "train", config, *only)
+    assert code == 0
+    assert "validation" in printed
+    code, printed, _ = run(monkeypatch, capsys, "train", config, *only, "--format", "json")
+    report = TrainReport.model_validate_json(printed)
+    (row,) = report.systems
+    assert (report.data["records"], report.data["validation"], row.validation.records) == (45, 15, 15)
+    assert row.validation.accuracy_low <= row.validation.accuracy <= row.validation.accuracy_high
+
+
 @pytest.mark.parametrize("variant", ENGINES)
 def test_every_engine_says_what_it_trained(variant):
     """Putting the saved values back into another run's models gives the same predictions."""

@@ -100,6 +100,11 @@ def test_overrides_reach_any_field(tmp_path):
         (('name = "digits"', 'name = "mnist"\nfolder = "nowhere"'), "vflpriv data fetch mnist"),
         (('name = "digits"', 'name = "digits"\ndevices = 0'), "data.devices = 0: expected a number >= 1"),
         (('name = "digits"', 'name = "digits"\ntrain = 0'), "data.train = 0: expected a number >= 1"),
+        (('name = "digits"', 'name = "digits"\nvalidation = 0'), "data.validation = 0: expected a number > 0"),
+        (
+            ('name = "digits"', 'name = "digits"\nvalidation = 1437'),
+            "data.validation = 1437: expected 1 to 1436 of the",
+        ),
         (('name = "digits"', 'name = "digits"\nstandardise = 1'), "data.standardise = 1: expected true or false"),
         (
             ('name = "digits"', 'name = "digits"\nvocabulary = "v"'),

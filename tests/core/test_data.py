@@ -44,6 +44,26 @@ def test_some_classes_count_as_one_of_two() -> None:
             data.two_classes(positive)
 
 
+def test_validation_records_follow_what_is_done_to_the_others() -> None:
+    blocks, labels = (torch.ones(3, 2), torch.ones(3, 3)), torch.tensor([2, 1, 0])
+    data = replace(some_data(), validation_blocks=blocks, validation_labels=labels)
+    assert (data.records, data.validation_records, data.facts["validation"]) == (6, 3, 3)
+    assert data.two_classes([2]).held_out("validation")[1].tolist() == [1, 0, 0]
+    assert data.standardised().validation_blocks[1].unique().numel() == 1
+    assert not torch.equal(data.standardised().validation_blocks[1], blocks[1])
+    assert data.to(torch.device("meta")).held_out("validation")[0][0].is_meta
+    with pytest.raises(InputError, match=r"^data.validation_blocks\[0\] = 3: expected 2 records$"):
+        replace(data, validation_labels=labels[:2])
+    with pytest.raises(InputError, match=r"^data.labels = 3: expected 0 to 2$"):
+        replace(data, validation_labels=labels + 1).checked()
+
+
+def test_without_validation_records_none_can_be_evaluated_on() -> None:
+    assert "validation" not in some_data().facts
+    with pytest.raises(InputError, match=r"^data.validation = None: expected a share or number of records"):
+        some_data().held_out("validation")
+
+
 def test_replicas_see_their_own_labels() -> None:
     data = some_data().override([4, 1], labels=torch.tensor([[2, 0], [0, 2], [1, 1]]))
     seen = data.labels_of(torch.tensor([1, 3, 4, 1]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from tests.support import make_system
+from tests.support import make_system, toy_data
+from vflpriv.core.wire import Wire
 
 
 def test_evaluating_in_chunks_of_records_changes_nothing(monkeypatch):
@@ -14,3 +17,16 @@ def test_evaluating_in_chunks_of_records_changes_nothing(monkeypatch):
     pieces = engine.evaluate()
     torch.testing.assert_close(pieces.loss, whole.loss)
     assert torch.equal(pieces.accuracy, whole.accuracy)
+
+
+def test_the_validation_part_is_evaluated_when_it_is_asked_for():
+    data = toy_data()
+    data = replace(data, validation_blocks=data.test_blocks, validation_labels=(data.test_labels + 1) % data.classes)
+    engine = make_system("split-concat", data=data).train((0, 1))
+    engine.run(Wire())
+    logits = engine.predicted(data.test_blocks, 2)
+    right = (logits.argmax(-1) == data.validation_labels).float().mean(1)
+    validated, tested = engine.evaluate(part="validation"), engine.evaluate()
+    assert torch.equal(validated.accuracy, right)
+    assert not torch.equal(validated.accuracy, tested.accuracy)
+    assert torch.equal(validated.loss, tested.loss)

@@ -40,6 +40,12 @@ class DataConfig(_Section):
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
     keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
+    validation: float | None = Field(
+        None,
+        gt=0,
+        description="training records that are kept back for validation and not trained on, always the same ones: a "
+        "share below 1, or a number of records; none if not given",
+    )
     standardise: bool = Field(False, description="mean 0 and deviation 1 over all features of the training records")
     vocabulary: str | None = Field(
         None, description="a folder with the vocab.txt of texts' token ids; ids are hashed if not given"

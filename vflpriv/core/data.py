@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BaseData", "Overrides", "VerticalData"]
+__all__ = ["BaseData", "Overrides", "Part", "VerticalData"]
+
+Part = Literal["test", "validation"]
+"""The parts of the data that are not trained on."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,6 +34,9 @@ class BaseData:
     labels: Any
     test_blocks: tuple[Any, ...]
     test_labels: Any
+    validation_blocks: tuple[Any, ...] = ()
+    validation_labels: Any = None
+    """Records kept back from training to choose settings by; None where there are none."""
     vocabulary: int | None = None
     """The number of token ids, where blocks hold token ids."""
     grid: tuple[int, int] | None = None
@@ -45,17 +51,20 @@ class BaseData:
         for m, block in enumerate(self.test_blocks):
             if len(block) != len(self.test_labels):
                 raise InputError(f"data.test_blocks[{m}]", len(block), f"{len(self.test_labels)} records")
+        for m, block in enumerate(self.validation_blocks):
+            if len(block) != self.validation_records:
+                raise InputError(f"data.validation_blocks[{m}]", len(block), f"{self.validation_records} records")
 
     def checked(self) -> Self:
         """This data, after a check that features are finite and labels are class numbers."""
-        for m, block in enumerate((*self.blocks, *self.test_blocks)):
+        for m, block in enumerate((*self.blocks, *self.test_blocks, *self.validation_blocks)):
             if not bool(np.isfinite(np.asarray(block)).all()):
                 raise InputError(f"data.blocks[{m % self.devices}]", "NaN or infinity", "finite numbers")
             if self.vocabulary is not None and not 0 <= int(block.min()) <= int(block.max()) < self.vocabulary:
                 expected = f"token ids 0 to {self.vocabulary - 1}"
                 raise InputError(f"data.blocks[{m % self.devices}]", int(block.max()), expected)
-        for labels in (self.labels, self.test_labels):
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+        for labels in (self.labels, self.test_labels, self.validation_labels):
+            if labels is not None and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
                 raise InputError("data.labels", int(labels.max()), f"0 to {self.classes - 1}")
         return self
 
@@ -67,9 +76,23 @@ class BaseData:
             )
 
         def labelled(labels: Any) -> Any:
-            return sum(labels == label for label in set(positive))
+            return None if labels is None else sum(labels == label for label in set(positive))
 
-        return replace(self, classes=2, labels=labelled(self.labels), test_labels=labelled(self.test_labels))
+        return replace(
+            self,
+            classes=2,
+            labels=labelled(self.labels),
+            test_labels=labelled(self.test_labels),
+            validation_labels=labelled(self.validation_labels),
+        )
+
+    def held_out(self, part: Part) -> tuple[tuple[Any, ...], Any]:
+        """Blocks and labels of a part that is not trained on."""
+        if part == "test":
+            return self.test_blocks, self.test_labels
+        if self.validation_labels is None:
+            raise InputError("data.validation", None, "a share or number of records, to evaluate on validation records")
+        return self.validation_blocks, self.validation_labels
 
     def check_numeric(self) -> None:
         """Raise an InputError where features are token ids, which cannot be standardised."""
@@ -89,11 +112,20 @@ class BaseData:
     @property
     def facts(self) -> dict[str, str | int]:
         """What reports say about the data."""
-        return {"name": self.name, "records": self.records, "devices": self.devices, "classes": self.classes}
+        known: dict[str, str | int] = {"name": self.name, "records": self.records}
+        if self.validation_records:
+            known["validation"] = self.validation_records
+        return {**known, "devices": self.devices, "classes": self.classes}
 
     @property
     def records(self) -> int:
+        """The number of records that are trained on."""
         return len(self.labels)
+
+    @property
+    def validation_records(self) -> int:
+        """The number of records kept back for validation."""
+        return 0 if self.validation_labels is None else len(self.validation_labels)
 
     @property
     def devices(self) -> int:
@@ -123,6 +155,8 @@ class VerticalData(BaseData):
     labels: Tensor
     test_blocks: tuple[Tensor, ...]
     test_labels: Tensor
+    validation_blocks: tuple[Tensor, ...] = ()
+    validation_labels: Tensor | None = None
     overrides: Overrides | None = None
     replica_labels: Tensor | None = None
     """(R, N) labels that replace all others, where each replica adds its own noise to them."""
@@ -153,7 +187,12 @@ class VerticalData(BaseData):
                 torch.sub(block, mean, out=own.unflatten(1, block.shape[1:])).div_(deviation) for block, own in columns
             )
 
-        return replace(self, blocks=scale(self.blocks), test_blocks=scale(self.test_blocks))
+        return replace(
+            self,
+            blocks=scale(self.blocks),
+            test_blocks=scale(self.test_blocks),
+            validation_blocks=scale(self.validation_blocks),
+        )
 
     def to(self, device: torch.device) -> VerticalData:
         """The same data on another torch device."""
@@ -173,6 +212,8 @@ class VerticalData(BaseData):
             labels=self.labels.to(device),
             test_blocks=move(self.test_blocks),
             test_labels=self.test_labels.to(device),
+            validation_blocks=move(self.validation_blocks),
+            validation_labels=None if self.validation_labels is None else self.validation_labels.to(device),
             overrides=overrides,
             replica_labels=None if self.replica_labels is None else self.replica_labels.to(device),
             replica_evidence=None if self.replica_evidence is None else self.replica_evidence.to(device),

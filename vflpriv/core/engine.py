@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vflpriv.core.attack import Conduct
     from vflpriv.core.claims import Claim, SuccessClaim
-    from vflpriv.core.data import BaseData, VerticalData
+    from vflpriv.core.data import BaseData, Part, VerticalData
     from vflpriv.core.ledger import Ledger
     from vflpriv.core.schedules import Schedule
     from vflpriv.core.views import Belongings
@@ -60,7 +60,7 @@ class NoiseParameters:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """Test accuracy and training loss, (R,) each."""
+    """Accuracy on records that were not trained on, and training loss, (R,) each."""
 
     accuracy: Tensor
     loss: Tensor
@@ -198,8 +198,8 @@ class Engine(Protocol):
         """Train one round."""
         ...
 
-    def evaluate(self) -> Evaluation:
-        """Test accuracy and training loss of the current models."""
+    def evaluate(self, *, part: Part = "test") -> Evaluation:
+        """Training loss of the current models, and their accuracy on the test or the validation records."""
         ...
 
     def belongings(self, m: int) -> Belongings:

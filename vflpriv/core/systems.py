@@ -240,7 +240,9 @@ class System(DeclaredSystem):
             sizes,
         ):
             digest.update(f"{part}\0".encode())
-        tensors = (*self.data.blocks, self.data.labels, *self.data.test_blocks, self.data.test_labels)
+        tensors = [*self.data.blocks, self.data.labels, *self.data.test_blocks, self.data.test_labels]
+        if self.data.validation_labels is not None:
+            tensors += [*self.data.validation_blocks, self.data.validation_labels]
         arrays = [tensor.cpu().contiguous().numpy() for tensor in tensors]
         for array in (*arrays, schedule.order, schedule.start, schedule.size, schedule.active):
             digest.update(f"{array.dtype} {array.shape}\0".encode())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,11 @@ from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.data.catalogue import dataset_named
 from vflpriv.data.files import Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
+from vflpriv.data.records import keep_back
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
 
-__all__ = ["VerticalArrays", "load", "read"]
+__all__ = ["Choices", "VerticalArrays", "load", "read"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,6 +32,8 @@ class VerticalArrays(BaseData):
     labels: NDArray[np.int64]
     test_blocks: tuple[NDArray[Any], ...]
     test_labels: NDArray[np.int64]
+    validation_blocks: tuple[NDArray[Any], ...] = ()
+    validation_labels: NDArray[np.int64] | None = None
 
     def tensors(self) -> VerticalData:
         """The same data as tensors, which share the memory of these arrays."""
@@ -40,32 +44,28 @@ class VerticalArrays(BaseData):
             labels=torch.from_numpy(self.labels),
             test_blocks=tuple(torch.from_numpy(block) for block in self.test_blocks),
             test_labels=torch.from_numpy(self.test_labels),
+            validation_blocks=tuple(torch.from_numpy(block) for block in self.validation_blocks),
+            validation_labels=None if self.validation_labels is None else torch.from_numpy(self.validation_labels),
             vocabulary=self.vocabulary,
             grid=self.grid,
         )
 
 
-def load(
-    name: str,
-    *,
-    devices: int,
-    partition: str | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    train: int | None = None,
-    keep_shape: bool = False,
-    vocabulary: str | os.PathLike[str] | None = None,
-) -> VerticalData:
+class Choices(TypedDict, total=False):
+    """The arguments of `read` beside the name of the data set."""
+
+    devices: Required[int]
+    partition: str | None
+    folder: str | os.PathLike[str] | None
+    train: int | None
+    validation: float | None
+    keep_shape: bool
+    vocabulary: str | os.PathLike[str] | None
+
+
+def load(name: str, **choices: Unpack[Choices]) -> VerticalData:
     """A data set as tensors; `read` explains the arguments."""
-    arrays = read(
-        name,
-        devices=devices,
-        partition=partition,
-        folder=folder,
-        train=train,
-        keep_shape=keep_shape,
-        vocabulary=vocabulary,
-    )
-    return arrays.tensors()
+    return read(name, **choices).tensors()
 
 
 def read(
@@ -75,14 +75,16 @@ def read(
     partition: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     train: int | None = None,
+    validation: float | None = None,
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
     Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same numbers. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become
-    token ids, hashed or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
+    call always gives the same numbers. `validation` is the share (below 1) or number of the training records that are
+    kept back. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed or those
+    of the WordPiece `vocabulary` (a folder with a vocab.txt).
     """
     dataset = dataset_named(name)
     if vocabulary is not None and dataset.tokens is None:
@@ -91,34 +93,45 @@ def read(
     _check(dataset, raw)
     if train is not None and not 1 <= train <= len(raw.labels):
         raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {name}")
-    features, test, token_ids = raw.features[:train], raw.test_features, None
+    trained, kept_back = keep_back(np.arange(len(raw.labels))[:train], validation)
+    parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
+    token_ids = None
     if dataset.tokens is not None:
-        features, test, token_ids = _encoded(features, test, dataset.tokens, vocabulary)
+        parts, token_ids = _encoded(parts, dataset.tokens, vocabulary)
     elif dataset.scale is None:
-        features, test = _standardised(features, test, raw.indicators)
+        parts = _standardised(parts, raw.indicators)
     how = partition or dataset.partition
     cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
-    several_images = raw.views is not None
+    images = keep_shape and raw.views is None
+    blocks, test_blocks, *validation_blocks = (_scaled(cut(part), dataset.scale, images) for part in parts if len(part))
     return VerticalArrays(
         name=name,
         classes=dataset.classes,
-        blocks=_scaled(cut(features), dataset.scale, keep_shape and not several_images),
-        labels=raw.labels[:train].astype(np.int64),
-        test_blocks=_scaled(cut(test), dataset.scale, keep_shape and not several_images),
+        blocks=blocks,
+        labels=raw.labels[trained].astype(np.int64),
+        test_blocks=test_blocks,
         test_labels=raw.test_labels.astype(np.int64),
+        validation_blocks=validation_blocks[0] if validation_blocks else (),
+        validation_labels=raw.labels[kept_back].astype(np.int64) if len(kept_back) else None,
         vocabulary=token_ids,
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
     )
 
 
+def _rows(features: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
+    """The features of these records, which are in ascending order; not copied where they are the first ones."""
+    count = len(records)
+    return features[:count] if records[-1] == count - 1 else features[records]
+
+
 def _encoded(
-    texts: NDArray[Any], test_texts: NDArray[Any], length: int, vocabulary: str | os.PathLike[str] | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Training and test texts as token ids, and how many ids there are."""
+    texts: Sequence[NDArray[Any]], length: int, vocabulary: str | os.PathLike[str] | None
+) -> tuple[list[NDArray[Any]], int]:
+    """The texts of each part as token ids, and how many ids there are."""
     if vocabulary is None:
-        return encode(texts, length, hashed), encode(test_texts, length, hashed), VOCABULARY
+        return [encode(part, length, hashed) for part in texts], VOCABULARY
     tokenizer = WordPiece.of(Path(vocabulary))
-    return encode(texts, length, tokenizer), encode(test_texts, length, tokenizer), len(tokenizer.ids)
+    return [encode(part, length, tokenizer) for part in texts], len(tokenizer.ids)
 
 
 def _scaled(blocks: tuple[NDArray[Any], ...], scale: float | None, channels_first: bool) -> tuple[NDArray[Any], ...]:
@@ -146,12 +159,12 @@ def _check(dataset: Dataset, raw: Raw) -> None:
         raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
 
 
-def _standardised(
-    features: NDArray[Any], test: NDArray[Any], indicators: NDArray[np.bool_] | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _standardised(parts: Sequence[NDArray[Any]], indicators: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
+    """All parts, shifted and scaled by the columns' means and deviations over the first, the training records."""
+    features = parts[0]
     mean, deviation = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
     deviation = np.where(deviation > 0, deviation, 1.0)  # a constant column becomes zero, not NaN
     if indicators is not None:
         # The 1 of a rare category would become a value in the hundreds.
         mean, deviation = np.where(indicators, 0.0, mean), np.where(indicators, 1.0, deviation)
-    return (features - mean) / deviation, (test - mean) / deviation
+    return [(part - mean) / deviation for part in parts]

@@ -7,7 +7,16 @@ from typing import Any
 from vflpriv.report.audit import Staleness, Traffic, Utility
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["TrainReport", "TrainRow"]
+__all__ = ["TrainReport", "TrainRow", "Validation"]
+
+
+class Validation(Row):
+    """The accuracy on validation records, by which settings may be chosen; the interval is over these records."""
+
+    records: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
 
 
 class TrainRow(Row):
@@ -23,6 +32,8 @@ class TrainRow(Row):
     utility: Utility | None
     traffic: Traffic | None
     staleness: Staleness | None
+    validation: Validation | None = None
+    """None where no records were kept back for validation."""
     models: str | None = None
     """The file to which the models were saved; None if they were not."""
 

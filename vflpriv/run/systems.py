@@ -55,16 +55,7 @@ def read_data(config: Config) -> BaseData:
 
 
 def _read(config: Config) -> datasets.VerticalArrays:
-    d = config.data
-    return datasets.read(
-        d.name,
-        devices=d.devices,
-        partition=d.partition,
-        folder=d.folder,
-        train=d.train,
-        keep_shape=d.keep_shape,
-        vocabulary=d.vocabulary,
-    ).checked()
+    return datasets.read(**config.data.model_dump(exclude={"standardise"})).checked()
 
 
 def build_system(config: Config, place: int, data: VerticalData) -> System:

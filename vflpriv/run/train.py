@@ -9,12 +9,14 @@ from pathlib import Path
 from safetensors import torch as safetensors
 
 from vflpriv import __version__
+from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.files import write_atomically
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config, SystemConfig
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
-from vflpriv.report.train import TrainReport, TrainRow
+from vflpriv.report.train import TrainReport, TrainRow, Validation
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
@@ -69,7 +71,17 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
         rounds=system.schedule.rounds,
         parameters=sum(t.numel() for t in tensors.values()),
         utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=confidence),
+        validation=_validation(engine, system.data.validation_records, confidence),
         traffic=traffic_row(wire.traffic),
         staleness=staleness_row(system.staleness()),
         models=name,
     )
+
+
+def _validation(engine: Engine, records: int, confidence: float) -> Validation | None:
+    """The first replica's accuracy on the validation records, where there are any."""
+    if not records:
+        return None
+    accuracy = float(engine.evaluate(part="validation").accuracy[0])
+    low, high = interval(round(accuracy * records), records, confidence)
+    return Validation(records=records, accuracy=accuracy, accuracy_low=low, accuracy_high=high)
