@@ -19,7 +19,15 @@ from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
 from vflpriv.run.executors.table import executor_of
-from vflpriv.run.selection import as_options, audit_command, places, recorded_paths, selected, training_ledger
+from vflpriv.run.selection import (
+    as_options,
+    audit_command,
+    places,
+    recorded_paths,
+    selected,
+    training_ledger,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from vflpriv.core.budgets import Accountant
@@ -28,11 +36,12 @@ if TYPE_CHECKING:
     from vflpriv.report.account import Accounts
     from vflpriv.report.attacks import AttackReport
     from vflpriv.report.audit import Report
+    from vflpriv.report.reproduction import Reproduction
     from vflpriv.report.train import TrainReport
     from vflpriv.run.account import Claimed
     from vflpriv.run.own_training.function import Train
 
-__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "train"]
+__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "reproduce", "train"]
 
 Source = str | Path | Mapping[str, Any] | Config
 _TRIALS = "trials"
@@ -213,6 +222,50 @@ def train(
     from vflpriv.run.train import train_config
 
     return train_config(chosen, only=only, save=folder, quiet=quiet)
+
+
+def reproduce(
+    name: str | Path,
+    *,
+    quick: bool = False,
+    seeds: object = None,
+    seed: object = None,
+    only: Sequence[str] = (),
+    out: str | Path | None = None,
+    device: str | None = None,
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    workers: int | str | None = None,
+) -> Reproduction:
+    """Train the rows of a published table again: `name` is one that `vflpriv reproduce` lists, or a file like those.
+
+    `quick` trains fewer rounds and records. With a folder `out`, the same call continues after an interruption with the
+    training it had reached.
+    """
+    from vflpriv.config.reproductions import load_profile
+
+    profile, names = load_profile(name), checked_formats(formats, "reproduction")
+    count, first = whole_number(seeds, "--seeds", least=1), whole_number(seed, "--seed", least=0)
+    folder, running = _folder(out), executor_of(workers)
+    store = _store(folder, fresh)
+    from vflpriv.run.reproduce import reproduce_profile
+
+    with running as executor:
+        report = reproduce_profile(
+            profile,
+            quick=quick,
+            seeds=count,
+            seed=first or 0,
+            only=only,
+            device=device or "auto",
+            store=store,
+            quiet=quiet,
+            executor=executor,
+        )
+    if folder is not None:
+        save_result(report, folder, names, Context())
+    return report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from vflpriv.cli.lists import LISTED, data_app, lister
 from vflpriv.cli.options import Command
 from vflpriv.cli.recordings import ledger, merge
 from vflpriv.cli.reports import compare, replay, report, schema
+from vflpriv.cli.reproduce import reproduce
 from vflpriv.cli.start import demo, init
 from vflpriv.cli.systems import account, calibrate, train, validate
 from vflpriv.errors import StoreWarning, VflprivError
@@ -61,7 +62,7 @@ def _main(
 
 
 _COMMANDS = (
-    *(demo, init, audit, attack, report, compare, schema, train),
+    *(demo, init, audit, attack, report, compare, schema, train, reproduce),
     *(replay, validate, account, calibrate, ledger, merge),
 )
 for _command in _COMMANDS:

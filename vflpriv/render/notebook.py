@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
+from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
-from vflpriv.render.markdown import escape, table
+from vflpriv.render.markdown import escape
+from vflpriv.render.reproduction import figures_grid
 from vflpriv.render.shared import banner, measured_mu, upper_bound
 from vflpriv.report.account import Accounts
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow
+from vflpriv.report.reproduction import Reproduction
 from vflpriv.report.train import TrainReport
 
-__all__ = ["Grid", "HtmlDisplay", "LineDisplay", "MarkdownDisplay", "Overview", "overview"]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: its columns, of which those that begin with > hold numbers, and its rows of plain text."""
-
-    columns: str
-    rows: Sequence[Sequence[str]]
-
-    @property
-    def header(self) -> list[tuple[str, bool]]:
-        return [(name.removeprefix(">"), name.startswith(">")) for name in self.columns.split(";")]
+__all__ = ["HtmlDisplay", "LineDisplay", "MarkdownDisplay", "Overview", "overview"]
 
 
 @dataclass(frozen=True)
@@ -79,10 +69,7 @@ class MarkdownDisplay:
         """Every text in it is escaped."""
         shown = overview(result)
         blocks = [f"**{escape(shown.headline)}**"]
-        for grid in shown.grids:
-            marks = "".join("-" if number else ":" for _, number in grid.header)
-            header = [escape(name) for name, _ in grid.header]
-            blocks.append(table(header, marks, [[escape(cell) for cell in row] for row in grid.rows]))
+        blocks += [grid.markdown for grid in shown.grids]
         return "\n\n".join([*blocks, *(escape(note) for note in shown.notes)]) + "\n"
 
 
@@ -196,3 +183,8 @@ def _(report: TrainReport) -> Overview:
     grid = Grid("system;engine;>rounds;>test accuracy;>interval;>up;>down", rows)
     line = "; ".join(f"{row[0]}: accuracy {row[3]}" for row in rows)
     return Overview("One training of each system", f.clean(line), None, (grid,))
+
+
+@overview.register
+def _(report: Reproduction) -> Overview:
+    return Overview(report.headline, f.clean(report.headline), None, (figures_grid(report),), (report.command,))

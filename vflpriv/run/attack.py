@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ConfigDict, Field, ValidationError
-
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
-from vflpriv.common.sealed import SEAL, UNSEALED, damaged, read_sealed, sealed_path, write_sealed
 from vflpriv.common.sources import code_hash
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.common.threads import single_threaded
@@ -33,6 +30,7 @@ from vflpriv.run.budgets import accounted
 from vflpriv.run.features import FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
+from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
 from vflpriv.training.engine import check_device
 
@@ -104,7 +102,6 @@ class AttackStore:
     """
 
     def __init__(self, folder: Path | None, config: Config) -> None:
-        self.folder = folder
         sections = (
             config.attack.model_dump_json(exclude={"defences", "affordable_loss"}),
             config.data.model_dump_json(),
@@ -112,43 +109,21 @@ class AttackStore:
         code = code_hash(*available("attack").values(), *available("accountant").values())
         self._settings = "\0".join((str(code), *sections, str(config.confidence), config.accountant))
         if folder is not None and code is None:
-            self.folder = None
+            folder = None
             text = "not all code that attacks use can be read, so their results are not stored"
             warnings.warn(text, StoreWarning, stacklevel=2)
+        self._rows = RowStore(folder, SystemResults)
 
     def load(self, row: TrainedRow, system: System) -> SystemResults | None:
-        """The stored results, or None; a file with any other content than was stored is not used, with a warning."""
-        key = self._key(row, system)
-        if self.folder is None or key is None:
-            return None
-        path = sealed_path(self.folder, key, "json")
-        content = read_sealed(path, key)
-        if content is None:
-            return None
-        try:
-            return _StoredResults.model_validate_json(content).results
-        except ValidationError:
-            damaged(path)
-            return None
+        """The stored results, or None."""
+        return self._rows.load(self._key(row, system))
 
     def save(self, row: TrainedRow, system: System, results: SystemResults) -> None:
-        """Store the results; a reader sees the whole file or none."""
-        key = self._key(row, system)
-        if self.folder is not None and key is not None:
-            content = _StoredResults(seal=UNSEALED, results=results).model_dump_json(by_alias=True)
-            write_sealed(sealed_path(self.folder, key, "json"), key, content.encode())
+        """Store the results."""
+        self._rows.save(self._key(row, system), results)
 
     def _key(self, row: TrainedRow, system: System) -> str | None:
-        return None if self.folder is None else result_key(system, self._settings, row.system, row.defence)
-
-
-class _StoredResults(Row):
-    """The content of a file of the store."""
-
-    model_config = ConfigDict(validate_by_name=True)
-
-    seal: str = Field(alias=SEAL)
-    results: SystemResults
+        return None if self._rows.folder is None else result_key(system, self._settings, row.system, row.defence)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,16 @@ from typing import Any
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 
-__all__ = ["GIVEN", "as_options", "audit_command", "places", "recorded_paths", "selected", "training_ledger"]
+__all__ = [
+    "GIVEN",
+    "as_options",
+    "audit_command",
+    "places",
+    "recorded_paths",
+    "selected",
+    "training_ledger",
+    "whole_number",
+]
 
 GIVEN = "config.toml"
 """The file to which a configuration given in Python is saved, and its name in commands."""
@@ -28,15 +37,23 @@ def places(config: Config, only: Sequence[str]) -> list[int]:
 def selected(config: Config, only: Sequence[str], trials: object) -> Config:
     """The configuration with these systems only, and so many trials for each system that is trained."""
     systems = tuple(config.system[place] for place in places(config, only))
-    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int) or trials < 0):
-        raise InputError("--trials", trials, "a whole number >= 0")
-    if trials is not None:
+    count = whole_number(trials, "--trials", least=0)
+    if count is not None:
         # A system that the configuration does not train stays untrained.
         systems = tuple(
-            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": trials})}) if s.audit.trials != 0 else s
+            s.model_copy(update={"audit": s.audit.model_copy(update={"trials": count})}) if s.audit.trials != 0 else s
             for s in systems
         )
     return config.model_copy(update={"system": systems})
+
+
+def whole_number(value: object, field: str, *, least: int) -> int | None:
+    """An option that is a whole number, or was not given."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(field, value, f"a whole number >= {least}")
+    return value
 
 
 def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any], trials: object) -> str:

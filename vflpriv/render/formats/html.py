@@ -8,11 +8,13 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
+from vflpriv.render.reproduction import reproduction_html
 from vflpriv.render.shared import banner, contest_cells, leak_points
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, contests_of
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
+from vflpriv.report.reproduction import Reproduction
 
 __all__ = ["HtmlFormat", "attacks_html", "render_html"]
 
@@ -32,8 +34,12 @@ class HtmlFormat(Format):
     name = "html"
     summary = "one self-contained page with plots"
 
-    def render(self, result: Report | AttackReport, context: Context) -> str:
+    results = ("report", "attacks", "reproduction")
+
+    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
         """The same result gives the same bytes."""
+        if isinstance(result, Reproduction):
+            return reproduction_html(result)
         return render_html(result) if isinstance(result, Report) else attacks_html(result)
 
 

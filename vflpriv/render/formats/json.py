@@ -6,6 +6,7 @@ from vflpriv.common.registry import register
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
+from vflpriv.report.reproduction import Reproduction
 
 __all__ = ["JsonFormat"]
 
@@ -17,6 +18,8 @@ class JsonFormat(Format):
     name = "json"
     summary = "canonical data, for programs and for rendering again"
 
-    def render(self, result: Report | AttackReport, context: Context) -> str:
+    results = ("report", "attacks", "reproduction")
+
+    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
         """The same result gives the same bytes."""
         return result.to_json()

@@ -10,6 +10,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.features import FeatureSection, features_blocks
 from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
+from vflpriv.render.reproduction import reproduction_markdown
 from vflpriv.render.shared import (
     banner,
     cell_level,
@@ -25,6 +26,7 @@ from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Cell, Contest, con
 from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
+from vflpriv.report.reproduction import Reproduction
 
 __all__ = [
     "MarkdownFormat",
@@ -51,8 +53,12 @@ class MarkdownFormat(Format):
     name = "md"
     summary = "Markdown, for pull requests"
 
-    def render(self, result: Report | AttackReport, context: Context) -> str:
+    results = ("report", "attacks", "reproduction")
+
+    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
         """Cut at a line, with a note, where it would be longer than GitHub shows."""
+        if isinstance(result, Reproduction):
+            return reproduction_markdown(result)
         return render_markdown(result) if isinstance(result, Report) else attacks_markdown(result)
 
 

@@ -1,0 +1,150 @@
+"""Published tables and figures as profiles: the data, the settings and the figures of each row, as they are printed.
+
+A profile is a TOML file of `vflpriv/config/reproductions`, or a reader's own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from vflpriv.config.errors import parse_settings
+from vflpriv.config.loading import read_tree
+from vflpriv.config.models import Config, DataConfig, SystemConfig
+from vflpriv.errors import InputError
+
+__all__ = ["MEASURES", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
+
+MEASURES = {
+    "accuracy": "test accuracy, %",
+    "auc": "test AUC, %",
+    "megabytes": "MB on the wire until the target",
+    "seconds": "simulated seconds until the target",
+}
+"""What a row may be compared by."""
+_FOLDER = "reproductions"
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Quick(_Section):
+    """What `--quick` trains instead: its figures show the shape, not the last digits."""
+
+    rounds: float = Field(0.1, gt=0, le=1, description="share of each row's rounds")
+    train: int | None = Field(None, ge=1, description="training records to keep; as in [data] if not given")
+    seeds: int = Field(1, ge=1, description="trainings of each row")
+
+
+class Protected(_Section):
+    """The guarantee that is printed beside a row: its ε, and of what under which view it is accounted here."""
+
+    claimed: float = Field(gt=0, description="ε as it is printed")
+    unit: str = Field(description="what is protected: label, record, features, client, …")
+    view: str = Field(description="from whom: device, devices(all), server, …")
+
+
+class ProfileRow(_Section):
+    """One training of a table: settings that differ from those of all rows, and the printed figures."""
+
+    key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for plots")
+    title: str = Field("", description="what the paper calls it; the key if not given")
+    engine: dict[str, Any] = Field(description="name and settings of the engine")
+    tries: tuple[dict[str, Any], ...] = Field(
+        (),
+        description="settings of the engine of which the best is taken, by the accuracy on validation records with "
+        "another seed",
+    )
+    data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
+    paper: dict[str, float] = Field(
+        default_factory=dict, description=f"the printed figures, by measure: {', '.join(MEASURES)}"
+    )
+    protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
+    explained: str = Field("", description="why ours differs by more than a point, in one line")
+
+    @model_validator(mode="after")
+    def _measured(self) -> ProfileRow:
+        for measure in self.paper:
+            if measure not in MEASURES:
+                raise ValueError(f"paper has figures of {', '.join(MEASURES)}, found {measure!r}")
+        return self
+
+
+class Profile(_Section):
+    """One table or figure of a paper."""
+
+    name: str = ""
+    title: str
+    source: str = Field(description="the paper, and the number of its table or figure")
+    setting: str = Field("", description="what is as published and what is not, in plain words")
+    chosen: str = Field(description="where settings come from that the paper does not print")
+    data: DataConfig = DataConfig()
+    engine: dict[str, Any] = Field(default_factory=dict, description="settings that all rows share")
+    target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
+    validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
+    evaluations: int = Field(20, ge=1, description="points of each curve")
+    seeds: int = Field(5, ge=1, description="trainings of each row")
+    quick: Quick = Quick()
+    row: tuple[ProfileRow, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Profile:
+        keys = [row.key for row in self.row]
+        for row in self.row:
+            if keys.count(row.key) > 1:
+                raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
+            if self.target is None and {"megabytes", "seconds"} & set(row.paper):
+                raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
+        return self
+
+    def config(
+        self,
+        row: ProfileRow,
+        settings: Mapping[str, Any],
+        *,
+        seed: int,
+        quick: bool,
+        device: str,
+        validated: bool = False,
+    ) -> Config:
+        """The configuration of one training of a row with these settings; `validated`, without validation records."""
+        fields = {**self.data.model_dump(exclude_unset=True), **row.data}
+        engine = {**self.engine, **row.engine, **settings}
+        if validated:
+            fields["validation"] = self.validation
+        if quick:
+            engine["rounds"] = max(1, round(self.quick.rounds * engine.get("rounds", 1)))
+            if self.quick.train is not None:
+                fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
+        data = parse_settings(DataConfig, fields, f"row.{row.key}.data")
+        system = SystemConfig(key=row.key, title=row.title, engine=engine)
+        return Config(seed=seed, device=device, data=data, system=(system,))
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with the package, in alphabetical order."""
+    folder = files("vflpriv.config").joinpath(_FOLDER)
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load_profile(source: str | Path) -> Profile:
+    """A profile by its name, or from a TOML or YAML file."""
+    name = str(source)
+    if name in profile_names():
+        text = files("vflpriv.config").joinpath(_FOLDER, f"{name}.toml").read_text(encoding="utf-8")
+        return _checked(tomllib.loads(text), name)
+    path = Path(source)
+    if not path.is_file():
+        raise InputError("NAME", name, f"a file, or one of {', '.join(profile_names())}")
+    return _checked(read_tree(path, "NAME"), path.stem)
+
+
+def _checked(tree: Mapping[str, Any], name: str) -> Profile:
+    return parse_settings(Profile, {**tree, "name": name}, "")

@@ -1,0 +1,76 @@
+"""Test accuracy of every row of a reproduction, by round, by traffic, and by simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflpriv.common.formatting import percent, shorten
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.report.curves import LearningCurve
+from vflpriv.report.reproduction import Reproduction, TrainedLine
+
+__all__ = ["learning_plots"]
+
+_SIZE = (6.4, 3.4)
+_INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
+_DASHES = ("-", "--", ":", "-.")
+_AXES = {
+    "rounds": "rounds",
+    "megabytes": "MB on the wire, all devices",
+    "seconds": "simulated seconds",
+}
+
+
+def learning_plots(report: Reproduction) -> list[Plot]:
+    """One plot for each thing that all trainings counted."""
+    shown = [axis for axis in _AXES if all(getattr(c, axis) for line in report.lines for c in line.curves)]
+    return [_plot(report, axis) for axis in shown]
+
+
+def _plot(report: Reproduction, axis: str) -> Plot:
+    rows = [(line.title, *_ends(line, axis)) for line in report.lines]
+    described = "; ".join(f"{title} ends at {accuracy} after {cost}" for title, accuracy, cost in rows)
+    return Plot(
+        svg=_drawn(report, axis, f"Test accuracy by {_AXES[axis]}: {described}."),
+        caption=f"Test accuracy, mean over seeds, against {_AXES[axis]}.",
+        header=("Row", "Accuracy at the end", _AXES[axis].capitalize()),
+        rows=rows,
+    )
+
+
+def _ends(line: TrainedLine, axis: str) -> tuple[str, str]:
+    costs = [getattr(curve, axis)[-1] for curve in line.curves]
+    return percent(line.accuracy), f"{sum(costs) / len(costs):,.4g}"
+
+
+def _drawn(report: Reproduction, axis: str, description: str) -> str:
+    with drawing(*_SIZE) as (figure, axes):
+        for number, line in enumerate(report.lines):
+            ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
+            places = _mean([getattr(curve, axis) for curve in line.curves])
+            heights = _mean([curve.accuracy for curve in line.curves])
+            axes.plot(places, heights, lw=1.6, ls=dashes, color=ink, label=shorten(line.title, 28))
+        if report.target is not None:
+            axes.axhline(report.target / 100, color=COLOURS["frame"], lw=0.8, ls=(0, (2, 3)))
+        if axis != "rounds" and _spread(report.lines, axis) > 100:
+            axes.set_xscale("log")
+        axes.set_xlabel(_AXES[axis])
+        axes.set_ylabel("test accuracy")
+        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
+
+
+def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(values) / len(values) for values in zip(*columns, strict=True)]
+
+
+def _spread(lines: Sequence[TrainedLine], axis: str) -> float:
+    """How many times the costliest training costs what the cheapest does."""
+
+    def end(curve: LearningCurve) -> float:
+        return float(getattr(curve, axis)[-1])
+
+    ends = [end(curve) for line in lines for curve in line.curves]
+    return max(ends) / max(min(ends), 1e-12)

@@ -1,0 +1,90 @@
+"""A published table beside ours, in a terminal, as Markdown and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from vflpriv.common import formatting as f
+from vflpriv.config.reproductions import MEASURES
+from vflpriv.render.console import Writer
+from vflpriv.render.grid import Grid
+from vflpriv.render.html.page import environment
+from vflpriv.render.markdown import LIMIT, command_block, escape, within
+from vflpriv.render.plots.learning import learning_plots
+from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
+
+__all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown"]
+
+_COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
+_GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
+_UNEXPLAINED = "not explained"
+
+
+def figures_grid(report: Reproduction) -> Grid:
+    """One row for each printed figure; rows without one show the accuracy that they reach."""
+    protected = any(line.guarantee for line in report.lines)
+    columns = f"{_COLUMNS}{_GUARANTEE if protected else ''};why it differs"
+    rows = []
+    for line in report.lines:
+        ends = (*_guarantee(line), _why(report, line)) if protected else (_why(report, line),)
+        rows += [(f.clean(line.title), *_cells(figure), *ends) for figure in line.figures]
+        if not line.figures:
+            reached = f"{100 * line.accuracy:.2f}"
+            rows.append((f.clean(line.title), MEASURES["accuracy"], f.NOTHING, reached, f.NOTHING, f.NOTHING, *ends))
+    return Grid(columns, rows)
+
+
+def _cells(figure: Figure) -> tuple[str, ...]:
+    name = MEASURES[figure.measure]
+    if figure.mean is None or figure.low is None or figure.high is None:
+        return name, f"{figure.paper:.2f}", "not reached", f.NOTHING, f.NOTHING
+    several = len(figure.values) > 1
+    interval = f"{figure.low:.2f} to {figure.high:.2f}" if several else "one seed"
+    return name, f"{figure.paper:.2f}", f"{figure.mean:.2f}", interval, f"{figure.difference:+.2f}"
+
+
+def _guarantee(line: TrainedLine) -> tuple[str, ...]:
+    g = line.guarantee
+    return (f.NOTHING,) * 4 if g is None else (g.unit, g.view, f.epsilon(g.claimed), f.epsilon(g.accounted))
+
+
+def _why(report: Reproduction, line: TrainedLine) -> str:
+    if line.explained:
+        return f.clean(line.explained)
+    return _UNEXPLAINED if line.open and not report.quick else f.NOTHING
+
+
+def _seeds(report: Reproduction) -> str:
+    number = "one seed" if report.seeds == 1 else f"{report.seeds} seeds"
+    return f"{number}; intervals of the mean at {f.confidence(report.confidence)}"
+
+
+def print_reproduction(report: Reproduction, console: Console) -> None:
+    """The table and what has to be known to read it."""
+    writer, grid = Writer(console), figures_grid(report)
+    writer.table(
+        f"{report.headline} ({_seeds(report)})", grid.columns.replace("why it differs", "?why it differs"), grid.rows
+    )
+    writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}."))
+
+
+def _blocks(report: Reproduction) -> Iterator[str]:
+    yield f"## {escape(report.title)}"
+    yield f"{escape(report.source)}. {escape(report.setting)}" if report.setting else f"{escape(report.source)}."
+    yield figures_grid(report).markdown
+    quick = " A quick look, with fewer rounds than published." if report.quick else ""
+    yield f"{escape(_seeds(report))}. Settings: {escape(report.chosen)}.{quick}"
+    yield command_block(report.command)
+
+
+def reproduction_markdown(report: Reproduction) -> str:
+    """The table, where its settings come from, and the command."""
+    return within(_blocks(report), LIMIT, whole="reproduction.json") + "\n"
+
+
+def reproduction_html(report: Reproduction) -> str:
+    """The page: the table, curves by round, by traffic and by simulated time, and all settings."""
+    page = environment().get_template("reproduction.html.j2")
+    return page.render(report=report, grid=figures_grid(report), plots=learning_plots(report), seeds=_seeds(report))

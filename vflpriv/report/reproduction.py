@@ -1,0 +1,110 @@
+"""The report of `vflpriv reproduce`: a published table beside what this program reaches, with the curves behind it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from vflpriv.report.curves import LearningCurve, Try
+from vflpriv.report.rows import Displayed, Row
+
+__all__ = ["Figure", "Guarantee", "Reproduction", "TrainedLine"]
+
+_LARGE = 1.0
+"""A difference of more points than this is explained, or named as not explained."""
+
+
+class Guarantee(Row):
+    """The ε that is printed beside a row, and the one that is accounted for what was trained."""
+
+    claimed: float
+    accounted: float
+    delta: float
+    unit: str
+    view: str
+    unprotected: tuple[str, ...] = ()
+    """What that view sees of that unit without noise, where ε is infinite."""
+
+
+class Figure(Row):
+    """One printed figure beside ours: the mean over seeds and its interval; None where a target was not reached."""
+
+    measure: str
+    paper: float
+    values: tuple[float | None, ...]
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.mean is None else self.mean - self.paper
+
+    @property
+    def large(self) -> bool:
+        """Whether it is off by more than a point; amounts that are no shares are off where their interval excludes the
+        paper's."""
+        if self.difference is None:
+            return True
+        if self.measure in ("accuracy", "auc"):
+            return abs(self.difference) > _LARGE
+        return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
+
+
+class TrainedLine(Row):
+    """One row of the table: what was trained, its figures, and a curve for each seed."""
+
+    key: str
+    title: str
+    engine: str
+    settings: dict[str, Any]
+    figures: tuple[Figure, ...]
+    guarantee: Guarantee | None = None
+    explained: str = ""
+    tried: tuple[Try, ...] = ()
+    """What the settings were chosen from, on validation records; empty where there was no choice."""
+    curves: tuple[LearningCurve, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """The mean test accuracy at the end."""
+        return sum(curve.accuracy[-1] for curve in self.curves) / len(self.curves)
+
+    @property
+    def open(self) -> bool:
+        """Whether a figure is off by more than a point and nobody has said why."""
+        return not self.explained and any(figure.large for figure in self.figures)
+
+
+class Reproduction(Displayed, Row):
+    """The results of one run of `vflpriv reproduce`. The same profile, seeds and machine give the same bytes."""
+
+    stem: ClassVar[str] = "reproduction"
+    schema_version: str = "vflpriv-reproduction/1"
+    tool_version: str
+    name: str
+    title: str
+    source: str
+    setting: str
+    chosen: str
+    command: str
+    versions: dict[str, str]
+    hardware: dict[str, str | int]
+    seed: int
+    seeds: int
+    quick: bool
+    confidence: float
+    target: float | None
+    data: dict[str, Any]
+    lines: tuple[TrainedLine, ...]
+
+    @property
+    def headline(self) -> str:
+        """How many figures agree, in one line."""
+        figures = [figure for line in self.lines for figure in line.figures]
+        if self.quick:
+            return f"{self.title}: a quick look, with fewer rounds than published"
+        near = sum(not figure.large for figure in figures)
+        unexplained = sum(line.open for line in self.lines)
+        rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""
+        return f"{self.title}: {near} of {len(figures)} printed figures are reached within a point{rest}"
