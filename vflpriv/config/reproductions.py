@@ -16,17 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
 from vflpriv.config.models import Config, DataConfig, SystemConfig
+from vflpriv.core.measures import MEASURES, SHARES
 from vflpriv.errors import InputError
 
-__all__ = ["MEASURES", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
+__all__ = ["Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
 
-MEASURES = {
-    "accuracy": "test accuracy, %",
-    "auc": "test AUC, %",
-    "megabytes": "MB on the wire until the target",
-    "seconds": "simulated seconds until the target",
-}
-"""What a row may be compared by."""
 _FOLDER = "reproductions"
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -100,7 +94,7 @@ class Profile(_Section):
         for row in self.row:
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
-            if self.target is None and {"megabytes", "seconds"} & set(row.paper):
+            if self.target is None and set(row.paper) - set(SHARES):
                 raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
         return self
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from vflpriv.common import formatting as f
-from vflpriv.config.reproductions import MEASURES
+from vflpriv.core.measures import MEASURES
 from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from vflpriv.core.measures import SHARES
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.rows import Displayed, Row
 
@@ -46,7 +47,7 @@ class Figure(Row):
         paper's."""
         if self.difference is None:
             return True
-        if self.measure in ("accuracy", "auc"):
+        if self.measure in SHARES:
             return abs(self.difference) > _LARGE
         return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
 

@@ -17,6 +17,7 @@ from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import DataConfig
 from vflpriv.config.reproductions import Profile, ProfileRow, Protected
 from vflpriv.core.data import VerticalData
+from vflpriv.core.measures import SHARES
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
@@ -138,7 +139,7 @@ def _figure(measure: str, paper: float, target: float | None, curves: Sequence[L
     reached = [value for value in values if value is not None]
     if len(reached) < len(values):
         return Figure(measure=measure, paper=paper, values=values, mean=None)
-    limits = (0.0, 100.0) if measure in ("accuracy", "auc") else (0.0, float("inf"))
+    limits = (0.0, 100.0) if measure in SHARES else (0.0, float("inf"))
     mean, low, high = mean_interval(reached, _CONFIDENCE, limits)
     return Figure(measure=measure, paper=paper, values=values, mean=mean, low=low, high=high)
 

@@ -11,7 +11,7 @@ from vflpriv.report.reproduction import Reproduction, TrainedLine
 
 __all__ = ["learning_plots"]
 
-_SIZE = (6.4, 3.4)
+_SIZE = (4.6, 3.2)
 _INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
 _DASHES = ("-", "--", ":", "-.")
 _AXES = {
