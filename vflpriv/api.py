@@ -249,7 +249,7 @@ def reproduce(
     count, first = whole_number(seeds, "--seeds", least=1), whole_number(seed, "--seed", least=0)
     folder, running = _folder(out), executor_of(workers)
     store = _store(folder, fresh)
-    from vflpriv.run.reproduce import reproduce_profile
+    from vflpriv.run.experiments.reproduce import reproduce_profile
 
     with running as executor:
         report = reproduce_profile(

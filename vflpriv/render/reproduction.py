@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from vflpriv.common import formatting as f
-from vflpriv.core.measures import MEASURES
 from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, within
 from vflpriv.render.plots.learning import learning_plots
-from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
+from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
 
 __all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown"]
 

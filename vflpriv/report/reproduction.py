@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from vflpriv.core.measures import SHARES
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["Figure", "Guarantee", "Reproduction", "TrainedLine"]
+__all__ = ["MEASURES", "SHARES", "Figure", "Guarantee", "Reproduction", "TrainedLine"]
 
+MEASURES = {
+    "accuracy": "test accuracy, %",
+    "auc": "test AUC, %",
+    "megabytes": "MB on the wire until the target",
+    "seconds": "simulated seconds until the target",
+}
+"""What is compared, and how tables call it."""
+SHARES = ("accuracy", "auc")
+"""Those that are shares, in percent, at the end of a training; the others are costs until a target."""
 _LARGE = 1.0
 """A difference of more points than this is explained, or named as not explained."""
 

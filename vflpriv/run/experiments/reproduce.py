@@ -17,16 +17,15 @@ from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import DataConfig
 from vflpriv.config.reproductions import Profile, ProfileRow, Protected
 from vflpriv.core.data import VerticalData
-from vflpriv.core.measures import SHARES
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.curves import LearningCurve
-from vflpriv.report.reproduction import Figure, Guarantee, Reproduction, TrainedLine
+from vflpriv.report.reproduction import SHARES, Figure, Guarantee, Reproduction, TrainedLine
 from vflpriv.run.budgets import account
 from vflpriv.run.calibrate import parse_unit
-from vflpriv.run.choosing import best_of, tried
-from vflpriv.run.learning import Trainer
+from vflpriv.run.experiments.choosing import best_of, tried
+from vflpriv.run.experiments.learning import Trainer
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system, load_data

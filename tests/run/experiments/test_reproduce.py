@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from vflpriv import api
-from vflpriv.config.reproductions import load_profile, profile_names
+from vflpriv.config.reproductions import Measure, load_profile, profile_names
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
 from vflpriv.report.curves import LearningCurve
-from vflpriv.report.reproduction import Reproduction
-from vflpriv.run.learning import learning_curve
-from vflpriv.run.reproduce import reproduce_profile
+from vflpriv.report.reproduction import MEASURES, Reproduction
+from vflpriv.run.experiments.learning import learning_curve
+from vflpriv.run.experiments.reproduce import reproduce_profile
 from vflpriv.run.systems import build_system, load_data
 
 PROFILE = """
@@ -114,7 +114,7 @@ def test_a_stopped_run_goes_on(path: Path, tmp_path: Path, monkeypatch: pytest.M
         trained.append(system.key)
         return learning_curve(system, **how)
 
-    monkeypatch.setattr("vflpriv.run.learning.learning_curve", counted)
+    monkeypatch.setattr("vflpriv.run.experiments.learning.learning_curve", counted)
     with pytest.raises(KeyboardInterrupt):
         reproduce_profile(profile, quick=True, quiet=True, store=tmp_path)
     trained.clear()
@@ -143,6 +143,10 @@ def test_a_learning_curve_is_that_of_its_seed(path: Path) -> None:
     system = build_system(config, 0, load_data(config))
     assert learning_curve(system) == learning_curve(system)
     assert learning_curve(system).seed == 3
+
+
+def test_every_measure_has_a_name_in_tables() -> None:
+    assert set(get_args(Measure)) == set(MEASURES)
 
 
 @pytest.mark.parametrize("name", profile_names())

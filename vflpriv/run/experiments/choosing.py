@@ -7,7 +7,7 @@ from typing import Any
 
 from vflpriv.core.systems import System
 from vflpriv.report.curves import Try
-from vflpriv.run.learning import Trainer
+from vflpriv.run.experiments.learning import Trainer
 
 __all__ = ["best_of", "tried"]
 
