@@ -14,6 +14,7 @@ __all__ = [
     "GIVEN",
     "as_options",
     "audit_command",
+    "chosen_keys",
     "places",
     "recorded_paths",
     "selected",
@@ -28,10 +29,16 @@ GIVEN = "config.toml"
 def places(config: Config, only: Sequence[str]) -> list[int]:
     """The places of the systems with these keys; of all systems if no key is given."""
     keys = [section.key for section in config.system]
+    chosen = chosen_keys(keys, only)
+    return [place for place, key in enumerate(keys) if key in chosen]
+
+
+def chosen_keys(keys: Sequence[str], only: Sequence[str]) -> list[str]:
+    """The keys that `--only` names, in the order of all keys; all if it names none."""
     for key in only:
         if key not in keys:
             raise InputError("--only", key, f"one of {', '.join(keys)}")
-    return [place for place, key in enumerate(keys) if not only or key in only]
+    return [key for key in keys if not only or key in only]
 
 
 def selected(config: Config, only: Sequence[str], trials: object) -> Config:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,14 +17,15 @@ from vflpriv.config.reproductions import Profile, ProfileRow, Protected
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.errors import InputError
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import SHARES, Figure, Guarantee, Reproduction, TrainedLine
 from vflpriv.run.budgets import account
 from vflpriv.run.calibrate import parse_unit
 from vflpriv.run.experiments.choosing import best_of, tried
+from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
 from vflpriv.run.progress import Task, progress_bar
+from vflpriv.run.selection import chosen_keys
 from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system, load_data
 from vflpriv.training.engine import check_device
@@ -54,7 +53,8 @@ def reproduce_profile(
 ) -> Reproduction:
     """Train the chosen rows; trainings in the store are used again."""
     check_device(device)
-    rows = _chosen(profile, only)
+    keys = chosen_keys([row.key for row in profile.row], only)
+    rows = [row for row in profile.row if row.key in keys]
     count = seeds or (profile.quick.seeds if quick else profile.seeds)
     builder = _Builder(profile, quick=quick, device=device)
     simplest = [dict(row.tries[0]) if row.tries else {} for row in rows]
@@ -84,8 +84,8 @@ def reproduce_profile(
         setting=profile.setting,
         chosen=profile.chosen,
         command=_command(profile.name, quick=quick, seeds=seeds, seed=seed, only=only),
-        versions=_versions(),
-        hardware={"machine": platform.machine(), "cores": os.cpu_count() or 1},
+        versions=versions(),
+        hardware=hardware(),
         seed=seed,
         seeds=count,
         quick=quick,
@@ -94,14 +94,6 @@ def reproduce_profile(
         data=systems[0].data.facts,
         lines=tuple(lines),
     )
-
-
-def _chosen(profile: Profile, only: Sequence[str]) -> list[ProfileRow]:
-    keys = [row.key for row in profile.row]
-    for key in only:
-        if key not in keys:
-            raise InputError("--only", key, f"one of {', '.join(keys)}")
-    return [row for row in profile.row if not only or row.key in only]
 
 
 class _Builder:
@@ -164,12 +156,6 @@ def _guarantee(protected: Protected, system: System) -> Guarantee:
         view=protected.view,
         unprotected=exposure.unprotected,
     )
-
-
-def _versions() -> dict[str, str]:
-    import torch
-
-    return {"vflpriv": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _command(name: str, *, quick: bool, seeds: int | None, seed: int, only: Sequence[str]) -> str:

@@ -1,0 +1,113 @@
+"""The report of `vflpriv frontier`: at each ε the best accuracy that was reached, and whether it withstands an audit."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from vflpriv.common import formatting as f
+from vflpriv.core.claims import Verdict
+from vflpriv.report.curves import LearningCurve, Try
+from vflpriv.report.rows import Displayed, Row
+
+__all__ = ["Audit", "BestReport", "Entry", "Point"]
+
+
+class Entry(Row):
+    """One candidate at one ε: what its settings were chosen from, or why it cannot keep the budget."""
+
+    key: str
+    title: str
+    epsilon: float
+    tried: tuple[Try, ...] = ()
+    accounted: float | None = None
+    """The ε that is accounted with the chosen settings."""
+    refusal: str | None = None
+
+    @property
+    def validated(self) -> float | None:
+        """The best accuracy on validation records."""
+        return max((each.accuracy for each in self.tried), default=None)
+
+
+class Audit(Row):
+    """What trainings in two worlds measured of a point, with worst-case canaries."""
+
+    verdict: Verdict
+    accounted_mu: float | None
+    measured_mu: float | None
+    """A lower bound at the report's confidence."""
+    trials: int
+    records: int
+
+    @property
+    def tightness(self) -> float | None:
+        """Measured over accounted; None where one of them is missing."""
+        if not self.accounted_mu or self.measured_mu is None:
+            return None
+        return self.measured_mu / self.accounted_mu
+
+
+class Point(Row):
+    """The candidate that was best on validation records at one ε, trained on all training records and tested."""
+
+    epsilon: float
+    accounted: float
+    key: str
+    title: str
+    engine: str
+    settings: dict[str, Any]
+    mean: float
+    low: float
+    high: float
+    curves: tuple[LearningCurve, ...]
+    tuning_runs: int | None
+    """Trainings that were counted against the budget; None if they were not counted."""
+    audit: Audit | None = None
+
+
+class BestReport(Displayed, Row):
+    """The results of one run of `vflpriv frontier`. The same configuration and seed give the same bytes."""
+
+    stem: ClassVar[str] = "frontier"
+    schema_version: str = "vflpriv-frontier/1"
+    tool_version: str
+    command: str
+    versions: dict[str, str]
+    hardware: dict[str, str | int]
+    seed: int
+    seeds: int
+    confidence: float
+    data: dict[str, Any]
+    unit: str
+    view: str
+    delta: float
+    validation: int
+    """Records that settings were chosen by."""
+    entries: tuple[Entry, ...]
+    points: tuple[Point, ...]
+    without: float | None = None
+    """Test accuracy of the most accurate training without any protection; None if there was none."""
+
+    @property
+    def question(self) -> str:
+        return f"{self.data.get('name', 'data')}: the {self.unit} unit, seen by {self.view}, δ = {f.delta(self.delta)}"
+
+    @property
+    def advice(self) -> str:
+        """What to use, in one or two sentences."""
+        if not self.points:
+            return "No candidate keeps any of these budgets; the reasons are in the table."
+        at = min(self.points, key=lambda p: abs(p.epsilon - 1.0))
+        reached = f"{f.percent(at.mean)} test accuracy ({f.interval(at.low, at.high)})"
+        text = f"At ε = {at.epsilon:g} use {at.title}: {reached}."
+        best = max(self.points, key=lambda p: p.mean)
+        if best.epsilon != at.epsilon and best.mean > at.mean:
+            text += f" More budget buys {f.percent(best.mean)} at ε = {best.epsilon:g}, with {best.title}."
+        refused = {entry.title for entry in self.entries if entry.refusal} - {p.title for p in self.points}
+        if refused:
+            text += f" {len(refused)} candidates cannot keep a budget here."
+        return text
+
+    @property
+    def headline(self) -> str:
+        return f"{self.question}. {self.advice}"

@@ -1,0 +1,257 @@
+"""`vflpriv frontier`: at each ε, the candidate that is best on validation records, tested and audited.
+
+Settings are tried on part of the training records and compared on the rest; the best ones are then trained on all of
+them, with noise that is found anew, and only then are test records looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vflpriv import __version__
+from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.tasks import Executor, InProcess
+from vflpriv.common.threads import single_threaded
+from vflpriv.config.frontier import Candidate, FrontierConfig
+from vflpriv.config.models import AuditConfig, Config, DataConfig
+from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.data import VerticalData
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary
+from vflpriv.report.best import Audit, BestReport, Entry, Point
+from vflpriv.report.curves import LearningCurve, Try
+from vflpriv.report.rows import ClaimRow
+from vflpriv.run.audit import audit_config
+from vflpriv.run.budgets import accounted
+from vflpriv.run.experiments.facts import hardware, versions
+from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.noise.search import NoiseTarget
+from vflpriv.run.noise.targets import AtTarget, at_target
+from vflpriv.run.progress import LateTask
+from vflpriv.run.selection import chosen_keys
+from vflpriv.run.stored import RowStore
+from vflpriv.run.systems import load_data
+from vflpriv.training.engine import check_device
+
+__all__ = ["find_frontier"]
+
+_APART = 1_000_000
+"""Added to the seed of trainings that settings are chosen by."""
+
+
+@single_threaded()
+def find_frontier(
+    config: FrontierConfig,
+    *,
+    command: str,
+    only: Sequence[str] = (),
+    store: Path | None = None,
+    quiet: bool | None = None,
+    executor: Executor | None = None,
+) -> BestReport:
+    """Try every candidate at every ε, then train, test and audit the best; trainings in the store are used again."""
+    check_device(config.device)
+    keys = chosen_keys([candidate.key for candidate in config.candidate], only)
+    running = executor or InProcess()
+    search = _Search(config, [c for c in config.candidate if c.key in keys and config.unit in c.units])
+    options = [search.options(candidate, epsilon) for epsilon in config.epsilons for candidate in search.candidates]
+    with LateTask(quiet) as task:
+        task.expect(sum(each.work for each in options) * 2)
+        trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=running)
+        entries = search.entries(options, trainer)
+        points = [search.point(winner, trainer) for winner in search.winners(options, entries)]
+    audited = [_audited(config, point, search, running, store=store, quiet=quiet) for point in points]
+    data = search.data(search.config.data)
+    held = search.data(search.config.data.model_copy(update={"validation": config.validation}))
+    return BestReport(
+        tool_version=__version__,
+        command=command,
+        versions=versions(),
+        hardware=hardware(),
+        seed=config.seed,
+        seeds=config.seeds,
+        confidence=config.confidence,
+        data=data.facts,
+        unit=config.unit.value,
+        view=config.view,
+        delta=config.delta,
+        validation=held.validation_records,
+        entries=tuple(entries),
+        points=tuple(audited),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Options:
+    """One candidate at one ε: a system for each of the settings to try, or why there is none."""
+
+    candidate: Candidate
+    epsilon: float
+    systems: tuple[System, ...] = ()
+    settings: tuple[Mapping[str, Any], ...] = ()
+    refusal: str | None = None
+
+    @property
+    def work(self) -> int:
+        return sum(system.rounds for system in self.systems)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Winner:
+    """The candidate and settings that are taken at one ε."""
+
+    candidate: Candidate
+    epsilon: float
+    settings: Mapping[str, Any]
+    tuning_runs: int | None
+
+
+class _Search:
+    """The candidates of one question, as systems; data that several of them use are read once."""
+
+    def __init__(self, config: FrontierConfig, candidates: Sequence[Candidate]) -> None:
+        self.config, self.candidates = config, candidates
+        self._read: dict[DataConfig, VerticalData] = {}
+
+    def data(self, section: DataConfig) -> VerticalData:
+        if section not in self._read:
+            self._read[section] = load_data(Config.model_construct(data=section))
+        return self._read[section]
+
+    def _tuning(self) -> int | None:
+        """The trainings at one ε before the last one, where they are counted."""
+        return sum(len(candidate.tries) for candidate in self.candidates) if self.config.count_tuning else None
+
+    def at(
+        self, candidate: Candidate, settings: Mapping[str, Any], epsilon: float, *, seed: int, **data: Any
+    ) -> AtTarget:
+        """A candidate with the noise, or the noised labels, that keeps the budget."""
+        c = self.config
+        config = c.config(candidate, settings, seed=seed, tuning_runs=self._tuning(), **data)
+        target = NoiseTarget(epsilon=epsilon, delta=c.delta, unit=c.unit, view=c.view)
+        return at_target(config, 0, self.data(config.data), target)
+
+    def options(self, candidate: Candidate, epsilon: float) -> _Options:
+        """The systems to try; settings that cannot keep the budget are left out while others can."""
+        seed, held = self.config.seed + _APART, self.config.validation
+        built = [self.at(candidate, each, epsilon, seed=seed, validation=held) for each in candidate.tries]
+        able = [
+            (b.system, each) for b, each in zip(built, candidate.tries, strict=True) if isinstance(b.system, System)
+        ]
+        reason = None if able else next(b.reason for b in built)
+        return _Options(
+            candidate=candidate,
+            epsilon=epsilon,
+            systems=tuple(system for system, _ in able),
+            settings=tuple(each for _, each in able),
+            refusal=reason,
+        )
+
+    def entries(self, options: Sequence[_Options], trainer: Trainer) -> list[Entry]:
+        """What each candidate reaches on validation records at each ε."""
+        curves = iter(
+            trainer.curves([system for each in options for system in each.systems], evaluations=1, part="validation")
+        )
+        return [self._entry(each, curves) for each in options]
+
+    def _entry(self, each: _Options, curves: Any) -> Entry:
+        tried = tuple(Try(settings=dict(s), accuracy=next(curves).accuracy[-1]) for s in each.settings)
+        best = max(range(len(tried)), key=lambda place: tried[place].accuracy, default=None)
+        return Entry(
+            key=each.candidate.key,
+            title=each.candidate.title or each.candidate.key,
+            epsilon=each.epsilon,
+            tried=tried,
+            accounted=None if best is None else self._accounted(each.systems[best]),
+            refusal=each.refusal,
+        )
+
+    def _accounted(self, system: System) -> float:
+        budget = accounted(self.config.accountant, system, Adversary.parse(self.config.view), self.config.unit)
+        return budget.upper
+
+    def winners(self, options: Sequence[_Options], entries: Sequence[Entry]) -> list[_Winner]:
+        """The best candidate at each ε at which one was tried."""
+        found = []
+        for epsilon in self.config.epsilons:
+            able = [(o, e) for o, e in zip(options, entries, strict=True) if o.epsilon == epsilon and e.tried]
+            if able:
+                best, entry = max(able, key=lambda pair: pair[1].validated or 0.0)
+                chosen = max(entry.tried, key=lambda each: each.accuracy).settings
+                found.append(
+                    _Winner(candidate=best.candidate, epsilon=epsilon, settings=chosen, tuning_runs=self._tuning())
+                )
+        return found
+
+    def point(self, winner: _Winner, trainer: Trainer) -> Point:
+        """The winner trained on all training records with several seeds, and tested."""
+        seeds = range(self.config.seed, self.config.seed + self.config.seeds)
+        built = [self.at(winner.candidate, winner.settings, winner.epsilon, seed=seed) for seed in seeds]
+        systems = [b.system for b in built if isinstance(b.system, System)]
+        curves = trainer.curves(systems, evaluations=1)
+        values = [curve.accuracy[-1] for curve in curves]
+        mean, low, high = mean_interval(values, self.config.confidence, (0.0, 1.0))
+        return Point(
+            epsilon=winner.epsilon,
+            accounted=self._accounted(systems[0]),
+            key=winner.candidate.key,
+            title=winner.candidate.title or winner.candidate.key,
+            engine=systems[0].engine_name,
+            settings={**systems[0].settings_facts},
+            mean=mean,
+            low=low,
+            high=high,
+            curves=tuple(curves),
+            tuning_runs=winner.tuning_runs,
+        )
+
+
+def _audited(
+    config: FrontierConfig,
+    point: Point,
+    search: _Search,
+    executor: Executor,
+    *,
+    store: Path | None,
+    quiet: bool | None,
+) -> Point:
+    """The point with what an audit of it found: a training of the same settings on fewer records, calibrated for them."""
+    if not config.trials:
+        return point
+    candidate = next(c for c in search.candidates if c.key == point.key)
+    kept = {name: point.settings[name] for each in candidate.tries for name in each if name in point.settings}
+    records = min(config.audit_records, search.data(config.data).records)
+    found = search.at(candidate, kept, point.epsilon, seed=config.seed, train=records)
+    section = found.config.system[0].model_copy(update={"audit": _AUDIT.model_copy(update={"trials": config.trials})})
+    report = audit_config(
+        found.config.model_copy(update={"system": (section,)}),
+        store=store,
+        command="",
+        quiet=quiet,
+        executor=executor,
+    )
+    claims = [c for c in report.systems[0].claims if c.unit == config.unit.value and _same(c, config.view)]
+    if not claims:
+        return point
+    return point.model_copy(update={"audit": _audit_row(claims[0], config.trials, records)})
+
+
+_AUDIT = AuditConfig(canaries=(CanaryKind.WORST_CASE,), whole_view=0, attacks=())
+
+
+def _same(claim: ClaimRow, view: str) -> bool:
+    return str(Adversary.parse(claim.adversary)) == view
+
+
+def _audit_row(claim: ClaimRow, trials: int, records: int) -> Audit:
+    measured = max((m.mu_lower for m in claim.measurements), default=None)
+    return Audit(
+        verdict=claim.verdict,
+        accounted_mu=claim.accounted.mu,
+        measured_mu=measured,
+        trials=trials,
+        records=records,
+    )
