@@ -1,7 +1,7 @@
 """Settings of engines that add noise: how its standard deviation is chosen, and for which unit, view and budget.
 
-Engines inherit from `NoisedSettings` and change the defaults to what their papers protect. `vflpriv.run.noise` finds
-the standard deviation that these settings ask for, before anything is trained.
+Engines inherit from `NoisedSettings` and change the defaults to what their papers protect. `vflpriv.run.noise`
+finds the standard deviation that these settings ask for, before anything is trained.
 """
 
 from __future__ import annotations

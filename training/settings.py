@@ -128,7 +128,7 @@ class EngineSettings(BaseModel):
         None,
         gt=0,
         validate_default=True,
-        description="standard deviation of the noise of alibi, or ε of the others; by label_epsilon, or 1, if not given",
+        description="standard deviation of the noise of alibi, or ε of the others; if not given by label_epsilon, or 1",
     )
     label_stages: int | None = Field(
         None,

@@ -178,7 +178,7 @@ class UplinkSettings(NoisedSettings):
 
     @property
     def published_unit(self) -> Unit:
-        """A whole device for the clip of all its rows (VIMADMM, Theorem 2), a record's features for that of each row."""
+        """A device for the clip of all its rows (VIMADMM, Theorem 2), a record's features for that of each (VAFL)."""
         return Unit.CLIENT_ZERO if self.protection == "client" else Unit.FEATURES
 
     @field_validator("protection")

@@ -16,7 +16,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
-from vflpriv.run.noise import with_noise
+from vflpriv.run.noise.search import with_noise
 from vflpriv.training.defence import Defence, named_defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims

@@ -12,7 +12,7 @@ from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.run.noise import NoiseTarget, largest_label_epsilon
+from vflpriv.run.noise.search import NoiseTarget, largest_label_epsilon
 from vflpriv.run.systems import build_system, declare_system
 
 __all__ = ["AtTarget", "at_target"]
@@ -37,11 +37,11 @@ def at_target(config: Config, place: int, data: BaseData, target: NoiseTarget) -
     """
     try:
         changed = _changed(config, place, _changes(config, place, data, target))
-        build = isinstance(data, VerticalData)
-        system = build_system(changed, place, data) if build else declare_system(changed, place, data)
+        if isinstance(data, VerticalData):
+            return AtTarget(config=changed, system=build_system(changed, place, data))
+        return AtTarget(config=changed, system=declare_system(changed, place, data))
     except InputError as error:
         return AtTarget(config=config, reason=str(error))
-    return AtTarget(config=changed, system=system)
 
 
 def _changes(config: Config, place: int, data: BaseData, target: NoiseTarget) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def _obstacle(exposure_of: Callable[[float], Exposure], target: NoiseTarget, fie
     if exposure.not_applicable is not None:
         return exposure.not_applicable
     if exposure.unprotected:
-        return f"unprotected for the {unit} unit is {'; '.join(exposure.unprotected)}"
+        return f"unprotected there for the {unit} unit: {'; '.join(exposure.unprotected)}"
     if not exposure.events:
         return f"nothing that {target.view} observes depends on the {unit} unit"
     noisier = exposure_of(2.0).events
