@@ -134,7 +134,7 @@ class OneSidedEngine(ZoEngine):
 
 
 def compared_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:
-    """What DPZV's comparison takes for granted, where the noise is by its formula: that VAFL's noise does the same here."""
+    """With `noise = "paper"`: what DPZV takes for granted when it gives its baselines the noise of VAFL."""
     if settings.noise != "paper":
         return ()
     return (
