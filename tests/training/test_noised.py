@@ -1,4 +1,4 @@
-"""Settings of noise: published formulas give back their claims, what does not go together is named, and label_epsilon."""
+"""Settings of noise: published formulas give back their claims; what does not go together is named."""
 
 from __future__ import annotations
 

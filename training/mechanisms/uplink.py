@@ -253,7 +253,7 @@ def client_noise(settings: UplinkSettings, schedule: Schedule) -> float:
 
 def row_noise(settings: UplinkSettings, schedule: Schedule) -> float:
     """c = S·N_m√K/(μN), VAFL's eq. (15), with S = 2·`clip`; K are the samples of a device, as Theorem 6 has it."""
-    if settings.protection != "embedding":
+    if settings.protection in ("none", "client"):
         raise no_formula(settings)
     samples = int(schedule.active.sum(axis=0).max(initial=0)) * schedule.batch_size
     mu = mu_of(settings.epsilon, settings.delta)
