@@ -5,6 +5,7 @@ An engine's own settings inherit from these classes. The descriptions of the fie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from vflpriv.core.claims import Claim
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.training.defence import Defence, in_force, parse_defence
@@ -58,6 +60,11 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 
 _LARGEST = 1e30
 _DEFENCE_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]}
+
+
+def label_noise_for(protection: str, epsilon: float) -> float:
+    """The `label_noise` with which this label protection is ε-DP for each label."""
+    return Alibi.std_for(epsilon) if protection == "alibi" else epsilon
 
 
 class EngineSettings(BaseModel):
@@ -114,7 +121,15 @@ class EngineSettings(BaseModel):
         "(randomised response), or none; or when a record is first trained on: rr-with-prior (randomised response "
         "among the likeliest classes), lp-mst (the same in stages, after a first one of plain randomised response)",
     )
-    label_noise: float = Field(1.0, gt=0, description="standard deviation of the noise of alibi, or ε of the others")
+    label_epsilon: float | None = Field(
+        None, gt=0, description="ε of each label by any label_protection; says what label_noise is"
+    )
+    label_noise: float | None = Field(
+        None,
+        gt=0,
+        validate_default=True,
+        description="standard deviation of the noise of alibi, or ε of the others; if not given by label_epsilon, or 1",
+    )
     label_stages: int | None = Field(
         None,
         ge=2,
@@ -168,6 +183,24 @@ class EngineSettings(BaseModel):
             raise ValueError(f"a number <= {_LARGEST:g}: models are trained in single precision")
         return value
 
+    @field_validator("label_epsilon")
+    @classmethod
+    def _of_a_mechanism(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("label_protection") == "none":
+            raise ValueError("nothing without label_protection: labels are used as they are")
+        return value
+
+    @field_validator("label_noise")
+    @classmethod
+    def _by_label_epsilon(cls, value: float | None, info: ValidationInfo) -> float | None:
+        epsilon, protection = info.data.get("label_epsilon"), info.data.get("label_protection")
+        if epsilon is None or protection is None:
+            return 1.0 if value is None else value
+        noise = label_noise_for(protection, epsilon)
+        if value is not None and not math.isclose(value, noise, rel_tol=1e-6):
+            raise ValueError(f"nothing beside label_epsilon = {epsilon:g}, which makes it {noise:.6g}")
+        return noise
+
     @field_validator("label_targets")
     @classmethod
     def _of_noised_labels(cls, value: LabelTargets | None, info: ValidationInfo) -> LabelTargets | None:
@@ -213,16 +246,27 @@ class EngineSettings(BaseModel):
         return NoiseParameters()
 
     @property
+    def calibrated_claims(self) -> tuple[Claim, ...]:
+        """The targets that noise was calibrated to; `NoisedSettings` has them."""
+        return ()
+
+    @property
     def label_mechanism(self) -> LabelMechanism | None:
         """The mechanism that adds noise to the labels, if any."""
+        noise = 1.0 if self.label_noise is None else self.label_noise
         if self.label_protection == "alibi":
-            return Alibi(std=self.label_noise)
+            return Alibi(std=noise)
         if self.label_protection == "rr":
-            return RandomizedLabels(budget=self.label_noise)
+            return RandomizedLabels(budget=noise)
         if self.label_protection == "none":
             return None
         stages = 1 if self.label_protection == "rr-with-prior" else self.label_stages or 2
-        return PriorLabels(budget=self.label_noise, stages=stages, prior=self.label_prior)
+        return PriorLabels(budget=noise, stages=stages, prior=self.label_prior)
+
+    def with_label_epsilon(self, epsilon: float) -> Self:
+        """These settings with this ε of each label."""
+        noise = label_noise_for(self.label_protection, epsilon)
+        return self.model_copy(update={"label_epsilon": epsilon, "label_noise": noise})
 
     @property
     def defences_in_force(self) -> Mapping[str, Mapping[str, Any]]:

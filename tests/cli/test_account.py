@@ -221,6 +221,11 @@ def test_calibration_of_label_noise(monkeypatch, capsys):
     alibi = ("--field", "label_noise", "--unit", "label", "--view", "devices(all)", "--set", "label_protection=alibi")
     found = calibrate(monkeypatch, capsys, *arguments, *alibi)
     assert found["noise"] == pytest.approx(2 * math.sqrt(2), rel=1e-3)
+    for protection in ("alibi", "rr", "lp-mst"):
+        sought = ("--field", "label_epsilon", *alibi[2:-1], f"label_protection={protection}")
+        found = calibrate(monkeypatch, capsys, *arguments, *sought)
+        assert found["noise"] == pytest.approx(1.0, rel=1e-3)
+        assert 0.99 < found["budget"]["epsilon_upper"] <= 1.0
 
 
 @pytest.mark.parametrize(
@@ -246,6 +251,14 @@ def test_calibration_of_label_noise(monkeypatch, capsys):
         (("calibrate", *TARGET, "--field", "rounds"), "--field = 'rounds'"),
         (("calibrate", *TARGET, "--view", "model"), "server-model (the trained w0, moved by exact labels)"),
         (("calibrate", *TARGET, "--view", "server", "--unit", "label"), "the server holds the labels"),
+        (("calibrate", *TARGET, "--view", "server"), "--view = 'server': expected a view for which noise_std keeps"),
+        (("calibrate", *TARGET, "--field", "label_epsilon"), "engine.label_epsilon = 1.0: expected nothing without"),
+        (("calibrate", *TARGET, "--field", "label_epsilon", "--set", "label_protection=rr"),
+         "engine.noise_std = None: expected a number when noise = 'given'"),
+        (("calibrate", *TARGET, "--field", "label_noise", "--set", "noise=paper", "--set", "label_protection=alibi"),
+         "engine.noise = 'paper': expected given, while label_noise is sought"),
+        (("calibrate", *TARGET, "--field", "label_noise", "--set", "noise_std=1", "--set", "label_protection=rr"),
+         "engine.label_protection = 'rr': expected alibi, whose label_noise is a standard deviation"),
         (("calibrate", *TARGET, "--accountant", "gdp", "--set", "schedule=poisson", "--view", "outsider", "--unit",
           "label", "--reading", "paper", "--set", "encrypted_uplink=true"), "not a bound"),
     ],

@@ -22,7 +22,7 @@ from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases
 from vflpriv.training.mechanisms.labels import as_target
-from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, uplink_mechanisms
+from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, client_noise, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.passes import Pass, Sgd, Slope
@@ -80,6 +80,7 @@ class AdmmEngine(Engine):
 
     mechanisms = staticmethod(uplink_mechanisms)
     claims = staticmethod(client_claims)
+    published_noise = staticmethod(client_noise)
 
     @abstractmethod
     def build(self) -> Bank:

@@ -11,15 +11,14 @@ from pydantic import Field
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
-from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, losses_and_models
-from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings
+from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings, compared_claims
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.uplink import ONLOOKERS, uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.uplink import ONLOOKERS, row_noise, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import descend
 from vflpriv.training.models.nearby import Change
 from vflpriv.training.settings import AsyncSettings
@@ -51,7 +50,8 @@ class Czofo(ZoEngine):
     DPZV §VII says that it "computes the intermediate gradient via ZOO, while keeping the back propagation
     on both server and device", with n = 5 perturbations. Read here as: each record has its own u_k over the E entries
     of its embedding and its own n differences δ_k = ℓ(h + μu_k) - ℓ(h), for a batch's mean loss would tell nothing of
-    one record's gradient. The estimate φ(E)/(nμ) Σ δ_k u_k takes the place of ∂ℓ/∂h. No guarantee is claimed for it.
+    one record's gradient. The estimate φ(E)/(nμ) Σ δ_k u_k takes the place of ∂ℓ/∂h. No guarantee is claimed for
+    it but the one that DPZV's comparison takes for granted.
     """
 
     name = "czofo"
@@ -62,6 +62,8 @@ class Czofo(ZoEngine):
     settings: CzofoSettings
 
     mechanisms = staticmethod(uplink_mechanisms)
+    published_noise = staticmethod(row_noise)
+    claims = staticmethod(compared_claims)
 
     @staticmethod
     def releases(settings: CzofoSettings, schedule: Schedule) -> tuple[Release, ...]:
@@ -78,11 +80,6 @@ class Czofo(ZoEngine):
         read = LABEL_UNITS if settings.noise_std > 0 else frozenset(Unit)
         what = "loss differences of each record"
         return *uplinks, *losses_and_models(schedule, "loss-differences", what, read, frozenset(Unit))
-
-    @staticmethod
-    def claims(settings: CzofoSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """None."""
-        return ()
 
     def setup(self) -> None:
         super().setup()

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
-from vflpriv.core.engine import Capabilities, Contributions, NoiseParameters
+from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import epsilon_of, mu_of
 from vflpriv.core.units import Unit
-from vflpriv.core.views import ON_THE_WIRE, Adversary
+from vflpriv.core.views import ON_THE_WIRE
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, Losses, ZoEngine, ZoSettings, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
 from vflpriv.training.mechanisms.uplink import ONLOOKERS
 from vflpriv.training.models.directions import Direction, Directions
 from vflpriv.training.models.nearby import Change, Shift, nearby
+from vflpriv.training.noised import NoiseChoice, NoisedSettings
 from vflpriv.training.settings import AsyncSettings
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
 _NOISELESS_UPDATES = ("sgd", "zo")
 
 
-class DpzvSettings(AsyncSettings, ZoSettings):
+class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
     """Settings of DPZV; C = 10 and λ = 1e-3 are the paper's."""
 
     smoothing: float = Field(1e-3, gt=0, description="λ, the step of the finite difference")
@@ -51,37 +52,39 @@ class DpzvSettings(AsyncSettings, ZoSettings):
     server_update: Literal["sgd", "zo", "joint", "dp-sgd", "dp-zo"] = Field(
         "sgd", description="how the server learns: sgd and zo as published, the others with a guarantee"
     )
-    noise: Literal["paper", "calibrated", "given"] = Field(
-        "paper", description="noise std by Theorem VI.5, by calibration for `protect`, or as given in noise_std"
+    noise: NoiseChoice = Field(
+        "paper",
+        description="noise std by Theorem VI.5, by calibration to `epsilon` for `unit` and `protect`, or as given in "
+        "noise_std",
     )
-    noise_std: float | None = Field(None, ge=0, description="std of the scalar's noise")
-    epsilon: float = Field(1.0, gt=0, description="target ε of `noise`")
     delta: float = Field(1e-3, gt=0, lt=1, description="δ at which ε is read")
     protect: str = Field("device", description="the view that calibrated noise is for")
     server_clip: float = Field(1.0, gt=0, description="clip of the server's own update, for dp-sgd and dp-zo")
-    server_noise_std: float = Field(0.0, ge=0, description="noise std of the server's own update")
+    server_noise_std: float = Field(
+        0.0,
+        ge=0,
+        description="noise std of the server's own update; with calibrated noise it may be left out, and is then as "
+        "large a multiple of server_clip as noise_std is of clip",
+    )
     lean: bool = Field(False, description="regenerate directions parameter by parameter instead of holding them")
-    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
     encrypted_uplink: bool = Field(
         False, description="embeddings travel encrypted and padded: only the server reads them, nobody on the wire"
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> DpzvSettings:
-        if self.noise == "given" and self.noise_std is None:
-            raise ValueError("noise_std must be given when noise = 'given'")
-        if self.server_update in ("dp-sgd", "dp-zo") and self.server_noise_std == 0:
+        if self.server_adds_noise and self.server_noise_std == 0 and self.noise != "calibrated":
             raise ValueError(f"server_noise_std must be > 0 for server_update = '{self.server_update}'")
         return self
 
-    @field_validator("protect")
-    @classmethod
-    def _view(cls, value: str) -> str:
-        return str(Adversary.parse(value))
+    def with_std(self, std: float) -> Self:
+        own = std * self.server_clip / self.clip if self.server_adds_noise else 0.0
+        return self.model_copy(update={"noise_std": std, "server_noise_std": self.server_noise_std or own})
 
     @property
-    def noise_parameters(self) -> NoiseParameters:
-        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise, mode=self.noise)
+    def server_adds_noise(self) -> bool:
+        """Whether the server's own step has a clip and noise of its own."""
+        return self.server_update in ("dp-sgd", "dp-zo")
 
     @property
     def server_learns_without_noise(self) -> bool:
@@ -194,9 +197,7 @@ class Dpzv(ZoEngine):
 
     @staticmethod
     def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """Theorem VI.5 and the conference version's Appendix F.2 for this noise, or the target of its calibration."""
-        if settings.noise == "calibrated":
-            return (_calibrated(settings),)
+        """Theorem VI.5 and the conference version's Appendix F.2 for this noise."""
         if not settings.noise_std:
             return ()
         mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
@@ -228,10 +229,8 @@ class Dpzv(ZoEngine):
 
 
 def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
-    if settings.noise_std is None:
-        raise ValueError(f"Expected a number for noise_std, found None with noise={settings.noise!r}.")
     return ScalarMean(
-        noise_std=settings.noise_std,
+        noise_std=settings.known_std,
         clip=settings.clip,
         batch_size=schedule.batch_size,
         two_sided=settings.clip_rule == "two-sided",
@@ -260,16 +259,3 @@ def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Releas
         fresh=schedule.devices == 1,
     )
     return (step,)
-
-
-def _calibrated(settings: DpzvSettings) -> Claim:
-    return Claim.of_epsilon(
-        settings.epsilon,
-        settings.delta,
-        key="calibrated",
-        source="this configuration",
-        where="noise = calibrated",
-        statement=f"the noise is calibrated so that {settings.protect} learns at most (ε, δ) of a record",
-        unit=Unit.RECORD,
-        view=settings.protect,
-    )

@@ -13,17 +13,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData
-from vflpriv.core.engine import Contributions, NoiseParameters
+from vflpriv.core.engine import Contributions
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
-from vflpriv.core.views import ON_THE_WIRE, Adversary
+from vflpriv.core.views import ON_THE_WIRE
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
@@ -34,7 +34,7 @@ from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, Parameters, descend, first_replicas
 from vflpriv.training.models.heads import Linear
 from vflpriv.training.models.scattering import Scattering
-from vflpriv.training.settings import EngineSettings
+from vflpriv.training.noised import NoiseChoice, NoisedSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ _CENTRE = 2.0
 """Steps that the noised mean of the rows costs as much as."""
 
 
-class SendOnceSettings(EngineSettings):
+class SendOnceSettings(NoisedSettings):
     """Settings of send-once; the devices train nothing, so that their learning rate has no effect."""
 
     schedule: Batching = Field(Batching.FULL, description="full, always: every record in every step")
@@ -62,12 +62,10 @@ class SendOnceSettings(EngineSettings):
     )
     grid: int = Field(4, ge=1, le=64, description="cells per side over which scattering averages")
     clip: float = Field(0.5, gt=0, description="C, the bound of the norm of each record's gradient")
-    noise: Literal["calibrated", "given"] = Field(
-        "calibrated", description="noise std by calibration for `protect`, or as given in noise_std"
+    noise: NoiseChoice = Field(
+        "calibrated",
+        description="noise std by calibration to `epsilon` for `unit` and `protect`, or as given in noise_std",
     )
-    noise_std: float | None = Field(None, ge=0, description="std of the noise on every entry of a step")
-    epsilon: float = Field(1.0, gt=0, description="target ε of calibrated noise")
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
     protect: str = Field("devices(all)", description="the view that calibrated noise is for")
     centre: bool = Field(
         True,
@@ -77,16 +75,9 @@ class SendOnceSettings(EngineSettings):
     share_model: bool = Field(
         True, description="send all that is noised to the devices, who then hold a copy of the server's model"
     )
-    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
     encrypted_uplink: bool = Field(
         False, description="features travel encrypted: only the server reads them, nobody on the wire"
     )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> SendOnceSettings:
-        if self.noise == "given" and self.noise_std is None:
-            raise ValueError("noise_std must be given when noise = 'given'")
-        return self
 
     @field_validator("schedule")
     @classmethod
@@ -101,15 +92,6 @@ class SendOnceSettings(EngineSettings):
         if value == "scattering" and info.data.get("features") == "random":
             raise ValueError("none with features = 'random': scattering needs the images themselves")
         return value
-
-    @field_validator("protect")
-    @classmethod
-    def _view(cls, value: str) -> str:
-        return str(Adversary.parse(value))
-
-    @property
-    def noise_parameters(self) -> NoiseParameters:
-        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise, mode=self.noise)
 
 
 class Identity(Model):
@@ -261,9 +243,7 @@ class SendOnce(Engine):
 
     @staticmethod
     def mechanisms(settings: SendOnceSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
-        if settings.noise_std is None:
-            raise ValueError(f"Expected a number for noise_std, found None with noise={settings.noise!r}.")
-        std, clip, size = settings.noise_std, settings.clip, schedule.batch_size
+        std, clip, size = settings.known_std, settings.clip, schedule.batch_size
         step = OuterMean(noise_std=std, clip=clip, batch_size=size)
         centre = VectorMean(noise_std=std / clip / math.sqrt(_CENTRE), clip=1.0, batch_size=size)
         return {"model-step": step, **({"model-centre": centre} if settings.centre else {})}
@@ -300,21 +280,8 @@ class SendOnce(Engine):
 
     @staticmethod
     def claims(settings: SendOnceSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """The target of the calibration; nothing where the noise is given."""
-        if settings.noise != "calibrated":
-            return ()
-        return (
-            Claim.of_epsilon(
-                settings.epsilon,
-                settings.delta,
-                key="calibrated",
-                source="this configuration",
-                where="noise = calibrated",
-                statement=f"{settings.protect} learns at most (ε, δ) of a record from all steps together",
-                unit=Unit.RECORD,
-                view=settings.protect,
-            ),
-        )
+        """None: the configuration's own where the noise is calibrated, nothing where it is given."""
+        return ()
 
 
 def _unit(rows: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from vflpriv.training.mechanisms.uplink import (
     DEVICES,
     UplinkSettings,
     client_claims,
+    client_noise,
     uplink_mechanisms,
     uplink_releases,
 )
@@ -76,6 +77,7 @@ class Split(Engine):
 
     mechanisms = staticmethod(uplink_mechanisms)
     claims = staticmethod(client_claims)
+    published_noise = staticmethod(client_noise)
 
     @staticmethod
     def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:

@@ -27,7 +27,13 @@ from vflpriv.training.engines.split import gradient_releases, through
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import loss_gradient
-from vflpriv.training.mechanisms.uplink import UplinkSettings, client_claims, uplink_mechanisms
+from vflpriv.training.mechanisms.uplink import (
+    UplinkSettings,
+    client_claims,
+    client_noise,
+    row_noise,
+    uplink_mechanisms,
+)
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
 from vflpriv.training.models.factory import output_width, server_model
@@ -132,6 +138,12 @@ class VaflEngine(Engine):
             )
             for reading, count, meaning in readings
         )
+
+    @staticmethod
+    def published_noise(settings: VaflSharedSettings, schedule: Schedule) -> float:
+        """Theorem 6 in the reading of its text, for the clip of each row; VIMADMM's Theorem 2 for that of a batch."""
+        formula = client_noise if settings.protection == "client" else row_noise
+        return formula(settings, schedule)
 
     def setup(self) -> None:
         s, devices = self.settings, self.data.devices

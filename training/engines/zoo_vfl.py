@@ -25,7 +25,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, ZoSettings, losses_and_models
-from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.uplink import UplinkSettings, row_noise, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.directions import Direction, Directions
 from vflpriv.training.models.nearby import Change, Shift, nearby
 from vflpriv.training.settings import AggregationSettings, AsyncSettings
@@ -33,7 +33,15 @@ from vflpriv.training.settings import AggregationSettings, AsyncSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LABEL_UNITS", "OneSidedEngine", "OneSidedSettings", "ZooSettings", "ZooVfl", "zoo_releases"]
+__all__ = [
+    "LABEL_UNITS",
+    "OneSidedEngine",
+    "OneSidedSettings",
+    "ZooSettings",
+    "ZooVfl",
+    "compared_claims",
+    "zoo_releases",
+]
 
 LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 """The units that a value which reads labels, and features through noise only, depends on."""
@@ -125,6 +133,24 @@ class OneSidedEngine(ZoEngine):
         )
 
 
+def compared_claims(settings: UplinkSettings, schedule: Schedule) -> tuple[Claim, ...]:
+    """With `noise = "paper"`: what DPZV takes for granted when it gives its baselines the noise of VAFL."""
+    if settings.noise != "paper":
+        return ()
+    return (
+        Claim.of_epsilon(
+            settings.epsilon,
+            settings.delta,
+            key="vafl-formula",
+            source="DPZV",
+            where="§VII",
+            statement="clipped embeddings with the noise of VAFL's Theorem 6 keep (ε, δ)",
+            unit=Unit.FEATURES,
+            view="server",
+        ),
+    )
+
+
 def zoo_releases(settings: OneSidedSettings, schedule: Schedule, *, down: str) -> tuple[Release, ...]:
     """Two embeddings of each record up, the batch's mean losses (or their difference) down, and the trained models.
 
@@ -163,6 +189,8 @@ class ZooVfl(OneSidedEngine):
     settings: ZooSettings
     server_update: ClassVar[str] = "zo-one-sided"
 
+    published_noise = staticmethod(row_noise)
+    claims = staticmethod(compared_claims)
     releases = staticmethod(partial(zoo_releases, down="losses"))
 
     @no_grad

@@ -29,6 +29,7 @@ __all__ = [
     "LabelMechanism",
     "NoisedBefore",
     "RandomizedLabels",
+    "Responses",
     "as_target",
     "label_claims",
     "loss_gradient",
@@ -140,6 +141,11 @@ class Alibi(NoisedBefore):
     statement = "ε = 2√2/λ for Laplace noise of standard deviation λ on one-hot labels"
     std: float
 
+    @staticmethod
+    def std_for(epsilon: float) -> float:
+        """The standard deviation with which each label costs at most ε, rounding included."""
+        return 2 * math.sqrt(2) / epsilon * (1 + 1e-9)
+
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         replicas, records = labels.shape
         uniform = stream.uniform(records * classes).reshape(replicas, records, classes)
@@ -164,27 +170,13 @@ class Alibi(NoisedBefore):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomizedLabels(NoisedBefore):
-    """Randomised response: keeps a label with probability e^ε/(e^ε + C - 1), else draws one of the C - 1 others.
+class Responses(LabelMechanism):
+    """Randomised response in any form: no answer is more than e^ε times as likely under one label as under another.
 
-    The probabilities of any output under two labels differ by at most the factor e^ε: ε-DP for each label. An
-    observation is the one-hot encoding of the drawn label; `budget` is ε.
+    `budget` is ε.
     """
 
-    source = "randomised response"
-    statement = "ε-DP for each label"
     budget: float
-
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        replicas, records = labels.shape
-        keep = 1 / (1 + (classes - 1) * math.exp(-self.budget))
-        uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
-        shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
-        drawn = torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
-        return torch.nn.functional.one_hot(drawn, classes).to(torch.float32)
-
-    def evidence(self, observed: Tensor) -> Tensor:
-        return self.budget * observed
 
     @property
     def noise(self) -> Noise:
@@ -197,6 +189,29 @@ class RandomizedLabels(NoisedBefore):
     @property
     def sensitivity(self) -> float:
         return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedLabels(Responses, NoisedBefore):
+    """Randomised response: keeps a label with probability e^ε/(e^ε + C - 1), else draws one of the C - 1 others.
+
+    The probabilities of any output under two labels differ by at most the factor e^ε: ε-DP for each label. An
+    observation is the one-hot encoding of the drawn label.
+    """
+
+    source = "randomised response"
+    statement = "ε-DP for each label"
+
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        replicas, records = labels.shape
+        keep = 1 / (1 + (classes - 1) * math.exp(-self.budget))
+        uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
+        shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
+        drawn = torch.where(uniform[..., 0] <= keep, labels, (labels + shift) % classes)
+        return torch.nn.functional.one_hot(drawn, classes).to(torch.float32)
+
+    def evidence(self, observed: Tensor) -> Tensor:
+        return self.budget * observed
 
 
 def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: int) -> tuple[Release, ...]:
@@ -215,13 +230,14 @@ def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
     mechanism: LabelMechanism | None = settings.label_mechanism
     if mechanism is None:
         return ()
+    target: float | None = settings.label_epsilon
     return (
         Claim.of_epsilon(
-            mechanism.epsilon,
+            mechanism.epsilon if target is None else target,
             settings.noise_parameters.delta,
             key="labels",
             source=mechanism.source,
-            where="label_protection",
+            where="label_protection" if target is None else "label_epsilon",
             statement=mechanism.statement,
             unit=Unit.LABEL,
             view="eavesdropper" if "device" in engine.label_holders else "device",

@@ -17,9 +17,8 @@ import numpy as np
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.engine import Probe
-from vflpriv.core.releases import Noise, RandomizedResponse
 from vflpriv.core.schedules import Schedule
-from vflpriv.training.mechanisms.labels import LabelMechanism
+from vflpriv.training.mechanisms.labels import Responses
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,8 +69,8 @@ def response_law(prior: Tensor, epsilon: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorLabels(LabelMechanism):
-    """RRWithPrior of each label, once, in the first round of its stage that its record takes part in; `budget` is ε.
+class PriorLabels(Responses):
+    """RRWithPrior of each label, once, in the first round of its stage that its record takes part in.
 
     Stages divide rounds and records evenly, the latter at random. A record whose stage has not begun moves no model: it
     is trained towards the prediction that the model makes of it. In the first of several stages the prior is uniform,
@@ -81,21 +80,8 @@ class PriorLabels(LabelMechanism):
     source = "LP-MST"
     statement = "ε-DP for each label, which is answered in one stage"
     what = "every label once, by randomised response with a prior that other records' responses decide"
-    budget: float
     stages: int = 1
     prior: tuple[float, ...] | None = None
-
-    @property
-    def noise(self) -> Noise:
-        return RandomizedResponse(self.budget)
-
-    @property
-    def epsilon(self) -> float:
-        return self.budget
-
-    @property
-    def sensitivity(self) -> float:
-        return 1.0
 
     @property
     def record_sensitivity(self) -> float:

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
-from scipy.optimize import minimize_scalar
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from scipy.optimize import brentq, minimize_scalar
 
 from vflpriv.common.lazy import torch
 from vflpriv.core.claims import Claim
-from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
+from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import Unit
+from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
-from vflpriv.training.settings import EngineSettings
+from vflpriv.training.noised import NoisedSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +35,9 @@ __all__ = [
     "Emptied",
     "UplinkSettings",
     "client_claims",
+    "client_noise",
+    "no_formula",
+    "row_noise",
     "uplink_mechanisms",
     "uplink_releases",
 ]
@@ -156,16 +160,16 @@ class EmbeddingClip(Mechanism):
         }
 
 
-class UplinkSettings(EngineSettings):
+class UplinkSettings(NoisedSettings):
     """Clip and noise of the uplink."""
 
+    noise_std: float = Field(0.0, ge=0, description="std of the noise on every entry of the uplink")
     protection: Literal["none", "client", "embedding"] = Field(
-        "none", description="of the uplink: Frobenius clip of the batch matrix, L2 clip of each row, or none"
+        "none",
+        validate_default=True,
+        description="of the uplink: Frobenius clip of the batch matrix, L2 clip of each row, or none",
     )
     clip: float = Field(1.0, gt=0, description="C, the radius of the clip")
-    noise_std: float = Field(0.0, ge=0, description="std of the noise on every entry of the uplink")
-    delta: float = Field(1e-5, gt=0, lt=1, description="δ at which ε is read")
-    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
 
     @property
     def emptied(self) -> Emptied:
@@ -173,8 +177,17 @@ class UplinkSettings(EngineSettings):
         return Emptied.by(self.bottom, logits=self.aggregation_rule == "sum")
 
     @property
-    def noise_parameters(self) -> NoiseParameters:
-        return NoiseParameters(delta=self.delta, std=self.noise_std, secure=self.secure_noise)
+    def published_unit(self) -> Unit:
+        """A device for the clip of all its rows (VIMADMM, Theorem 2), a record's features for that of each (VAFL)."""
+        return Unit.CLIENT_ZERO if self.protection == "client" else Unit.FEATURES
+
+    @field_validator("protection")
+    @classmethod
+    def _of_chosen_noise(cls, value: str, info: ValidationInfo) -> str:
+        noise = info.data.get("noise", "given")
+        if value == "none" and noise != "given":
+            raise ValueError(f"client or embedding with noise = '{noise}': without a clip no noise keeps a budget")
+        return value
 
     @model_validator(mode="after")
     def _clipped(self) -> Self:
@@ -185,7 +198,7 @@ class UplinkSettings(EngineSettings):
 
 def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[str, Mechanism]:
     """The uplink's mechanism, by the name `embeddings`."""
-    std, clip, emptied = settings.noise_std, settings.clip, settings.emptied
+    std, clip, emptied = settings.known_std, settings.clip, settings.emptied
     if settings.protection == "client":
         return {"embeddings": ClientClip(noise_std=std, clip=clip, emptied=emptied)}
     if settings.protection == "embedding":
@@ -221,6 +234,36 @@ def _theorem_2(sigma: float, rounds: int, delta: float) -> float:
         return rounds * alpha / (2 * sigma**2) + conversion
 
     return max(0.0, float(minimize_scalar(epsilon, bounds=(-8.0, 12.0), method="bounded").fun))
+
+
+def client_noise(settings: UplinkSettings, schedule: Schedule) -> float:
+    """The noise std σC with which VIMADMM's Theorem 2 gives ε at δ for a whole device."""
+    if settings.protection != "client":
+        raise no_formula(settings)
+
+    def excess(log_sigma: float) -> float:
+        return _theorem_2(math.exp(log_sigma), schedule.rounds, settings.delta) - settings.epsilon
+
+    try:
+        log_sigma = float(brentq(excess, -20.0, 40.0, xtol=1e-12))
+    except ValueError as error:
+        raise InputError("epsilon", settings.epsilon, "a budget that Theorem 2 of VIMADMM can give") from error
+    return math.exp(log_sigma) * settings.clip
+
+
+def row_noise(settings: UplinkSettings, schedule: Schedule) -> float:
+    """c = S·N_m√K/(μN), VAFL's eq. (15), with S = 2·`clip`; K are the samples of a device, as Theorem 6 has it."""
+    if settings.protection in ("none", "client"):
+        raise no_formula(settings)
+    samples = int(schedule.active.sum(axis=0).max(initial=0)) * schedule.batch_size
+    mu = mu_of(settings.epsilon, settings.delta)
+    return 2 * settings.clip * schedule.batch_size * math.sqrt(samples) / (mu * schedule.records)
+
+
+def no_formula(settings: UplinkSettings) -> InputError:
+    """The error of an engine whose paper says nothing of this clip."""
+    reason = f"no formula is published for this engine with protection = '{settings.protection}'"
+    return InputError("noise", "paper", f"calibrated or given: {reason}")
 
 
 def uplink_releases(

@@ -128,7 +128,7 @@ def account(
     from vflpriv.core.views import Adversary
     from vflpriv.render.account import print_accounts
     from vflpriv.render.console import print_line
-    from vflpriv.run.calibrate import parse_unit
+    from vflpriv.run.noise.calibrate import parse_unit
 
     as_json = is_json(format_)
     chosen = None
@@ -170,7 +170,7 @@ def calibrate(
         str, typer.Option(help="rigorous, or paper: state without noise is taken not to depend on the data.")
     ] = "rigorous",
     accountant: Annotated[str, typer.Option(help=ACCOUNTANT_HELP)] = "auto",
-    field: Annotated[str, typer.Option(help="The setting to find: noise_std, label_noise, …")] = "noise_std",
+    field: Annotated[str, typer.Option(help="The setting to find: noise_std, label_epsilon, …")] = "noise_std",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the engine.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the schedule.")] = 0,
     format_: FormatOption = "text",
@@ -179,7 +179,7 @@ def calibrate(
     from rich.console import Console
 
     from vflpriv.render.account import print_calibration
-    from vflpriv.run import calibrate as calibration
+    from vflpriv.run.noise import calibrate as calibration
 
     as_json = is_json(format_)
     settings = {"rounds": rounds, "batch_size": batch_size, **assignments(set_)}

@@ -131,7 +131,8 @@ class DeclaredSystem(BaseSystem):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        return tuple(self.engine.claims(self.settings, self.schedule))
+        calibrated: tuple[Claim, ...] = self.settings.calibrated_claims
+        return calibrated or tuple(self.engine.claims(self.settings, self.schedule))
 
     @property
     def success_claims(self) -> tuple[SuccessClaim, ...]:

@@ -5,22 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.common.registry import available, find
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import Config, SystemConfig
-from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine as BaseEngine
-from vflpriv.core.ledger import Exposure
 from vflpriv.core.releases import Exact
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
-from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
+from vflpriv.run.noise.search import with_noise
 from vflpriv.training.defence import Defence, named_defence
 from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
@@ -117,7 +113,10 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         title=section.title,
         tuning_runs=section.tuning_runs,
     )
-    noised = _with_noise(system, find("accountant", config.accountant)(), where)
+    try:
+        noised = with_noise(system, find("accountant", config.accountant)())
+    except InputError as error:
+        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
     _check_defence(engine, noised, schedule, data.classes, where)
     return replace(system, settings=noised)
 
@@ -157,28 +156,6 @@ def inapplicable(
         classes=classes,
         noised=frozenset(release.kind for release in releases if not isinstance(release.noise, Exact)),
     )
-
-
-def _with_noise(system: DeclaredSystem, accountant: Accountant, where: str) -> Any:
-    """The settings with the noise std that their field `noise` asks for."""
-    settings = system.settings
-    if system.noise_parameters.mode == "given":
-        return settings
-    if system.noise_parameters.mode == "paper":
-        std = system.engine.published_noise(settings, system.schedule)
-        return settings.model_copy(update={"noise_std": std})
-    adversary = Adversary.parse(settings.protect)
-
-    def exposure(std: float) -> Exposure:
-        noised = replace(system, settings=settings.model_copy(update={"noise_std": std}))
-        exposure_: Exposure = noised.ledger.exposure(adversary, Unit.RECORD)
-        return exposure_
-
-    try:
-        std = calibrate_noise(exposure, epsilon=settings.epsilon, delta=settings.delta, accountant=accountant)
-    except InputError as error:
-        raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
-    return settings.model_copy(update={"noise_std": std})
 
 
 def claims_of(system: DeclaredSystem, section: SystemConfig) -> tuple[Claim, ...]:

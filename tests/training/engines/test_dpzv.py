@@ -216,7 +216,7 @@ def _share(engine) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"noise": "given"}, "noise_std must be given"),
+        ({"noise": "given"}, "a number when noise = 'given'"),
         ({"server_update": "dp-sgd"}, "server_noise_std must be > 0"),
         ({"noise_std": -1.0}, "greater than or equal to 0"),
         ({"noise_std": math.nan}, "finite number"),

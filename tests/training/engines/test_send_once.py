@@ -92,7 +92,7 @@ def test_scattering_learns_and_is_no_other_records_business():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"noise": "given"}, "noise_std must be given"),
+        ({"noise": "given"}, "a number when noise = 'given'"),
         ({"features": "random", "joint_features": "scattering"}, "joint_features.*scattering needs the images"),
         ({"schedule": "poisson"}, "schedule = .*full: every step is over all records"),
     ],

@@ -20,10 +20,10 @@ from vflpriv.core.views import Adversary
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import SHARES, Figure, Guarantee, Reproduction, TrainedLine
 from vflpriv.run.budgets import account
-from vflpriv.run.calibrate import parse_unit
 from vflpriv.run.experiments.choosing import best_of, tried
 from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.noise.calibrate import parse_unit
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import chosen_keys
 from vflpriv.run.stored import RowStore
