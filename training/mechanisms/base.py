@@ -195,6 +195,10 @@ class VectorMean(Mechanism):
         return _mean_sensitivity(self.clip, self.batch_size, self.largest)
 
 
+_SMALL = 1e-15
+"""Squares of entries from here to its inverse, and sums of them, are ordinary numbers of single precision."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OuterMean(VectorMean):
     """The same mean where a record's vector is the gradient of a linear model: its features times its slopes.
@@ -207,15 +211,18 @@ class OuterMean(VectorMean):
 
     def noiseless(self, values: Tensor) -> Tensor:
         rows, slopes = values.split([values.shape[-1] - self.slopes, self.slopes], dim=-1)
-        # Lengths are taken of rows whose largest entry is 1: squares of tiny or huge entries would leave the numbers.
         norm = _length(rows) * _length(slopes)
         clipped = slopes * (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
-        return torch.matmul(rows.transpose(-1, -2), clipped).flatten(-2) / self.batch_size
+        # With the few slopes on the left this product is many times faster than its transpose.
+        return torch.matmul(clipped.transpose(-1, -2), rows).transpose(-1, -2).flatten(-2) / self.batch_size
 
 
 def _length(rows: Tensor) -> Tensor:
-    largest = rows.abs().amax(-1, keepdim=True).clamp(min=1e-30)
-    return largest * (rows / largest).square().sum(-1, keepdim=True).sqrt()
+    """(…, 1) the length of each row, and at least it where squares of entries would leave the numbers."""
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    largest: Tensor = torch.linalg.vector_norm(rows, math.inf, dim=-1, keepdim=True)
+    ordinary = (largest > _SMALL) & (largest < 1 / _SMALL)
+    return torch.where(ordinary, length, largest * math.sqrt(rows.shape[-1]))
 
 
 @dataclass(frozen=True, kw_only=True)

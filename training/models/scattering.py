@@ -24,8 +24,8 @@ _BORDER = 2
 """Pixels by which an image is mirrored at its edges."""
 _EQUAL = 1e-5
 """Values whose distance from their mean is shorter are taken to be equal."""
-_TOGETHER = 256
-"""Images that are transformed at once."""
+_IN_CACHE, _TOGETHER = 16, 1024
+"""Images that are transformed at once: on a processor as many as its cache holds, on other devices more."""
 
 
 class Scattering:
@@ -53,17 +53,18 @@ class Scattering:
     def __call__(self, images: Tensor) -> Tensor:
         """(N, size) features of images (N, height, width)."""
         fine, coarse = (self._wavelets(scale, images.device) for scale in (0, 1))
-        return torch.cat([self._features(part, fine, coarse) for part in images.split(_TOGETHER)])
+        together = _IN_CACHE if images.device.type == "cpu" else _TOGETHER
+        return torch.cat([self._features(part, fine, coarse) for part in images.split(together)])
 
     def _features(self, images: Tensor, fine: Tensor, coarse: Tensor) -> Tensor:
         padded = torch.nn.functional.pad(images.unsqueeze(1), self._padding, mode="replicate")
         spectrum = torch.fft.fft2(padded)
-        first = torch.fft.ifft2(spectrum * fine).abs()
+        first = _modulus(torch.fft.ifft2(spectrum * fine))
         groups = [
             padded,
             first,
-            torch.fft.ifft2(_halved(spectrum * coarse)).abs(),
-            torch.fft.ifft2(_halved(torch.fft.fft2(first).unsqueeze(2) * coarse)).abs().flatten(1, 2),
+            _modulus(torch.fft.ifft2(_halved(spectrum * coarse))),
+            _modulus(torch.fft.ifft2(_halved(torch.fft.fft2(first).unsqueeze(2) * coarse))).flatten(1, 2),
         ]
         cells = (min(self.grid, self.height), min(self.grid, self.width))
         averages = [torch.nn.functional.adaptive_avg_pool2d(group, cells).flatten(2) for group in groups]
@@ -90,11 +91,17 @@ def _bell(along: Tensor, across: Tensor, spread: float) -> Tensor:
     return torch.exp(-(spread**2) / 2 * (along.square() + across.square()))
 
 
+def _modulus(values: Tensor) -> Tensor:
+    """Of complex values; twice as fast as `abs` of them."""
+    parts = torch.view_as_real(values)
+    return torch.hypot(parts[..., 0], parts[..., 1])
+
+
 def _halved(spectrum: Tensor) -> Tensor:
     """The spectrum of every second pixel in both directions."""
     height, width = spectrum.shape[-2:]
-    folded: Tensor = spectrum.unflatten(-1, (2, width // 2)).unflatten(-3, (2, height // 2)).mean((-4, -2))
-    return folded
+    rows = spectrum[..., : height // 2, :] + spectrum[..., height // 2 :, :]
+    return (rows[..., : width // 2] + rows[..., width // 2 :]) / 4
 
 
 def _standardised(values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The report of `vflpriv frontier`: at each ε the best accuracy that was reached, and whether it withstands an audit."""
+"""The report of `vflpriv frontier`: at each ε the best accuracy that was reached, and what an audit says of it."""
 
 from __future__ import annotations
 

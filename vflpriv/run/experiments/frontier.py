@@ -218,7 +218,7 @@ def _audited(
     store: Path | None,
     quiet: bool | None,
 ) -> Point:
-    """The point with what an audit of it found: a training of the same settings on fewer records, calibrated for them."""
+    """The point with what an audit of it found, on fewer records, with noise that is calibrated for them."""
     if not config.trials:
         return point
     candidate = next(c for c in search.candidates if c.key == point.key)
