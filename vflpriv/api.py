@@ -24,6 +24,7 @@ from vflpriv.run.selection import (
     audit_command,
     places,
     recorded_paths,
+    repeated,
     selected,
     training_ledger,
     whole_number,
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from vflpriv.report.account import Accounts
     from vflpriv.report.attacks import AttackReport
     from vflpriv.report.audit import Report
+    from vflpriv.report.best import BestReport
     from vflpriv.report.reproduction import Reproduction
     from vflpriv.report.train import TrainReport
     from vflpriv.run.account import Claimed
     from vflpriv.run.own_training.function import Train
 
-__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "reproduce", "train"]
+__all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "frontier", "reproduce", "train"]
 
 Source = str | Path | Mapping[str, Any] | Config
 _TRIALS = "trials"
@@ -263,6 +265,36 @@ def reproduce(
             quiet=quiet,
             executor=executor,
         )
+    if folder is not None:
+        save_result(report, folder, names, Context())
+    return report
+
+
+def frontier(
+    config: str | Path | None = None,
+    *,
+    out: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    fresh: bool = False,
+    quiet: bool | None = None,
+    workers: int | str | None = None,
+) -> BestReport:
+    """The best accuracy at each accounted ε for a unit and a view: `config` is a file with candidates to compare.
+
+    With a folder `out`, the same call continues after an interruption with the training it had reached.
+    """
+    from vflpriv.config.frontier import load_frontier
+
+    chosen, names = load_frontier(config, overrides), checked_formats(formats, "frontier")
+    folder, running = _folder(out), executor_of(workers)
+    store = _store(folder, fresh)
+    from vflpriv.run.experiments.frontier import find_frontier
+
+    command = repeated("frontier", config, overrides or {}, only)
+    with running as executor:
+        report = find_frontier(chosen, command=command, only=only, store=store, quiet=quiet, executor=executor)
     if folder is not None:
         save_result(report, folder, names, Context())
     return report

@@ -17,6 +17,7 @@ import typer
 from vflpriv import __version__
 from vflpriv.cli.attack import attack
 from vflpriv.cli.audit import audit
+from vflpriv.cli.frontier import frontier
 from vflpriv.cli.lists import LISTED, data_app, lister
 from vflpriv.cli.options import Command
 from vflpriv.cli.recordings import ledger, merge
@@ -62,7 +63,7 @@ def _main(
 
 
 _COMMANDS = (
-    *(demo, init, audit, attack, report, compare, schema, train, reproduce),
+    *(demo, init, audit, attack, report, compare, schema, train, reproduce, frontier),
     *(replay, validate, account, calibrate, ledger, merge),
 )
 for _command in _COMMANDS:

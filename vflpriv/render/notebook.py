@@ -8,6 +8,7 @@ from functools import singledispatch
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
+from vflpriv.render.best import points_grid, tried_grid
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import escape
@@ -16,6 +17,7 @@ from vflpriv.render.shared import banner, measured_mu, upper_bound
 from vflpriv.report.account import Accounts
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow
+from vflpriv.report.best import BestReport
 from vflpriv.report.reproduction import Reproduction
 from vflpriv.report.train import TrainReport
 
@@ -188,3 +190,9 @@ def _(report: TrainReport) -> Overview:
 @overview.register
 def _(report: Reproduction) -> Overview:
     return Overview(report.headline, f.clean(report.headline), None, (figures_grid(report),), (report.command,))
+
+
+@overview.register
+def _(report: BestReport) -> Overview:
+    grids = tuple(grid for grid in (points_grid(report), tried_grid(report)) if grid.rows)
+    return Overview(report.advice, f.clean(report.headline), None, grids, (report.command,))

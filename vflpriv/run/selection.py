@@ -17,6 +17,7 @@ __all__ = [
     "chosen_keys",
     "places",
     "recorded_paths",
+    "repeated",
     "selected",
     "training_ledger",
     "whole_number",
@@ -68,12 +69,17 @@ def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any]
     if not isinstance(source, str | Path | None):
         # The file holds the overrides, too.
         return shlex.join(["vflpriv", "audit", GIVEN if out is None else str(out / GIVEN)])
-    name = [] if source is None else [str(source)]
-    parts = ["vflpriv", "audit", *name]
+    command = repeated("audit", source, overrides)
+    return command if trials is None else f"{command} --trials {trials}"
+
+
+def repeated(name: str, source: str | Path | None, overrides: Mapping[str, Any], only: Sequence[str] = ()) -> str:
+    """The command that repeats a run with these fields and selected keys."""
+    parts = ["vflpriv", name, *([] if source is None else [str(source)])]
     for key, value in overrides.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         parts += ["--set", f"{key}={text}"]
-    return shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
+    return shlex.join(parts + [word for key in only for word in ("--only", key)])
 
 
 _OPTIONS = {name: f"--{name}" for name in ("seed", "confidence", "device", "accountant")} | {"data.name": "--data"}

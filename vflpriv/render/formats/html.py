@@ -6,12 +6,14 @@ import json
 
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
+from vflpriv.render.best import best_html
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.html.page import environment
 from vflpriv.render.reproduction import reproduction_html
 from vflpriv.render.shared import banner, contest_cells, leak_points
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, contests_of
 from vflpriv.report.audit import Report
+from vflpriv.report.best import BestReport
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
 from vflpriv.report.reproduction import Reproduction
@@ -34,12 +36,14 @@ class HtmlFormat(Format):
     name = "html"
     summary = "one self-contained page with plots"
 
-    results = ("report", "attacks", "reproduction")
+    results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
+    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
         """The same result gives the same bytes."""
         if isinstance(result, Reproduction):
             return reproduction_html(result)
+        if isinstance(result, BestReport):
+            return best_html(result)
         return render_html(result) if isinstance(result, Report) else attacks_html(result)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vflpriv.common.registry import register
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report
+from vflpriv.report.best import BestReport
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.reproduction import Reproduction
 
@@ -18,8 +19,8 @@ class JsonFormat(Format):
     name = "json"
     summary = "canonical data, for programs and for rendering again"
 
-    results = ("report", "attacks", "reproduction")
+    results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
+    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
         """The same result gives the same bytes."""
         return result.to_json()

@@ -8,6 +8,7 @@ from typing import Any
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
+from vflpriv.render.best import best_markdown
 from vflpriv.render.features import FeatureSection, features_blocks
 from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
 from vflpriv.render.reproduction import reproduction_markdown
@@ -24,6 +25,7 @@ from vflpriv.render.shared import (
 )
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Cell, Contest, contests_of
 from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
+from vflpriv.report.best import BestReport
 from vflpriv.report.formats import Context, Format
 from vflpriv.report.frontier import frontiers
 from vflpriv.report.reproduction import Reproduction
@@ -53,12 +55,14 @@ class MarkdownFormat(Format):
     name = "md"
     summary = "Markdown, for pull requests"
 
-    results = ("report", "attacks", "reproduction")
+    results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction, context: Context) -> str:
+    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
         """Cut at a line, with a note, where it would be longer than GitHub shows."""
         if isinstance(result, Reproduction):
             return reproduction_markdown(result)
+        if isinstance(result, BestReport):
+            return best_markdown(result)
         return render_markdown(result) if isinstance(result, Report) else attacks_markdown(result)
 
 

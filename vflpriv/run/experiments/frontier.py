@@ -16,7 +16,7 @@ from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.frontier import Candidate, FrontierConfig
-from vflpriv.config.models import AuditConfig, Config, DataConfig
+from vflpriv.config.models import AuditConfig, DataConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -33,7 +33,7 @@ from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
 from vflpriv.run.stored import RowStore
-from vflpriv.run.systems import load_data
+from vflpriv.run.systems import load_section
 from vflpriv.training.engine import check_device
 
 __all__ = ["find_frontier"]
@@ -118,7 +118,7 @@ class _Search:
 
     def data(self, section: DataConfig) -> VerticalData:
         if section not in self._read:
-            self._read[section] = load_data(Config.model_construct(data=section))
+            self._read[section] = load_section(section)
         return self._read[section]
 
     def _tuning(self) -> int | None:

@@ -1,0 +1,113 @@
+"""The best accuracy at each ε, in a terminal, as Markdown and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from vflpriv.common import formatting as f
+from vflpriv.render.console import Writer
+from vflpriv.render.grid import Grid
+from vflpriv.render.html.page import environment
+from vflpriv.render.markdown import LIMIT, command_block, escape, within
+from vflpriv.render.plots.best import best_plot
+from vflpriv.report.best import BestReport, Point
+
+__all__ = ["best_html", "best_markdown", "points_grid", "print_best", "tried_grid"]
+
+
+def points_grid(report: BestReport) -> Grid:
+    """One row for each ε: what to use, what it reaches, and what its audit says."""
+    columns = ">ε;use;>test accuracy;>interval;>accounted ε ≤;audit;>measured μ / accounted μ"
+    return Grid(columns, [_point(point) for point in report.points])
+
+
+def _point(p: Point) -> tuple[str, ...]:
+    reached = (f.percent(p.mean), f.interval(p.low, p.high) if len(p.curves) > 1 else "one seed")
+    audit = f.NOTHING if p.audit is None else f"{p.audit.verdict.icon} {p.audit.verdict}"
+    tight = None if p.audit is None else p.audit.tightness
+    return (
+        f"{p.epsilon:g}",
+        f.clean(p.title),
+        *reached,
+        f.epsilon(p.accounted),
+        audit,
+        f.NOTHING if tight is None else f"{tight:.2f}",
+    )
+
+
+def tried_grid(report: BestReport) -> Grid:
+    """One row for each candidate: its best accuracy on validation records at each ε, or why it has none."""
+    budgets = sorted({entry.epsilon for entry in report.entries})
+    rows = []
+    for key in dict.fromkeys(entry.key for entry in report.entries):
+        own = {entry.epsilon: entry for entry in report.entries if entry.key == key}
+        first = next(iter(own.values()))
+        reached = [own[epsilon].validated if epsilon in own else None for epsilon in budgets]
+        reason = next((entry.refusal for entry in own.values() if entry.refusal), None)
+        cells = [f.NOTHING if accuracy is None else f.percent(accuracy) for accuracy in reached]
+        rows.append((f.clean(first.title), *cells, f.clean(reason or f.NOTHING)))
+    return Grid(";".join(["candidate", *(f">ε = {epsilon:g}" for epsilon in budgets), "why not"]), rows)
+
+
+def _notes(report: BestReport) -> Iterator[str]:
+    """What has to be known to read the figures."""
+    yield (
+        f"Settings were chosen by the accuracy on {f.count(report.validation)} validation records; test records were "
+        f"looked at once, for the best of each ε, with {report.seeds} seeds."
+    )
+    counted = [p.tuning_runs for p in report.points if p.tuning_runs]
+    if counted:
+        yield f"The {counted[0]} trainings of the search at each ε are counted against the budget."
+    else:
+        yield "The trainings of the search are not counted against the budget (count_tuning = true counts them)."
+    audited = [p.audit for p in report.points if p.audit is not None]
+    if audited:
+        yield (
+            f"Each point was audited with worst-case canaries, {f.count(audited[0].trials)} trainings in each world, "
+            f"on {f.count(audited[0].records)} records with noise calibrated for them; measured is a lower bound at "
+            f"{f.confidence(report.confidence)}."
+        )
+
+
+def print_best(report: BestReport, console: Console) -> None:
+    """The advice, the table, and all candidates."""
+    writer = Writer(console)
+    writer.line(writer.text(report.advice))
+    points, tried = points_grid(report), tried_grid(report)
+    if points.rows:
+        columns = points.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤")
+        columns = columns.replace("measured μ / accounted μ", "measured over/accounted μ")
+        writer.table(f"Best accuracy at each ε: {report.question}", columns, [tuple(row) for row in points.rows])
+    writer.table("Accuracy on validation records", tried.columns, [tuple(row) for row in tried.rows])
+    for note in _notes(report):
+        writer.line(writer.text(note))
+
+
+def _blocks(report: BestReport) -> Iterator[str]:
+    yield f"## What to use: {escape(report.question)}"
+    yield escape(report.advice)
+    if report.points:
+        yield points_grid(report).markdown
+    yield "Accuracy on validation records, by which candidates and settings were chosen:"
+    yield tried_grid(report).markdown
+    yield " ".join(escape(note) for note in _notes(report))
+    yield command_block(report.command)
+
+
+def best_markdown(report: BestReport) -> str:
+    """The advice, the tables and the command."""
+    return within(_blocks(report), LIMIT, whole="frontier.json") + "\n"
+
+
+def best_html(report: BestReport) -> str:
+    """The page: the advice, the picture, and the tables."""
+    page = environment().get_template("frontier.html.j2")
+    return page.render(
+        report=report,
+        points=points_grid(report),
+        tried=tried_grid(report),
+        picture=best_plot(report),
+        notes=list(_notes(report)),
+    )

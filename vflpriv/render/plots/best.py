@@ -1,0 +1,60 @@
+"""Accuracy against ε: what was reached on test records, and all candidates on validation records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vflpriv.common.formatting import interval, percent, shorten
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.report.best import BestReport, Entry
+
+__all__ = ["best_plot"]
+
+_SIZE = (6.4, 3.6)
+_INKS = ("claimed", "worst-case", "rigorous", "paper", "natural")
+_DASHES = ("--", ":", "-.")
+
+
+def best_plot(report: BestReport) -> Plot | None:
+    """The picture with the advice as its caption; None where no candidate keeps a budget."""
+    if not report.points:
+        return None
+    rows = [(f"{p.epsilon:g}", p.title, percent(p.mean), interval(p.low, p.high)) for p in report.points]
+    described = "; ".join(f"at ε = {epsilon} {title} reaches {accuracy}" for epsilon, title, accuracy, _ in rows)
+    return Plot(
+        svg=_drawn(report, f"{described}. {report.advice}"),
+        caption=report.advice,
+        header=("ε", "Use", "Test accuracy", "Interval"),
+        rows=rows,
+    )
+
+
+def _drawn(report: BestReport, description: str) -> str:
+    with drawing(*_SIZE) as (figure, axes):
+        for number, (title, entries) in enumerate(_candidates(report.entries).items()):
+            ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
+            places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
+            axes.plot(*places, lw=1.1, ls=dashes, marker=".", color=ink, alpha=0.75, label=shorten(title, 34))
+        best = report.points
+        axes.plot([p.epsilon for p in best], [p.mean for p in best], lw=2, color=COLOURS["crafted"], marker="D", ms=5)
+        for p in best:
+            if len(p.curves) > 1:
+                axes.plot([p.epsilon] * 2, [p.low, p.high], color=COLOURS["crafted"], lw=1)
+        axes.plot([], [], color=COLOURS["crafted"], lw=2, marker="D", ms=5, label="to use, on test records")
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set_xlabel(f"accounted ε, {report.unit} unit, seen by {report.view}")
+        axes.set_ylabel("accuracy")
+        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        return svg(figure, f"Accuracy against ε on {report.data.get('name', 'data')}", description, "best")
+
+
+def _candidates(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """The entries that were tried, by candidate."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.tried:
+            found.setdefault(entry.title, []).append(entry)
+    return found
