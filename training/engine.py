@@ -237,12 +237,20 @@ class Engine(ABC):
 
     # The round loop ------------------------------------------------------------------------------------------------
 
-    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
-        """Train all rounds; `advance` is told of each."""
+    def run(
+        self,
+        wire: Wire,
+        *,
+        advance: Callable[[int], None] | None = None,
+        stop: Callable[[int], bool] | None = None,
+    ) -> None:
+        """Train all rounds; `advance` is told of each, and `stop` says after each whether it was the last."""
         for round_ in range(self.schedule.rounds):
             self.round(round_, wire)
             if advance is not None:
                 advance(1)
+            if stop is not None and stop(round_):
+                return
 
     def round(self, round_: int, wire: Wire) -> None:
         """Train one round of all replicas."""

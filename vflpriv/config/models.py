@@ -20,6 +20,7 @@ __all__ = [
     "FeatureConfig",
     "OneRunConfig",
     "SystemConfig",
+    "TrainConfig",
 ]
 
 Trials = Annotated[int, Field(ge=0)]
@@ -50,6 +51,19 @@ class DataConfig(_Section):
     vocabulary: str | None = Field(
         None, description="a folder with the vocab.txt of texts' token ids; ids are hashed if not given"
     )
+
+
+class TrainConfig(_Section):
+    """When `vflpriv train` stops; audits and attacks train all rounds, and budgets count all of them."""
+
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="stop after so many evaluations in a row without a better accuracy on the validation records, and "
+        "keep the models of the best one; all rounds are trained if not given. Budgets count all rounds, an upper "
+        "bound; when a training stops tells something about the validation records, which no budget counts",
+    )
+    evaluate_every: int = Field(20, ge=1, description="rounds from one evaluation on validation records to the next")
 
 
 class OneRunConfig(_Section):
@@ -189,6 +203,7 @@ class Config(_Section):
     )
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
     attack: AttackConfig = AttackConfig()
     system: tuple[SystemConfig, ...] = Field(min_length=1)
 

@@ -20,7 +20,7 @@ def keep_back(records: Ints, validation: float | None) -> tuple[Ints, Ints]:
     places alone and never on their content; of two numbers, the larger takes those of the smaller and more.
 
     >>> keep_back(np.arange(8), 0.25)
-    (array([0, 1, 3, 4, 5, 6]), array([2, 7]))
+    (array([0, 1, 3, 4, 6, 7]), array([2, 5]))
     """
     if validation is None:
         return records, records[:0]
