@@ -145,8 +145,9 @@ class EngineSettings(BaseModel):
     label_targets: LabelTargets | None = Field(
         None,
         description="what the training takes as target in place of the noised labels: the likeliest label, the "
-        "posterior over labels, or iterative, the posterior with the model's prediction as prior (as ALIBI was "
-        "published, for large data); if not given, posterior for alibi and likeliest for rr",
+        "posterior over labels, or iterative, the posterior with the model's prediction as prior; if not given, "
+        "iterative for alibi, as it was published (posterior does better on a few thousand records), and likeliest for "
+        "rr",
     )
 
     defence: Annotated[SerializeAsAny[Defence] | None, WithJsonSchema(_DEFENCE_SCHEMA)] = Field(
@@ -227,7 +228,7 @@ class EngineSettings(BaseModel):
         """What losses are taken against where labels were noised: `label_targets`, or the mechanism's default."""
         if self.label_targets is not None:
             return self.label_targets
-        return "posterior" if self.label_protection == "alibi" else "likeliest"
+        return "iterative" if self.label_protection == "alibi" else "likeliest"
 
     @property
     def top_momentum(self) -> float:
