@@ -35,6 +35,7 @@ __all__ = [
     "BottomKind",
     "EngineSettings",
     "LabelTargets",
+    "SubsetSettings",
     "TopKind",
     "TopSettings",
 ]
@@ -275,6 +276,11 @@ class EngineSettings(BaseModel):
         return in_force(self)
 
     @property
+    def subset(self) -> int | None:
+        """How many devices take part in a round, all if None; `SubsetSettings` makes it a setting."""
+        return None
+
+    @property
     def top_kind(self) -> TopKind:
         """The server's model; `TopSettings` makes it a setting."""
         return "mlp"
@@ -312,6 +318,21 @@ class AggregationSettings(EngineSettings):
     @property
     def aggregation_rule(self) -> Aggregation:
         return self.aggregation
+
+
+class SubsetSettings(EngineSettings):
+    """Settings of synchronous engines in whose rounds some of the devices may take part."""
+
+    together: int | None = Field(
+        None,
+        ge=1,
+        description="number of devices that take part in a round, drawn at random for each; the server takes the last "
+        "outputs of the others, zeros before their first; all devices if not given",
+    )
+
+    @property
+    def subset(self) -> int | None:
+        return self.together
 
 
 class AsyncSettings(EngineSettings):
