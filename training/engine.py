@@ -134,9 +134,10 @@ class Engine(ABC):
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
         """The batches and active devices of all rounds."""
+        together = Activation.ALL if settings.subset is None else Activation.SEVERAL
         return Schedule.draw(
             batching=settings.schedule,
-            activation=settings.activation if cls.asynchronous else Activation.ALL,
+            activation=settings.activation if cls.asynchronous else together,
             rates=settings.rates if cls.asynchronous else None,
             together=cls.devices_together(settings, devices),
             records=records,
@@ -149,7 +150,7 @@ class Engine(ABC):
     @classmethod
     def devices_together(cls, settings: Any, devices: int) -> int:
         """How many of the devices take part in a round that waits for several of them."""
-        return devices
+        return settings.subset or devices
 
     # What a variant does -------------------------------------------------------------------------------------------
 
@@ -237,12 +238,20 @@ class Engine(ABC):
 
     # The round loop ------------------------------------------------------------------------------------------------
 
-    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
-        """Train all rounds; `advance` is told of each."""
+    def run(
+        self,
+        wire: Wire,
+        *,
+        advance: Callable[[int], None] | None = None,
+        stop: Callable[[int], bool] | None = None,
+    ) -> None:
+        """Train all rounds; `advance` is told of each, and `stop` says after each whether it was the last."""
         for round_ in range(self.schedule.rounds):
             self.round(round_, wire)
             if advance is not None:
                 advance(1)
+            if stop is not None and stop(round_):
+                return
 
     def round(self, round_: int, wire: Wire) -> None:
         """Train one round of all replicas."""

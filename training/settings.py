@@ -35,6 +35,7 @@ __all__ = [
     "BottomKind",
     "EngineSettings",
     "LabelTargets",
+    "SubsetSettings",
     "TopKind",
     "TopSettings",
 ]
@@ -145,8 +146,9 @@ class EngineSettings(BaseModel):
     label_targets: LabelTargets | None = Field(
         None,
         description="what the training takes as target in place of the noised labels: the likeliest label, the "
-        "posterior over labels, or iterative, the posterior with the model's prediction as prior (as ALIBI was "
-        "published, for large data); if not given, posterior for alibi and likeliest for rr",
+        "posterior over labels, or iterative, the posterior with the model's prediction as prior; if not given, "
+        "iterative for alibi, as it was published (posterior does better on a few thousand records), and likeliest for "
+        "rr",
     )
 
     defence: Annotated[SerializeAsAny[Defence] | None, WithJsonSchema(_DEFENCE_SCHEMA)] = Field(
@@ -227,7 +229,7 @@ class EngineSettings(BaseModel):
         """What losses are taken against where labels were noised: `label_targets`, or the mechanism's default."""
         if self.label_targets is not None:
             return self.label_targets
-        return "posterior" if self.label_protection == "alibi" else "likeliest"
+        return "iterative" if self.label_protection == "alibi" else "likeliest"
 
     @property
     def top_momentum(self) -> float:
@@ -274,6 +276,11 @@ class EngineSettings(BaseModel):
         return in_force(self)
 
     @property
+    def subset(self) -> int | None:
+        """How many devices take part in a round, all if None; `SubsetSettings` makes it a setting."""
+        return None
+
+    @property
     def top_kind(self) -> TopKind:
         """The server's model; `TopSettings` makes it a setting."""
         return "mlp"
@@ -311,6 +318,21 @@ class AggregationSettings(EngineSettings):
     @property
     def aggregation_rule(self) -> Aggregation:
         return self.aggregation
+
+
+class SubsetSettings(EngineSettings):
+    """Settings of synchronous engines in whose rounds some of the devices may take part."""
+
+    together: int | None = Field(
+        None,
+        ge=1,
+        description="number of devices that take part in a round, drawn at random for each; the server takes the last "
+        "outputs of the others, zeros before their first; all devices if not given",
+    )
+
+    @property
+    def subset(self) -> int | None:
+        return self.together
 
 
 class AsyncSettings(EngineSettings):

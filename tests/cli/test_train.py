@@ -64,6 +64,19 @@ def test_validation_accuracy_stands_beside_test_accuracy(monkeypatch, capsys, co
     assert row.validation.accuracy_low <= row.validation.accuracy <= row.validation.accuracy_high
 
 
+def test_it_stops_when_the_validation_accuracy_no_longer_improves(monkeypatch, capsys, config):
+    chosen = {"data.validation": 0.25, "train.patience": 2, "train.evaluate_every": 3, "system.split.engine.rounds": 60}
+    options = [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
+    code, printed, _ = run(monkeypatch, capsys, "train", config, "--only", "split", "-q", *options, "--format", "json")
+    (row,) = TrainReport.model_validate_json(printed).systems
+    assert code == 0
+    assert row.rounds == 60
+    assert row.stopping.trained_rounds == row.stopping.best_round + 2 * 3 < 60
+    assert set(row.traffic.messages.values()) == {4 * row.stopping.trained_rounds}
+    code, printed, _ = run(monkeypatch, capsys, "train", config, "--only", "split", "-q", *options)
+    assert f"{row.stopping.trained_rounds} of 60" in printed
+
+
 @pytest.mark.parametrize("variant", ENGINES)
 def test_every_engine_says_what_it_trained(variant):
     """Putting the saved values back into another run's models gives the same predictions."""

@@ -100,6 +100,15 @@ def test_overrides_reach_any_field(tmp_path):
         (('name = "digits"', 'name = "mnist"\nfolder = "nowhere"'), "vflpriv data fetch mnist"),
         (('name = "digits"', 'name = "digits"\ndevices = 0'), "data.devices = 0: expected a number >= 1"),
         (('name = "digits"', 'name = "digits"\ntrain = 0'), "data.train = 0: expected a number >= 1"),
+        (("[engine]", "[train]\npatience = 3\n[engine]"), "train.patience = 3: expected data.validation beside it"),
+        (("[engine]", "[train]\npatience = 0\n[engine]"), "train.patience = 0: expected a number >= 1"),
+        (('name = "digits"', 'name = "digits"\noverlap = 1.5'), "data.overlap = 1.5: expected a number <= 1"),
+        (('name = "digits"', 'name = "digits"\nimbalance = 0.1'), "data.imbalance = 0.1: expected a number >= 1"),
+        (
+            ('name = "digits"', 'name = "digits"\nnoisy_devices = [4]'),
+            "data.noisy_devices = 4: expected devices 0 to 3",
+        ),
+        (('name = "digits"', 'name = "digits"\nfeature_noise = 0'), "data.feature_noise = 0: expected a number > 0"),
         (('name = "digits"', 'name = "digits"\nvalidation = 0'), "data.validation = 0: expected a number > 0"),
         (
             ('name = "digits"', 'name = "digits"\nvalidation = 1437'),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -202,3 +204,47 @@ def test_what_cannot_be_split_is_an_error_that_says_why(
     with pytest.raises(InputError) as caught:
         split(np.zeros(shape), how=how, devices=devices, keep_shape=keep)
     assert message in str(caught.value)
+
+
+@given(size=st.integers(2, 40), devices=st.integers(2, 8), overlap=st.floats(0.3, 1.0))
+def test_with_an_overlap_devices_hold_runs_that_reach_into_their_neighbours(
+    size: int, devices: int, overlap: float
+) -> None:
+    if devices > size:
+        return
+    records = np.arange(size)[None, :]
+    plain = [block[0].tolist() for block in split(records, how="slices", devices=devices)]
+    try:
+        blocks = [block[0].tolist() for block in split(records, how="slices", devices=devices, overlap=overlap)]
+    except InputError:
+        assert max(round(overlap * len(part)) for part in plain) == 0
+        return
+    for m, block in enumerate(blocks):
+        neighbour = plain[m + 1] if m < devices - 1 else plain[m - 1]
+        count = round(overlap * len(neighbour))
+        shared = neighbour[:count] if m < devices - 1 else neighbour[len(neighbour) - count :]
+        assert block == sorted([*plain[m], *shared])
+
+
+def test_overlapping_rows_patches_and_views() -> None:
+    images = numbered(2, 8, 8)
+    rows = split(images, how="rows", devices=4, overlap=0.5, keep_shape=True)
+    assert [block.shape for block in rows] == [(2, 3, 8)] * 4
+    assert np.array_equal(rows[0][:, 2], rows[1][:, 0])
+    patches = split(images, how="patches", devices=4, overlap=0.25, keep_shape=True)
+    assert [block.shape for block in patches] == [(2, 5, 5)] * 4
+    assert np.array_equal(patches[0][:, 4, :4], patches[2][:, 1, :4])
+    views = split(numbered(2, 9), how="views", devices=2, views=(4, 1, 4), overlap=0.5)
+    assert [block.shape for block in views] == [(2, 7), (2, 6)]
+
+
+@pytest.mark.parametrize(
+    ("records", "how", "overlap", "expected"),
+    [
+        (np.ones((2, 8), np.int64), "segments", 0.5, "0, since segments of a text do not overlap"),
+        (np.zeros((2, 8)), "slices", 0.1, "a share that gives at least one column or row of a device's part"),
+    ],
+)
+def test_overlaps_that_are_not_possible(records: NDArray[Any], how: str, overlap: float, expected: str) -> None:
+    with pytest.raises(InputError, match=rf"^data.overlap = {overlap}: expected {expected}$"):
+        split(records, how=how, devices=4, overlap=overlap)

@@ -21,11 +21,13 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases
+from vflpriv.training.held import HeldOutputs
 from vflpriv.training.mechanisms.labels import as_target
 from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, client_noise, uplink_mechanisms
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.passes import Pass, Sgd, Slope
+from vflpriv.training.settings import SubsetSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +46,7 @@ __all__ = [
 _DOWNLINK = "admm-variables"
 
 
-class AdmmSettings(UplinkSettings):
+class AdmmSettings(UplinkSettings, SubsetSettings):
     """Settings of every ADMM engine.
 
     Momentum, ρ and τ are those of VIMADMM, Appendix D. The rates are lower: the devices step at once, each against
@@ -72,6 +74,8 @@ class AdmmEngine(Engine):
     λ of every record and replica is kept, (N, R, C) and at first zero. A record's z is read in its own round only, and
     is found anew there. Devices minimise λᵀo + ρ/2 ‖s - o‖² in their own, neither clipped nor noised, outputs o.
     Client-level DP is Theorem 2's, of the uplink; it says nothing of labels, which λ shows as they are (Lemma 1).
+    With `together` a random subset of devices sends, is answered and steps; ŷ and the heads' steps take the last
+    outputs of the others, as every block of a randomised ADMM does.
     """
 
     asynchronous = False
@@ -98,22 +102,26 @@ class AdmmEngine(Engine):
         self.uplink_point = self.release_point(self.uplink_kind, mechanism)
         self._inputs: list[Tensor] = []
         self._passes: list[Pass] = []
+        self.part = self.bank
+        width = self.embedding if self.uplink_kind == "embeddings" else self.data.classes
+        self._held = HeldOutputs(self.schedule, replicas=len(self.replicas), width=width, device=self.torch_device)
 
     @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        self._inputs = self.bank.inputs(self.data, records)
-        outputs, point = self.bank.split(self.outputs(self._inputs)), self.uplink_point
-        clipped = {m: point.mechanism.noiseless(outputs[m]) for m in members}
+        self.part, point = self.bank.part(members), self.uplink_point
+        self._inputs = self.part.inputs(self.data, records)
+        outputs = self.part.split(self.outputs(self._inputs))
+        clipped = {m: point.mechanism.noiseless(own) for m, own in zip(members, outputs, strict=True)}
         return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": clipped[m]})) for m in members}
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """(devices · R, B, …) of each group: what devices send but for its protection."""
-        self._passes = self.bank.start(inputs)
+        """(devices · R, B, …) of each group: what active devices send but for its protection."""
+        self._passes = self.part.start(inputs)
         return [own.outputs for own in self._passes]
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        received = join_rows([uplinks[m]["embedding"] for m in sorted(uplinks)], 0)
+        received = join_rows(self._held.of(records, {m: sent["embedding"] for m, sent in uplinks.items()}), 0)
         outputs = self.shares(received)
         labels = self.labels_of(records, lambda: outputs.sum(0))
         old = self.duals.index_select(0, records).transpose(0, 1)
@@ -122,8 +130,8 @@ class AdmmEngine(Engine):
         outputs = self.learn(round_, received, outputs, z, duals)
         by_device = residuals(outputs, z)  # eq. (8)
         return {
-            m: Payload(_DOWNLINK, {"duals": duals, "residuals": s, **self.heads_of(m)})
-            for m, s in zip(sorted(uplinks), by_device, strict=True)
+            m: Payload(_DOWNLINK, {"duals": duals, "residuals": by_device[m], **self.heads_of(m)})
+            for m in sorted(uplinks)
         }
 
     def by_device(self, stacked: Tensor) -> Tensor:
@@ -146,10 +154,11 @@ class AdmmEngine(Engine):
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         if self.settings.restart_momentum:
             self.bank.reset_velocity()
-        names = replies[0]
-        joined = {name: self.bank.join([replies[m][name] for m in sorted(replies)]) for name in names}
+        names = next(iter(replies.values()))
+        joined = {name: self.part.join([replies[m][name] for m in sorted(replies)]) for name in names}
         for g, inputs in enumerate(self._inputs):
             self.descend_locally(round_, g, inputs, {name: joined[name][g] for name in names})
+        self.part.write_back()
 
     def constant(self, reply: Mapping[str, Tensor]) -> tuple[Tensor, float]:
         """What `pull_through` takes: (k, C, B), and how much an output weighs beside it."""
@@ -159,7 +168,7 @@ class AdmmEngine(Engine):
 
     def descend_group(self, group: int, slope: Slope, *, together: bool = False) -> None:
         """τ SGD steps of a group's extractors on eq. (9) or (23), given the gradient by their outputs."""
-        s, velocity = self.settings, self.bank.velocity(self.settings.momentum)[group]
+        s, velocity = self.settings, self.part.velocity(self.settings.momentum)[group]
         sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
         self._passes[group].descend(slope, velocity, sgd, steps=s.local_steps, together=together)
 

@@ -78,13 +78,14 @@ class Fdml(Split):
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        total = torch.stack([uplinks[m]["embedding"] for m in sorted(uplinks)]).sum(0)
+        received = self._held.of(records, {m: sent["embedding"] for m, sent in uplinks.items()})
+        total = torch.stack(list(received)).sum(0)
         return {m: Payload("summed-logits", {"logits": total}) for m in uplinks}
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         # All devices are sent the same sum and know the same labels: the gradient is computed once for all of them.
         gradient = self._slope(next(iter(replies.values()))["logits"], records)
-        self._step([gradient.repeat(len(group), 1, 1) for group in self.bank.groups])
+        self._step([gradient.repeat(len(group), 1, 1) for group in self._part.groups])
 
 
 def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:

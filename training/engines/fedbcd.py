@@ -40,5 +40,5 @@ class FedBcd(Split):
     settings: FedBcdSettings
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
-        stale = self.bank.join([replies[m]["gradient"] for m in sorted(replies)])
+        stale = self._part.join([replies[m]["gradient"] for m in sorted(replies)])
         self._step(stale, steps=self.settings.local_steps)

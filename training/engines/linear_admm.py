@@ -51,11 +51,11 @@ class LinearAdmm(AdmmEngine):
         return Bank(models, self.stream("init"))
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return self.bank.outputs(inputs)
+        return self.part.outputs(inputs)
 
     @no_grad
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        s, weight = self.settings, self.bank.stacked[group]["weight0"]
+        s, weight = self.settings, self.part.stacked[group]["weight0"]
         rows = inputs.flatten(0, 1)
         transposed = rows.transpose(1, 2) / self.schedule.batch_size
         gram = s.penalty * torch.bmm(transposed, rows)

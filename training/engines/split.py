@@ -21,6 +21,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
+from vflpriv.training.held import HeldOutputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import loss_gradient
@@ -38,7 +39,7 @@ from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp
 from vflpriv.training.models.passes import Pass, Sgd, constant, start
-from vflpriv.training.settings import AggregationSettings, TopSettings
+from vflpriv.training.settings import AggregationSettings, SubsetSettings, TopSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +49,7 @@ __all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases", "t
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
-class SplitSettings(AggregationSettings, UplinkSettings, TopSettings):
+class SplitSettings(AggregationSettings, UplinkSettings, SubsetSettings, TopSettings):
     """Settings of split learning."""
 
     aggregation: Literal["concat", "sum"] = Field(
@@ -64,7 +65,8 @@ class GradientSettings(SplitSettings, DownlinkSettings):
 class Split(Engine):
     """Synchronous: all devices send, the server updates its model, then sends each the gradient of its embeddings.
 
-    With `aggregation = "sum"` the devices' outputs are logits, summed; there is no server model.
+    With `aggregation = "sum"` the devices' outputs are logits, summed; there is no server model. With `together` a
+    random subset of devices sends and is answered, and the last outputs of the others take their place.
     """
 
     name = "split"
@@ -99,31 +101,34 @@ class Split(Engine):
         self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
         self._guard = GradientGuard.of(s, self.stream("server-noise"), secure=s.secure_noise)
         self._passes: list[Pass] = []
+        self._part = self.bank
+        self._held = HeldOutputs(self.schedule, replicas=len(self.replicas), width=output, device=self.torch_device)
 
     @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
+        self._part = self.bank.part(members)
         outputs, point = self._embed(records), self.uplink_point
         return {m: Payload(point.kind, point.rows(round_, m, records, {"embedding": outputs[m]})) for m in members}
 
-    def _embed(self, records: Tensor) -> list[Tensor]:
-        """The outputs of all devices for this round's rows, clipped as their messages are."""
-        self._passes = self.bank.start(self.bank.inputs(self.data, records))
-        clip = self.uplink_point.mechanism.noiseless
-        return self.bank.split([clip(own.outputs) for own in self._passes])
+    def _embed(self, records: Tensor) -> Mapping[int, Tensor]:
+        """The outputs of the active devices for this round's rows, clipped as their messages are."""
+        part, clip = self._part, self.uplink_point.mechanism.noiseless
+        self._passes = part.start(part.inputs(self.data, records))
+        outputs = part.split([clip(own.outputs) for own in self._passes])
+        return dict(zip(part.members, outputs, strict=True))
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        received = [uplinks[m]["embedding"] for m in sorted(uplinks)]
+        received = self._held.of(records, {m: sent["embedding"] for m, sent in uplinks.items()})
         if self.sums:
             # Every device's logits have the gradient of their sum.
-            shares: Sequence[Tensor] = [self._slope(torch.stack(received).sum(0), records)]
+            shares: Sequence[Tensor] = [self._slope(torch.stack(list(received)).sum(0), records)]
         else:
             shares = self._learn(join_rows(received, 2), records).split(self.embedding, dim=-1)
         if self._guard is not None:
             shares = [self._guard.protect(share, round_, k) for k, share in enumerate(shares)]
-        parts = list(shares) * (len(received) if self.sums else 1)
         kind = "logit-gradient" if self.sums else "embedding-gradient"
-        return {m: Payload(kind, {"gradient": g}) for m, g in zip(sorted(uplinks), parts, strict=True)}
+        return {m: Payload(kind, {"gradient": shares[0 if self.sums else m]}) for m in sorted(uplinks)}
 
     def _learn(self, rows: Tensor, records: Tensor) -> Tensor:
         """The server's own step, eq. (14), and the gradient of the embeddings under the stepped model, eq. (16)."""
@@ -139,14 +144,14 @@ class Split(Engine):
         return loss_gradient(logits, self.labels_of(records, lambda: logits), self.schedule.batch_size)
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
-        self._step(self.bank.join([replies[m]["gradient"] for m in sorted(replies)]))
+        self._step(self._part.join([replies[m]["gradient"] for m in sorted(replies)]))
 
     def _step(self, gradients: Sequence[Tensor], steps: int = 1) -> None:
-        """Steps of every device down these gradients of its clipped outputs."""
+        """Steps of every active device down these gradients of its clipped outputs."""
         s, clip = self.settings, self.uplink_point.mechanism
         sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
         slopes = [partial(through, clip, gradient) for gradient in gradients]
-        self.bank.descend(self._passes, slopes, sgd, steps=steps)  # eq. (17)
+        self._part.descend(self._passes, slopes, sgd, steps=steps)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         embeddings = self.outputs_read(blocks, replicas)

@@ -98,7 +98,7 @@ class Vimadmm(AdmmEngine):
         self.descend_group(group, slope)
 
     def _descend_under_mlps(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        s, members = self.settings, self.bank.groups[group]
+        s, members = self.settings, [self.part.members[k] for k in self.part.groups[group]]
         head = {name: reply[f"head.{name}"] for name in self.head.shapes}
 
         def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:

@@ -38,13 +38,13 @@ class VimadmmJ(AdmmEngine):
         return Bank(self.models, self.stream("init"))
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        heads = [stacked["head"] for stacked in self.bank.stacked]
+        heads = [stacked["head"] for stacked in self.part.stacked]
         return [times(embedding, head) for embedding, head in zip(super().outputs(inputs), heads, strict=True)]
 
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
-        s, heads = self.settings, self.bank.stacked[group]["head"]
+        s, heads = self.settings, self.part.stacked[group]["head"]
         sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
-        moves = self.bank.velocity(s.momentum)[group].get("head", torch.zeros_like(heads))
+        moves = self.part.velocity(s.momentum)[group].get("head", torch.zeros_like(heads))
         (fixed, scale), by_outputs = self.constant(reply), Reused()
 
         def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:

@@ -54,7 +54,8 @@ class Bank:
     def part(self, members: Sequence[int]) -> Bank:
         """The bank of these devices alone, in this order; `descend` on it steps this bank's parameters.
 
-        It works on a copy of their parameters as they are now.
+        It works on a copy of their parameters as they are now, and of their momentum buffers when they are first
+        asked for. Whoever steps it in another way than by `descend` calls `write_back` afterwards.
         """
         return self if list(members) == list(self.members) else _Part(self, members)
 
@@ -120,6 +121,9 @@ class Bank:
             self._velocity = [{n: torch.zeros_like(v) for n, v in stacked.items()} for stacked in self.stacked]
         return self._velocity
 
+    def write_back(self) -> None:
+        """Bring the bank that this is a part of to this state; a whole bank has nothing to write."""
+
     def reset_velocity(self) -> None:
         """Set all momentum buffers to zero."""
         for velocity in self._velocity:
@@ -145,14 +149,25 @@ class _Part(Bank):
         self._adopt([whole.models[p] for p in places], [whole.parameters[p] for p in places], whole.replicas)
 
     def descend(self, passes: Sequence[Pass], slopes: Sequence[Slope], sgd: Sgd, *, steps: int = 1) -> None:
-        whole = self.whole._by_device(self.whole.velocity(sgd.momentum))
-        part = self._by_device(self.velocity(sgd.momentum))
-        for place, own in zip(self._places, part, strict=True):
-            _copy(whole[place], own)
         super().descend(passes, slopes, sgd, steps=steps)
-        for place, own, velocity in zip(self._places, self.parameters, part, strict=True):
+        self.write_back()
+
+    def velocity(self, momentum: float) -> list[dict[str, Tensor]]:
+        known = bool(self._velocity)
+        own = super().velocity(momentum)
+        if momentum and not known:
+            whole = self.whole._by_device(self.whole.velocity(momentum))
+            for place, buffers in zip(self._places, self._by_device(own), strict=True):
+                _copy(whole[place], buffers)
+        return own
+
+    def write_back(self) -> None:
+        for place, own in zip(self._places, self.parameters, strict=True):
             _copy(own, self.whole.parameters[place])
-            _copy(velocity, whole[place])
+        if self._velocity:
+            whole = self.whole._by_device(self.whole._velocity)
+            for place, buffers in zip(self._places, self._by_device(self._velocity), strict=True):
+                _copy(buffers, whole[place])
 
 
 def _copy(source: Parameters, target: Parameters) -> None:

@@ -21,6 +21,7 @@ STREAMS = (
     "canary",
     "search",
     "auxiliary",
+    "features",
     "attack",
 )
 

@@ -46,6 +46,8 @@ def load_config(
         put(raw, dotted, value)
     config = parse_settings(Config, _expand(raw), "")
     _ = config.attack.variants  # their strengths are checked as they are read
+    if config.train.patience is not None and config.data.validation is None:
+        raise InputError("train.patience", config.train.patience, "data.validation beside it: records to evaluate on")
     return config
 
 

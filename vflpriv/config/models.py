@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -20,6 +20,7 @@ __all__ = [
     "FeatureConfig",
     "OneRunConfig",
     "SystemConfig",
+    "TrainConfig",
 ]
 
 Trials = Annotated[int, Field(ge=0)]
@@ -37,9 +38,30 @@ class DataConfig(_Section):
     partition: str | None = Field(
         None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
     )
+    overlap: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="the share of the next device's part that each device holds too, the last one of the part before",
+    )
+    noisy_devices: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="devices whose features have Gaussian noise, by number from 0"
+    )
+    feature_noise: float = Field(
+        1.0, gt=0, description="std of the noise of noisy_devices, on features as they are trained on"
+    )
+    noisy_records: Literal["all", "test"] = Field(
+        "all", description="records that the noise of noisy_devices is added to: all, or those of the test alone"
+    )
     folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
     keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
+    imbalance: float | None = Field(
+        None,
+        ge=1,
+        description="how many times as many training records the first class keeps as the last one; in between the "
+        "numbers fall exponentially (a long tail). Test records stay as they are; so do all if not given",
+    )
     validation: float | None = Field(
         None,
         gt=0,
@@ -50,6 +72,19 @@ class DataConfig(_Section):
     vocabulary: str | None = Field(
         None, description="a folder with the vocab.txt of texts' token ids; ids are hashed if not given"
     )
+
+
+class TrainConfig(_Section):
+    """When `vflpriv train` stops; audits and attacks train all rounds, and budgets count all of them."""
+
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="stop after so many evaluations in a row without a better accuracy on the validation records, and "
+        "keep the models of the best one; all rounds are trained if not given. Budgets count all rounds, an upper "
+        "bound; when a training stops tells something about the validation records, which no budget counts",
+    )
+    evaluate_every: int = Field(20, ge=1, description="rounds from one evaluation on validation records to the next")
 
 
 class OneRunConfig(_Section):
@@ -189,6 +224,7 @@ class Config(_Section):
     )
     accountant: str = Field("auto", description="an accountant that `vflpriv accountants` lists")
     data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
     attack: AttackConfig = AttackConfig()
     system: tuple[SystemConfig, ...] = Field(min_length=1)
 

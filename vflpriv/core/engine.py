@@ -190,8 +190,14 @@ class Engine(Protocol):
         """Draw the noise of all release points from the streams of this seed and these replicas instead."""
         ...
 
-    def run(self, wire: Wire, *, advance: Callable[[int], None] | None = None) -> None:
-        """Train all rounds."""
+    def run(
+        self,
+        wire: Wire,
+        *,
+        advance: Callable[[int], None] | None = None,
+        stop: Callable[[int], bool] | None = None,
+    ) -> None:
+        """Train all rounds; `advance` is told of each, and `stop` says after each whether it was the last."""
         ...
 
     def round(self, round_: int, wire: Wire) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -105,6 +105,10 @@ class Schedule:
     def rate(self) -> float:
         """The share of the records in a round."""
         return self.batch_size / self.records
+
+    def first(self, rounds: int) -> Schedule:
+        """The first so many rounds."""
+        return replace(self, active=self.active[:rounds], start=self.start[:rounds], size=self.size[:rounds])
 
     def batch(self, round_: int) -> Ints:
         """The record ids of one round."""

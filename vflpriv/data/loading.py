@@ -17,7 +17,7 @@ from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.data.catalogue import dataset_named
 from vflpriv.data.files import Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
-from vflpriv.data.records import keep_back
+from vflpriv.data.records import keep_back, long_tail
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
 
@@ -58,7 +58,9 @@ class Choices(TypedDict, total=False):
     partition: str | None
     folder: str | os.PathLike[str] | None
     train: int | None
+    imbalance: float | None
     validation: float | None
+    overlap: float
     keep_shape: bool
     vocabulary: str | os.PathLike[str] | None
 
@@ -75,16 +77,20 @@ def read(
     partition: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     train: int | None = None,
+    imbalance: float | None = None,
     validation: float | None = None,
+    overlap: float = 0.0,
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
     Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same numbers. `validation` is the share (below 1) or number of the training records that are
-    kept back. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed or those
-    of the WordPiece `vocabulary` (a folder with a vocab.txt).
+    call always gives the same numbers. `imbalance` is how many times as many training records the first class keeps
+    as the last one, with a long tail between them. `validation` is the share (below 1) or number of the training
+    records that are kept back. `overlap` is the share of its neighbour's part that a device holds too. With
+    `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed or those of the WordPiece
+    `vocabulary` (a folder with a vocab.txt).
     """
     dataset = dataset_named(name)
     if vocabulary is not None and dataset.tokens is None:
@@ -93,7 +99,10 @@ def read(
     _check(dataset, raw)
     if train is not None and not 1 <= train <= len(raw.labels):
         raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {name}")
-    trained, kept_back = keep_back(np.arange(len(raw.labels))[:train], validation)
+    chosen = np.arange(len(raw.labels))[:train]
+    if imbalance is not None:
+        chosen = long_tail(raw.labels[chosen], classes=dataset.classes, imbalance=imbalance)
+    trained, kept_back = keep_back(chosen, validation)
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
     token_ids = None
     if dataset.tokens is not None:
@@ -101,7 +110,7 @@ def read(
     elif dataset.scale is None:
         parts = _standardised(parts, raw.indicators)
     how = partition or dataset.partition
-    cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views)
+    cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views, overlap=overlap)
     images = keep_shape and raw.views is None
     blocks, test_blocks, *validation_blocks = (_scaled(cut(part), dataset.scale, images) for part in parts if len(part))
     return VerticalArrays(
@@ -114,7 +123,7 @@ def read(
         validation_blocks=validation_blocks[0] if validation_blocks else (),
         validation_labels=raw.labels[kept_back].astype(np.int64) if len(kept_back) else None,
         vocabulary=token_ids,
-        grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape else None,
+        grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape and not overlap else None,
     )
 
 

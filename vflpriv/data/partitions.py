@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,21 @@ def grid(devices: int) -> tuple[int, int]:
 
 
 def split(
-    records: NDArray[Any], *, how: str, devices: int, keep_shape: bool = False, views: Sequence[int] | None = None
+    records: NDArray[Any],
+    *,
+    how: str,
+    devices: int,
+    keep_shape: bool = False,
+    views: Sequence[int] | None = None,
+    overlap: float = 0.0,
 ) -> tuple[NDArray[Any], ...]:
     """One block for each device, of (N, H, W) or (N, H, W, C) images, (N, F) flat records or (N, V, H, W) pictures.
 
     Every feature goes to exactly one device (`first-views` leaves some out). Parts are as equal as possible, the larger
     ones first, as with `numpy.array_split`. `views` says how many entries of the second axis each view has. Blocks are
     float32, or int64 for token ids; their shape is (N, features) or, with `keep_shape`, that of pieces of images,
-    (N, h, w) or (N, h, w, C).
+    (N, h, w) or (N, h, w, C). With an `overlap` each device holds the beginning of the next device's part too, so large
+    a share of it; the last one holds the end of the part before. A patch reaches to the right and down.
 
     >>> [block.shape for block in split(np.zeros((5, 8, 8)), how="rows", devices=3)]
     [(5, 24), (5, 24), (5, 16)]
@@ -51,30 +58,51 @@ def split(
     [(5, 8, 4), (5, 8, 4)]
     >>> [block.shape for block in split(np.zeros((5, 9)), how="views", devices=2, views=(4, 1, 4))]
     [(5, 5), (5, 4)]
+    >>> [block[0].tolist() for block in split(np.arange(6)[None, :], how="slices", devices=3, overlap=0.5)]
+    [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
     """
     _check(records, how, devices, keep_shape, views)
     if how == "slices":
-        parts = np.array_split(records.reshape(len(records), -1), devices, axis=1)
+        flat = records.reshape(len(records), -1)
+        parts = [flat[:, own] for own in _ranges(_equal(flat.shape[1], devices), overlap)]
     elif how == "rows":
-        parts = np.array_split(records, devices, axis=1)
+        parts = [records[:, own] for own in _ranges(_equal(records.shape[1], devices), overlap)]
     elif how == "segments":
+        if overlap:
+            raise InputError("data.overlap", overlap, "0, since segments of a text do not overlap")
         parts = _segments(records, devices)
     elif views is not None and how in _VIEWS:
-        parts = _by_view(records, views, devices, spread=how == "views")
+        parts = [records[:, own] for own in _ranges(_widths(views, devices, spread=how == "views"), overlap)]
     else:
-        rows, columns = grid(devices)
-        bands = np.array_split(records, rows, axis=1)
-        parts = [patch for band in bands for patch in np.array_split(band, columns, axis=2)]
+        rows, columns = (_ranges(_equal(n, d), overlap) for n, d in zip(records.shape[1:3], grid(devices), strict=True))
+        parts = [records[:, row, column] for row in rows for column in columns]
     dtype = np.int64 if records.dtype == np.int64 else np.float32
     # A copy on purpose: a block that is a view would keep the other devices' features alive and share their memory.
     flat_or_not = parts if keep_shape else [part.reshape(len(part), -1) for part in parts]
     return tuple(np.array(part, dtype=dtype, order="C") for part in flat_or_not)
 
 
-def _by_view(records: NDArray[Any], views: Sequence[int], devices: int, *, spread: bool) -> list[NDArray[Any]]:
-    edges = list(accumulate(views, initial=0))
-    views_of = np.array_split(np.arange(len(views)), devices) if spread else np.arange(devices)[:, None]
-    return [records[:, edges[own[0]] : edges[own[-1] + 1]] for own in views_of]
+def _equal(size: int, parts: int) -> list[int]:
+    """The sizes of so many parts, as equal as possible, the larger ones first."""
+    return [size // parts + (place < size % parts) for place in range(parts)]
+
+
+def _widths(views: Sequence[int], devices: int, *, spread: bool) -> list[int]:
+    """The widths of whole views: all of them spread over the devices, or the first ones, one for each device."""
+    numbers = _equal(len(views), devices) if spread else [1] * devices
+    edges = list(accumulate(numbers, initial=0))
+    return [sum(views[begin:end]) for begin, end in pairwise(edges)]
+
+
+def _ranges(widths: Sequence[int], overlap: float) -> list[slice]:
+    """Where each part begins and ends, with the share of its neighbour's part that it reaches into."""
+    edges = list(accumulate(widths, initial=0))
+    reach = [round(overlap * width) for width in widths]
+    if overlap and len(widths) > 1 and not any(reach):
+        raise InputError("data.overlap", overlap, "a share that gives at least one column or row of a device's part")
+    ranges = [slice(edges[m], edges[m + 1] + reach[m + 1]) for m in range(len(widths) - 1)]
+    before = reach[-2] if len(widths) > 1 else 0
+    return [*ranges, slice(edges[-2] - before, edges[-1])]
 
 
 def _segments(ids: NDArray[np.int64], devices: int) -> list[NDArray[Any]]:

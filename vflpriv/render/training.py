@@ -23,7 +23,7 @@ def print_training(report: TrainReport, console: Console) -> None:
 
 
 def _row(row: TrainRow, validated: bool) -> tuple[str, ...]:
-    names = (f.shorten(row.key, 30), f.clean(row.engine), f.count(row.rounds))
+    names = (f.shorten(row.key, 30), f.clean(row.engine), _rounds(row))
     u, t, s = row.utility, row.traffic, row.staleness
     accuracy = (f.percent(u.accuracy), f.interval(u.accuracy_low, u.accuracy_high)) if u else (f.NOTHING, f.NOTHING)
     v = row.validation
@@ -32,3 +32,10 @@ def _row(row: TrainRow, validated: bool) -> tuple[str, ...]:
     traffic = (f.size(t.up), f.size(t.down)) if t else (f.NOTHING, f.NOTHING)
     stale = f"{f.count(s.median)}, {f.count(s.largest)}" if s else "none"
     return (*names, *accuracy, *(chosen_by if validated else ()), loss, *traffic, stale)
+
+
+def _rounds(row: TrainRow) -> str:
+    """The rounds of the schedule, with those that were trained where it stopped earlier."""
+    if row.stopping is None or row.stopping.trained_rounds == row.rounds:
+        return f.count(row.rounds)
+    return f"{f.count(row.stopping.trained_rounds)} of {f.count(row.rounds)}"

@@ -7,7 +7,7 @@ from typing import Any
 from vflpriv.report.audit import Staleness, Traffic, Utility
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["TrainReport", "TrainRow", "Validation"]
+__all__ = ["Stopping", "TrainReport", "TrainRow", "Validation"]
 
 
 class Validation(Row):
@@ -19,6 +19,14 @@ class Validation(Row):
     accuracy_high: float
 
 
+class Stopping(Row):
+    """When a training stopped by its accuracy on the validation records; budgets count all rounds of the schedule."""
+
+    trained_rounds: int
+    best_round: int
+    """The number of rounds after which the models were kept."""
+
+
 class TrainRow(Row):
     """One training of one system."""
 
@@ -27,6 +35,7 @@ class TrainRow(Row):
     engine: str
     settings: dict[str, Any]
     rounds: int
+    """Rounds of the schedule, all of which budgets count."""
     parameters: int
     """Number of parameters of all parties' models together."""
     utility: Utility | None
@@ -34,6 +43,8 @@ class TrainRow(Row):
     staleness: Staleness | None
     validation: Validation | None = None
     """None where no records were kept back for validation."""
+    stopping: Stopping | None = None
+    """None where all rounds were to be trained."""
     models: str | None = None
     """The file to which the models were saved; None if they were not."""
 

@@ -15,6 +15,7 @@ from vflpriv.core.releases import Exact
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.data import loading as datasets
+from vflpriv.data.noise import check_noisy_devices, with_noisy_devices
 from vflpriv.errors import InputError
 from vflpriv.run.noise.search import with_noise
 from vflpriv.training.defence import Defence, named_defence
@@ -33,25 +34,32 @@ __all__ = [
 ]
 
 D = TypeVar("D", bound=BaseData)
+_AFTER_READING = {"standardise", "noisy_devices", "feature_noise", "noisy_records"}
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
 
 
 def load_data(config: Config) -> VerticalData:
     """The data set of a configuration."""
-    data = _read(config).tensors()
-    return data.standardised() if config.data.standardise else data
+    data, chosen = _read(config).tensors(), config.data
+    data = data.standardised() if chosen.standardise else data
+    if not chosen.noisy_devices:
+        return data
+    return with_noisy_devices(
+        data, chosen.noisy_devices, std=chosen.feature_noise, records=chosen.noisy_records, seed=config.seed
+    )
 
 
 def read_data(config: Config) -> BaseData:
     """The data set of a configuration as it is read, checked: enough to declare systems, and without torch."""
     data = _read(config)
+    check_noisy_devices(data, config.data.noisy_devices)
     if config.data.standardise:
         data.check_numeric()
     return data
 
 
 def _read(config: Config) -> datasets.VerticalArrays:
-    return datasets.read(**config.data.model_dump(exclude={"standardise"})).checked()
+    return datasets.read(**config.data.model_dump(exclude=_AFTER_READING)).checked()
 
 
 def build_system(config: Config, place: int, data: VerticalData) -> System:

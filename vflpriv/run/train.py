@@ -5,25 +5,66 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import torch as safetensors
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.files import write_atomically
+from vflpriv.common.lazy import no_grad
 from vflpriv.common.threads import single_threaded
-from vflpriv.config.models import Config, SystemConfig
+from vflpriv.config.models import Config, TrainConfig
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
-from vflpriv.report.train import TrainReport, TrainRow, Validation
+from vflpriv.report.train import Stopping, TrainReport, TrainRow, Validation
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
 from vflpriv.training.engine import check_device
 
-__all__ = ["train_config"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["EarlyStopping", "train_config"]
+
+
+class EarlyStopping:
+    """Evaluates the first replica on the validation records, and says after which round to stop.
+
+    An accuracy that is as good as the best one is not better. The last round of the schedule is evaluated too. When a
+    training stops never depends on rounds that were not trained: what it released is a part of what the whole schedule
+    releases, whose budgets hold for it.
+    """
+
+    def __init__(self, engine: Engine, config: TrainConfig, *, rounds: int) -> None:
+        assert config.patience is not None
+        self._engine, self._rounds = engine, rounds
+        self._every, self._patience = config.evaluate_every, config.patience
+        self._best_accuracy, self._waited = -1.0, 0
+        self._best_models: dict[str, Tensor] = {}
+        self.trained_rounds, self.best_round = 0, 0
+
+    def __call__(self, round_: int) -> bool:
+        """Whether this round was the last one."""
+        self.trained_rounds = round_ + 1
+        if self.trained_rounds % self._every and self.trained_rounds < self._rounds:
+            return False
+        accuracy = float(self._engine.evaluate(part="validation").accuracy[0])
+        if accuracy <= self._best_accuracy:
+            self._waited += 1
+            return self._waited >= self._patience
+        self._best_accuracy, self._waited, self.best_round = accuracy, 0, self.trained_rounds
+        self._best_models = {name: value.clone() for name, value in self._engine.trained().items()}
+        return False
+
+    @no_grad
+    def restore(self) -> None:
+        """Put the models of the best evaluation back into the engine."""
+        for name, value in self._engine.trained().items():
+            value.copy_(self._best_models[name])
 
 
 @single_threaded()
@@ -38,7 +79,7 @@ def train_config(config: Config, *, only: Sequence[str], save: Path | None, quie
         rows = []
         for place, system in zip(chosen, systems, strict=True):
             task.stage(f"{system.key}: training")
-            rows.append(_train(system, config.system[place], config.confidence, save, task))
+            rows.append(_train(system, config, place, save, task))
     report = TrainReport(
         tool_version=__version__,
         seed=config.seed,
@@ -51,11 +92,12 @@ def train_config(config: Config, *, only: Sequence[str], save: Path | None, quie
     return report
 
 
-def _train(system: System, section: SystemConfig, confidence: float, save: Path | None, task: Task) -> TrainRow:
-    engine, wire = system.train([0]), Wire()
+def _train(system: System, config: Config, place: int, save: Path | None, task: Task) -> TrainRow:
+    engine, wire, section, confidence = system.train([0]), Wire(), config.system[place], config.confidence
     before = engine.evaluate()
-    engine.run(wire, advance=task.advance)
+    stopping = _run(engine, wire, config.train, system.schedule.rounds, task)
     after = engine.evaluate()
+    trained_rounds = system.schedule.rounds if stopping is None else stopping.trained_rounds
     tensors = engine.trained()
     name = None if save is None else f"{system.key}.safetensors"
     if save is not None and name is not None:
@@ -73,9 +115,22 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
         utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=confidence),
         validation=_validation(engine, system.data.validation_records, confidence),
         traffic=traffic_row(wire.traffic),
-        staleness=staleness_row(system.staleness()),
+        staleness=staleness_row(system.schedule.first(trained_rounds).staleness()),
+        stopping=stopping,
         models=name,
     )
+
+
+def _run(engine: Engine, wire: Wire, config: TrainConfig, rounds: int, task: Task) -> Stopping | None:
+    """Train all rounds, or until the validation accuracy no longer improves, as the configuration says."""
+    if config.patience is None:
+        engine.run(wire, advance=task.advance)
+        return None
+    early = EarlyStopping(engine, config, rounds=rounds)
+    engine.run(wire, advance=task.advance, stop=early)
+    task.advance(rounds - early.trained_rounds)
+    early.restore()
+    return Stopping(trained_rounds=early.trained_rounds, best_round=early.best_round)
 
 
 def _validation(engine: Engine, records: int, confidence: float) -> Validation | None:

@@ -153,6 +153,13 @@ def test_targets_need_label_protection():
         parse_settings(settings, raw, "engine")
 
 
+def test_each_mechanism_has_its_own_default():
+    settings = find("engine", "split").settings_type
+    raw = {"rounds": 1, "batch_size": 1}
+    defaults = {p: settings(**raw, label_protection=p).targets for p in ("alibi", "rr", "rr-with-prior", "lp-mst")}
+    assert defaults == {"alibi": "iterative", "rr": "likeliest", "rr-with-prior": "likeliest", "lp-mst": "likeliest"}
+
+
 def accuracy(engine_name: str, targets: str, replicas: int = 8, **changes) -> Tensor:
     engine, data = find("engine", engine_name), datasets.load("digits", devices=4)
     raw = {"label_protection": "alibi", "label_noise": 2.0, "label_targets": targets, "batch_size": 64, **changes}
