@@ -416,9 +416,9 @@ class Engine(ABC):
         logits = self.predicted([block[:records] for block in self.data.blocks], count)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
         held_out, true_labels = self.data.held_out(part)
-        guesses = self.predicted(held_out, count).argmax(-1)
-        accuracy = (guesses == true_labels).to(torch.float32).mean(1)
-        return Evaluation(accuracy=accuracy, loss=loss)
+        guesses = self.predicted(held_out, count)
+        accuracy = (guesses.argmax(-1) == true_labels).to(torch.float32).mean(1)
+        return Evaluation(accuracy=accuracy, loss=loss, logits=guesses, labels=true_labels)
 
     def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         """(replicas, B, classes) logits of labels, which a defence may have to decode from those of `predict`.

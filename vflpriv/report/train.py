@@ -34,6 +34,10 @@ class TrainRow(Row):
     staleness: Staleness | None
     validation: Validation | None = None
     """None where no records were kept back for validation."""
+    auc: float | None = None
+    """The area under the ROC curve on the test records of two classes; None where there are more."""
+    seconds: float | None = None
+    """When the last round ends on the simulated clock; None where `engine.delays` is not given."""
     models: str | None = None
     """The file to which the models were saved; None if they were not."""
 

@@ -74,6 +74,7 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
         validation=_validation(engine, system.data.validation_records, confidence),
         traffic=traffic_row(wire.traffic),
         staleness=staleness_row(system.staleness()),
+        auc=float(after.auc()[0]) if system.data.classes == 2 else None,
         models=name,
     )
 
