@@ -432,5 +432,9 @@ class Engine(ABC):
 
     def outputs_read(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
         """(replicas, B, width) of each device: what the server predicts from, behind a defence's layer if any."""
-        outputs = self.bank.predict(blocks, replicas)
+        outputs = self.device_outputs(blocks, replicas)
         return outputs if self._at_work is None else [self._at_work.read(own, m) for m, own in enumerate(outputs)]
+
+    def device_outputs(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
+        """(replicas, B, width) of each device: its model's outputs without clip and noise."""
+        return self.bank.predict(blocks, replicas)
