@@ -74,13 +74,13 @@ class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, 
     regulariser: float = Field(0.0, ge=0, description="ℓ2 regulariser of the devices; 0.001 in the logistic runs")
     noise_place: Literal["output", "activation"] = Field(
         "output",
-        description="where clip and noise of the uplink are: at the embedding that is sent, or inside the activation of "
+        description="where the uplink is clipped and noised: the embedding that is sent, or inside the activation of "
         "the last layer, eq. (10)",
     )
     hidden_noise: float | tuple[float, ...] = Field(
         0.0,
-        description="c_l, std of the uniform noise inside the activations of hidden layers, eq. (11b), for an MLP or the "
-        "convolutions of cnn2 and cnn4: one number for all of them, or one for each",
+        description="c_l, std of the uniform noise inside the activations of hidden layers, eq. (11b), of an MLP or "
+        "of the convolutions of cnn2 and cnn4: one number for all of them, or one for each",
     )
     max_delay: int | None = Field(
         None, ge=1, description="D, rounds after which a stored embedding is asked for anew; unbounded if not given"
@@ -157,7 +157,8 @@ class VaflEngine(Engine):
                 rounds=np.asarray(sent.any(axis=1)),
                 seen_by=ONLOOKERS,
             )
-            exchanged = (*exchanged, activated)
+            sums = [replace(r, sent_as="embeddings") if r.kind == _INSIDE else r for r in exchanged]
+            exchanged = (*sums, activated)
         if settings.max_delay is None:
             return exchanged
         request = NoNoise(depends_on=frozenset()).describe(
@@ -172,14 +173,13 @@ class VaflEngine(Engine):
     def claims(settings: VaflSharedSettings, schedule: Schedule) -> tuple[Claim, ...]:
         """Theorem 6 where embeddings are noised row by row, VIMADMM Theorem 2 where by the batch.
 
-        Without a clip Theorem 6 still takes their range to be bounded; the bound is then `clip`, which nothing enforces.
+        Without a clip Theorem 6 still takes their range to be bounded: `clip` is the bound, and nothing enforces it.
         """
         if settings.protection not in ("embedding", "unclipped") or not settings.noise_std:
             return client_claims(settings, schedule)
-        assumed = settings.protection == "unclipped"
-        premise = (
-            f", if embeddings stay within a radius of {settings.clip:g}, which nothing enforces" if assumed else ""
-        )
+        premise = ""
+        if settings.protection == "unclipped":
+            premise = f", if embeddings stay within a radius of {settings.clip:g}, which nothing enforces"
         steps = int(schedule.active.sum(axis=0).max(initial=0))
         readings = (
             ("steps", steps, "the steps of the device, as in the proof (Abadi et al. 2016, Theorem 1)"),

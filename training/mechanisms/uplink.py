@@ -193,8 +193,8 @@ class UplinkSettings(NoisedSettings):
     protection: Literal["none", "client", "embedding", "unclipped"] = Field(
         "none",
         validate_default=True,
-        description="of the uplink: Frobenius clip of the batch matrix (client), L2 clip of each row (embedding), noise "
-        "without a clip, which no ε bounds (unclipped), or none",
+        description="of the uplink: Frobenius clip of the batch matrix (client), L2 clip of each row (embedding), or "
+        "noise without a clip, which no ε bounds (unclipped); or none",
     )
     clip: float = Field(1.0, gt=0, description="C, the radius of the clip")
 

@@ -32,9 +32,9 @@ def _halved(size: int) -> int:
 class ConvNet(nn.Module):
     """3x3 convolutions with ReLU, each followed by 2x2 mean pooling (while two pixels are left), and a linear layer.
 
-    `map_shapes` are the shapes of the convolutions' outputs for one record. With `average` the last feature maps are averaged, as in the CNN of VIMADMM §VI-1; otherwise they are flattened. The
-    code published for VIMADMM enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is
-    done here.
+    `map_shapes` are the shapes of the convolutions' outputs for one record. With `average` the last feature maps
+    are averaged, as in the CNN of VIMADMM §VI-1; otherwise they are flattened. The code published for VIMADMM
+    enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is done here.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class RandomNeurons:
     """The outputs of each hidden layer for one record."""
 
     def neurons(self, stream: Stream, records: int, round_: int, members: Sequence[int]) -> dict[str, Tensor]:
-        """(members · R, records, *shape) of noise for each hidden layer, from sequences that no mechanism draws from."""
+        """(members · R, records, *shape) of noise of each hidden layer, from sequences that no mechanism draws from."""
         noise = {}
         for layer, (shape, std) in enumerate(zip(self.neuron_shapes, self.noise, strict=True)):
             bound, count = math.sqrt(3) * std, records * math.prod(shape)
