@@ -23,6 +23,7 @@ from vflpriv.core.schedules import Activation, Schedule
 from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
+from vflpriv.training.clocks import timed_order
 from vflpriv.training.defence import Exchange, Guard, defended
 from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
@@ -134,14 +135,20 @@ class Engine(ABC):
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
         """The batches and active devices of all rounds."""
+        activation = settings.activation if cls.asynchronous else Activation.ALL
+        together, rounds, delays = cls.devices_together(settings, devices), settings.rounds, settings.delays
+        timed = None
+        if delays is not None:
+            timed = timed_order(delays, activation, rounds=rounds, devices=devices, together=together, seed=seed)
         return Schedule.draw(
             batching=settings.schedule,
-            activation=settings.activation if cls.asynchronous else Activation.ALL,
+            activation=activation,
             rates=settings.rates if cls.asynchronous else None,
-            together=cls.devices_together(settings, devices),
+            together=together,
+            timed_order=timed,
             records=records,
             batch_size=settings.batch_size,
-            rounds=settings.rounds,
+            rounds=rounds,
             devices=devices,
             seed=seed,
         )

@@ -62,7 +62,7 @@ class NoiseParameters:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """Accuracy on records that were not trained on, and training loss, (R,) each; and the models' logits of the former."""
+    """Accuracy on records that were not trained on, and training loss, (R,) each, and the logits of the former."""
 
     accuracy: Tensor
     loss: Tensor

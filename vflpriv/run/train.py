@@ -75,6 +75,7 @@ def _train(system: System, section: SystemConfig, confidence: float, save: Path 
         traffic=traffic_row(wire.traffic),
         staleness=staleness_row(system.staleness()),
         auc=float(after.auc()[0]) if system.data.classes == 2 else None,
+        seconds=_simulated_seconds(system),
         models=name,
     )
 
@@ -86,3 +87,9 @@ def _validation(engine: Engine, records: int, confidence: float) -> Validation |
     accuracy = float(engine.evaluate(part="validation").accuracy[0])
     low, high = interval(round(accuracy * records), records, confidence)
     return Validation(records=records, accuracy=accuracy, accuracy_low=low, accuracy_high=high)
+
+
+def _simulated_seconds(system: System) -> float | None:
+    """When the last round ends, where the settings say how fast devices are."""
+    ends = system.schedule.seconds
+    return None if system.settings.delays is None or ends is None else float(ends[-1])
