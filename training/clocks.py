@@ -45,7 +45,9 @@ class Delay(BaseModel):
     @field_validator("mean", mode="before")
     @classmethod
     def _one_for_all(cls, value: object) -> object:
-        return (value,) if isinstance(value, int | float) else value
+        if isinstance(value, int | float):
+            return (value,)
+        return tuple(value) if isinstance(value, list) else value
 
     def draw(self, m: int, count: int, random: np.random.Generator) -> Floats:
         """(count,) delays of device m, in seconds."""
@@ -53,7 +55,7 @@ class Delay(BaseModel):
         if self.distribution == "exponential":
             return mean * random.exponential(size=count)
         if self.distribution == "poisson":
-            return self.step * random.poisson(mean / self.step, size=count)
+            return self.step * random.poisson(mean / self.step, size=count).astype(np.float64)
         return np.full(count, mean)
 
 

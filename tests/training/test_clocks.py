@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cli.test_cli import run as run_program
 from tests.support import make_system
 from tests.training.engines.test_vafl import run
 from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.errors import InputError
+from vflpriv.report.train import TrainReport
 from vflpriv.training.clocks import Delay, Delays, first_to_deliver, simulated_times, timed_order
 
 THREE = Delays(compute=Delay(mean=(1.0, 2.0, 5.0)))
@@ -160,3 +162,23 @@ def test_impossible_delays_are_refused(delays, message):
 def test_rates_and_delays_do_not_go_together(variant):
     with pytest.raises(ValueError, match="nothing beside delays"):
         make_system(variant, rates=(1.0, 2.0, 3.0), delays={"compute": {"mean": 1}})
+
+
+def test_a_configuration_gives_one_mean_or_a_list(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "clock.toml"
+    path.write_text(
+        '[data]\nname = "breast-cancer"\ndevices = 3\n[engine]\nname = "vafl"\nrounds = 6\nbatch_size = 8\n'
+        "delays.compute = { mean = 0.5 }\ndelays.network = { mean = [1, 2, 4.5] }\n",
+        encoding="utf-8",
+    )
+    code, printed, _ = run_program(monkeypatch, capsys, "train", str(path), "-q", "--format", "json")
+    (row,) = TrainReport.model_validate_json(printed).systems
+    assert (code, row.seconds) == (0, 5.0)
+    assert 0.0 <= row.auc <= 1.0
+    _, printed, _ = run_program(monkeypatch, capsys, "train", str(path), "-q")
+    assert "5 s" in printed
+    assert "AUC" in printed
+    wrong = ("train", str(path), "--set", "engine.delays.network.mean=[1, 2]")
+    code, _, told = run_program(monkeypatch, capsys, *wrong)
+    assert code == 2
+    assert "delays.network.mean = [1.0, 2.0]: expected one number, or 3, one per device" in told

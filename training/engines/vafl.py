@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
@@ -89,30 +89,34 @@ class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, 
     @field_validator("hidden_noise", mode="before")
     @classmethod
     def _not_negative(cls, value: object) -> object:
-        several = isinstance(value, list | tuple)
-        numbers = value if several else (value,)
+        numbers = value if isinstance(value, list | tuple) else (value,)
         if not all(isinstance(n, int | float) and not isinstance(n, bool) and n >= 0 for n in numbers):
             raise ValueError("Input should be greater than or equal to 0, one number or one for each hidden layer")
-        return tuple(map(float, numbers)) if several else value
+        return value if numbers == (value,) else tuple(float(n) for n in numbers)
 
-    @model_validator(mode="after")
-    def _neurons(self) -> Self:
-        layers = {"mlp": len(self.hidden), "cnn2": 2, "cnn4": 4}.get(self.bottom)
-        if self.hidden_noise and layers is None:
-            raise ValueError("hidden_noise needs bottom = 'mlp', 'cnn2' or 'cnn4': only their hidden layers have noise")
-        if isinstance(self.hidden_noise, tuple) and len(self.hidden_noise) != layers:
-            raise ValueError(f"hidden_noise has {len(self.hidden_noise)} numbers for {layers} hidden layers")
-        return self
+    @field_validator("hidden_noise")
+    @classmethod
+    def _at_hidden_layers(cls, value: float | tuple[float, ...], info: ValidationInfo) -> float | tuple[float, ...]:
+        bottom, hidden = info.data.get("bottom"), info.data.get("hidden", ())
+        layers = {"mlp": len(hidden), "cnn2": 2, "cnn4": 4}.get(str(bottom))
+        if value and layers is None:
+            raise ValueError(f"nothing with bottom = {bottom!r}: only mlp, cnn2 and cnn4 have hidden layers with noise")
+        if isinstance(value, tuple) and len(value) != layers:
+            raise ValueError(f"one number, or {layers}, one for each hidden layer")
+        return value
 
-    @model_validator(mode="after")
-    def _activation(self) -> Self:
-        if self.noise_place == "output":
-            return self
-        if self.aggregation == "sum" or self.bottom in ("resnet18-stem", "transformer-embedding"):
-            raise ValueError("noise_place = 'activation' needs embeddings with an activation; logits have none")
-        if self.protection == "none":
-            raise ValueError("noise_place = 'activation' needs protection: there is neither clip nor noise to place")
-        return self
+    @field_validator("noise_place")
+    @classmethod
+    def _in_an_activation(cls, value: str, info: ValidationInfo) -> str:
+        if value == "output":
+            return value
+        if info.data.get("aggregation") == "sum":
+            raise ValueError("output where logits are summed, which have no activation")
+        if info.data.get("bottom") in ("resnet18-stem", "transformer-embedding"):
+            raise ValueError(f"output with bottom = {info.data['bottom']!r}, which has no activation")
+        if info.data.get("protection") == "none":
+            raise ValueError("output with protection = 'none': there is neither clip nor noise to place")
+        return value
 
     @property
     def emptied(self) -> Emptied:

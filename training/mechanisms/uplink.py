@@ -314,11 +314,10 @@ def uplink_releases(
     - one device's row of a record, and one device, meet that device's messages alone (`Release.senders`);
     - a device's model was moved by its raw features, and later messages of that device read it, whichever records they
       carry: after a record's first round every one may differ by all that the clip allows (`StateLeak`).
-    Everyone sees noised uplinks: directly, or through the gradients that are computed from them.
+    Everyone sees noised uplinks: directly, or through the gradients that are computed from them. Without a clip nothing
+    bounds them, for any unit.
     """
     mechanism, what = uplink_mechanisms(settings, schedule)["embeddings"], f"{kind}, device to server"
-    if settings.protection == "unclipped":
-        what = f"{kind} with noise but without a clip, device to server"
     anyone = np.asarray(sent.any(axis=1))
     if not settings.noise_std:
         return (mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=ONLOOKERS),)
@@ -329,6 +328,9 @@ def uplink_releases(
     )
     seen_by = ONLOOKERS | DEVICES
     whole = mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=seen_by, reaches_all=True)
+    if settings.protection == "unclipped":
+        leak, unbounded = _carried(mechanism, tuple(FEATURE_UNITS), 1.0), f"{kind} with noise but without a clip"
+        return (replace(whole, what=f"{unbounded}, device to server", leak=leak),)
     return tuple(
         replace(
             whole,

@@ -180,7 +180,7 @@ def bottom_model(
     key = (kind, block_shape, width, hidden, activate, *encoder, vocabulary)
     if kind in _CONVOLUTIONAL:
         module = _convolutional(settings, _image(kind, block_shape), width, activate)
-        if neurons:
+        if neurons and isinstance(module, architectures.ConvNet):
             return modules.NoisyConvNet(module, inputs=inputs, key=key, noise=neurons)
         return modules.ModuleModel(module, inputs=inputs, key=key)
     if len(block_shape) != 1:

@@ -172,10 +172,13 @@ def test_replicas_with_noise_at_convolutions_are_independent():
     [
         ({"hidden_noise": "loud"}, "greater than or equal to 0, one number or one for each hidden layer"),
         ({"hidden_noise": (0.1, -0.1)}, "greater than or equal to 0"),
-        ({"hidden_noise": (0.1, 0.1), "hidden": (4,)}, "hidden_noise has 2 numbers for 1 hidden layers"),
-        ({"hidden_noise": (0.1,), "bottom": "cnn4"}, "hidden_noise has 1 numbers for 4 hidden layers"),
-        ({"noise_place": "activation"}, "needs protection"),
-        ({"noise_place": "activation", "protection": "embedding", "aggregation": "sum"}, "logits have none"),
+        ({"hidden_noise": (0.1, 0.1), "hidden": (4,)}, "one number, or 1, one for each hidden layer"),
+        ({"hidden_noise": (0.1,), "bottom": "cnn4"}, "one number, or 4, one for each hidden layer"),
+        ({"noise_place": "activation"}, "there is neither clip nor noise to place"),
+        (
+            {"noise_place": "activation", "protection": "embedding", "aggregation": "sum"},
+            "output where logits are summed",
+        ),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):

@@ -72,5 +72,5 @@ def test_a_convolutional_bottom_refuses_blocks_that_are_not_images():
 
 
 def test_random_neurons_need_layers_that_take_them():
-    with pytest.raises(ValueError, match="hidden_noise needs bottom = 'mlp', 'cnn2' or 'cnn4'"):
+    with pytest.raises(ValueError, match="nothing with bottom = 'resnet18': only mlp, cnn2 and cnn4"):
         make_system("vafl-noise", bottom="resnet18", hidden=(4,))
