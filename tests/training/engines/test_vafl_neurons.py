@@ -29,7 +29,8 @@ SERVER = Adversary.parse("server")
 @pytest.mark.parametrize("variant", ["vafl-inside", "vafl-unclipped"])
 def test_a_round_is_equation_10_and_its_gradient(variant):
     """relu(clip(w x + b) + Z) is sent, and the device steps down the gradient through activation and clip."""
-    system = make_system(variant, rounds=3, device_rate=0.3, **({"clip": 0.5} if variant == "vafl-inside" else {}))
+    clip = {"clip": 0.5} if variant == "vafl-inside" else {}
+    system = make_system(variant, rounds=3, device_rate=0.3, top_hidden=(), **clip)
     probe, transcript = Probe(), Transcript()
     engine = system.train([0], probe=probe)
     for t in range(3):
@@ -45,6 +46,7 @@ def test_a_round_is_equation_10_and_its_gradient(variant):
         uplink, reply = ([x for x in transcript.messages if x.round == t][i] for i in (0, -1))
         torch.testing.assert_close(uplink.tensors["embedding"][0], sent)
         assert bool((sent == 0).any())
+        assert bool((reply.tensors["gradient"] != 0).all())
         steps = torch.autograd.grad(sent, list(leaves.values()), reply.tensors["gradient"][0])
         for (name, old), step in zip(leaves.items(), steps, strict=True):
             torch.testing.assert_close(engine.bank.parameters[m][name][0], (old - 0.3 * step).detach())
