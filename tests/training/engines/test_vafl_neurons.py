@@ -176,6 +176,7 @@ def test_replicas_with_noise_at_convolutions_are_independent():
         ({"hidden_noise": (0.1, -0.1)}, "greater than or equal to 0"),
         ({"hidden_noise": (0.1, 0.1), "hidden": (4,)}, "one number, or 1, one for each hidden layer"),
         ({"hidden_noise": (0.1,), "bottom": "cnn4"}, "one number, or 4, one for each hidden layer"),
+        ({"noise": "calibrated", "protection": "unclipped"}, "without a clip no noise keeps a budget"),
         ({"noise_place": "activation"}, "there is neither clip nor noise to place"),
         (
             {"noise_place": "activation", "protection": "embedding", "aggregation": "sum"},
