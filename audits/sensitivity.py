@@ -27,7 +27,7 @@ from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, ScalarMean, VectorMean
-from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip
+from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Unclipped
 
 __all__ = ["Replayed", "SensitivityAudit", "WorstPair", "replay_witness", "save_witnesses"]
 
@@ -260,7 +260,9 @@ def _finding(pair: WorstPair, saved: Path | None, published: frozenset[str]) -> 
 
 
 _SUFFIX = ".json"
-_KINDS = {kind.__name__: kind for kind in (ClientClip, EmbeddingClip, NoNoise, OuterMean, ScalarMean, VectorMean)}
+_KINDS = {
+    kind.__name__: kind for kind in (ClientClip, EmbeddingClip, NoNoise, OuterMean, ScalarMean, Unclipped, VectorMean)
+}
 
 
 @dataclass(frozen=True, kw_only=True)

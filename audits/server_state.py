@@ -235,8 +235,10 @@ def _bounds(system: System, release: Release) -> dict[bool, float]:
 
 
 def _kind(value: Released) -> str:
-    """The kind of the message that carried a value."""
-    return _OWN if value.message is None else value.message.kind
+    """The kind of the message that carried a value, or of an internal one that no message carries."""
+    if value.message is not None:
+        return value.message.kind
+    return value.kind if value.internal else _OWN
 
 
 def _gap(one: Released, other: Released) -> torch.Tensor:

@@ -94,9 +94,13 @@ def method_of(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind
         return Method(refusal="two-world needs a record that takes part")
     if unit is Unit.ADD_REMOVE:
         return Method(refusal="two-world has no canary that is present in one world and absent in the other")
+    met = {event.kind for event in exposure.events}
+    inside = next((r for r in ledger.releases if r.sent_as is not None and r.kind in met), None)
+    if worst and inside is not None:
+        return Method(refusal=f"no message carries {inside.kind} with their noise, only {inside.sent_as} made of them")
     if worst:
         return Method("likelihood ratio")
-    if exposure.unprotected or any(not isinstance(e.noise, Gaussian) for e in exposure.events):
+    if exposure.unprotected or inside is not None or any(not isinstance(e.noise, Gaussian) for e in exposure.events):
         return Method("learned")
     leaks = any(r.leak is not None and unit in r.leak.sensitivity for r in ledger.releases)
     label = canary_unit(ledger, unit, kind) is Unit.LABEL

@@ -28,6 +28,7 @@ from vflpriv.audits.scoring.labels import draw_auxiliary, score, scored
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.common.devices import precise_device
 from vflpriv.common.files import write_atomically
+from vflpriv.common.ranking import auc
 from vflpriv.common.registry import find
 from vflpriv.core.attack import Auxiliary, LabelAttack, LabelGuess, run_and_blind
 from vflpriv.core.data import VerticalData
@@ -36,7 +37,7 @@ from vflpriv.core.views import Adversary
 from vflpriv.data import loading
 from vflpriv.data.files import data_folder
 
-__all__ = ["Candidate", "DataChoice", "Line", "Results", "Row", "Step", "auc", "part", "run", "steps_of", "validated"]
+__all__ = ["Candidate", "DataChoice", "Line", "Results", "Row", "Step", "part", "run", "steps_of", "validated"]
 
 _ATTACKER = Adversary.parse("device(0)")
 _SCORED_SEED = 1
@@ -297,7 +298,7 @@ def _measured(
     for guess, known, _ in tried:
         if guess.scores is not None:
             counted = scored(guess, labels, known)
-            aucs.append(auc(guess.scores[0][counted], labels[guess.records[counted]]))
+            aucs.append(float(auc(guess.scores[0][counted], labels[guess.records[counted]] == 1)))
     measured = {
         "success": [s.success for s in scores],
         "chance": [s.chance for s in scores],
@@ -305,19 +306,6 @@ def _measured(
         "auc": aucs,
     }
     return {name: values for name, values in measured.items() if values}
-
-
-def auc(scores: Tensor, labels: Tensor) -> float:
-    """The share of pairs of a record of class 1 and one of class 0 in which the former has the larger score; ties count
-    half.
-
-    >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([0, 0, 1, 1]))
-    0.875
-    """
-    positive, negative = scores[labels == 1].double(), scores[labels != 1].double().sort().values
-    below = torch.searchsorted(negative, positive).double()
-    to = torch.searchsorted(negative, positive, right=True).double()
-    return float((below + to).mean() / 2 / len(negative))
 
 
 def _mean(values: Sequence[float]) -> float:

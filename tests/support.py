@@ -49,6 +49,11 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "vafl-sum": ("vafl", {"aggregation": "sum", "regulariser": 0.001}),
     "vafl-weighted": ("vafl", {"aggregation": "weighted", "activation": "round-robin", "max_delay": 2}),
     "vafl-noise": ("vafl", {"protection": "embedding", "noise_std": 0.1, "hidden": (5,), "hidden_noise": 0.1}),
+    "vafl-unclipped": ("vafl", {"protection": "unclipped", "noise_std": 0.05, "noise_place": "activation"}),
+    "vafl-inside": (
+        "vafl",
+        {"protection": "embedding", "clip": 4.0, "noise_std": 0.05, "noise_place": "activation", "max_delay": 2},
+    ),
     "vafl-client": ("vafl", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
     "vafl-tsync-some": ("vafl-tsync", {"together": 2}),
     "vafl-tsync-all": ("vafl-tsync", {"aggregation": "weighted"}),

@@ -23,6 +23,7 @@ from vflpriv.core.schedules import Activation, Schedule
 from vflpriv.core.views import Belongings
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.errors import InputError
+from vflpriv.training.clocks import timed_order
 from vflpriv.training.defence import Exchange, Guard, defended
 from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
@@ -134,15 +135,21 @@ class Engine(ABC):
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
         """The batches and active devices of all rounds."""
-        together = Activation.ALL if settings.subset is None else Activation.SEVERAL
+        several = Activation.ALL if settings.subset is None else Activation.SEVERAL
+        activation = settings.activation if cls.asynchronous else several
+        together, rounds, delays = cls.devices_together(settings, devices), settings.rounds, settings.delays
+        timed = None
+        if delays is not None:
+            timed = timed_order(delays, activation, rounds=rounds, devices=devices, together=together, seed=seed)
         return Schedule.draw(
             batching=settings.schedule,
-            activation=settings.activation if cls.asynchronous else together,
+            activation=activation,
             rates=settings.rates if cls.asynchronous else None,
-            together=cls.devices_together(settings, devices),
+            together=together,
+            timed_order=timed,
             records=records,
             batch_size=settings.batch_size,
-            rounds=settings.rounds,
+            rounds=rounds,
             devices=devices,
             seed=seed,
         )
@@ -425,9 +432,9 @@ class Engine(ABC):
         logits = self.predicted([block[:records] for block in self.data.blocks], count)
         loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
         held_out, true_labels = self.data.held_out(part)
-        guesses = self.predicted(held_out, count).argmax(-1)
-        accuracy = (guesses == true_labels).to(torch.float32).mean(1)
-        return Evaluation(accuracy=accuracy, loss=loss)
+        guesses = self.predicted(held_out, count)
+        accuracy = (guesses.argmax(-1) == true_labels).to(torch.float32).mean(1)
+        return Evaluation(accuracy=accuracy, loss=loss, logits=guesses, labels=true_labels)
 
     def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         """(replicas, B, classes) logits of labels, which a defence may have to decode from those of `predict`.
@@ -441,5 +448,9 @@ class Engine(ABC):
 
     def outputs_read(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
         """(replicas, B, width) of each device: what the server predicts from, behind a defence's layer if any."""
-        outputs = self.bank.predict(blocks, replicas)
+        outputs = self.device_outputs(blocks, replicas)
         return outputs if self._at_work is None else [self._at_work.read(own, m) for m, own in enumerate(outputs)]
+
+    def device_outputs(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
+        """(replicas, B, width) of each device: its model's outputs without clip and noise."""
+        return self.bank.predict(blocks, replicas)

@@ -24,6 +24,7 @@ from pydantic import (
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
+from vflpriv.training.clocks import Delays
 from vflpriv.training.defence import Defence, in_force, parse_defence
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
 from vflpriv.training.mechanisms.priors import PriorLabels
@@ -38,6 +39,7 @@ __all__ = [
     "SubsetSettings",
     "TopKind",
     "TopSettings",
+    "without_delays",
 ]
 
 BottomKind = Literal[
@@ -155,6 +157,12 @@ class EngineSettings(BaseModel):
         None,
         description="a defence that changes messages before they are sent: its name, or a table with its name and its "
         "strengths; `vflpriv defences` lists them",
+    )
+
+    delays: Delays | None = Field(
+        None,
+        description="compute time and network delay of the devices in seconds, for a simulated clock; where devices "
+        "are not active in a fixed order, those that deliver first are then active",
     )
 
     @classmethod
@@ -330,9 +338,23 @@ class SubsetSettings(EngineSettings):
         "outputs of the others, zeros before their first; all devices if not given",
     )
 
+    @field_validator("together")
+    @classmethod
+    def _drawn_without_delays(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("delays") is not None:
+            raise ValueError("nothing beside delays: a round on the simulated clock waits for all devices")
+        return value
+
     @property
     def subset(self) -> int | None:
         return self.together
+
+
+def without_delays(rates: tuple[float, ...] | None, info: ValidationInfo) -> tuple[float, ...] | None:
+    """The rates of Poisson clocks, which are an error where delays decide who is active."""
+    if rates is not None and info.data.get("delays") is not None:
+        raise ValueError("nothing beside delays, which decide how often a device is active")
+    return rates
 
 
 class AsyncSettings(EngineSettings):
@@ -341,7 +363,14 @@ class AsyncSettings(EngineSettings):
     activation: Activation = Field(
         Activation.CLOCKS, description="how the active device is chosen: independent Poisson clocks, or round-robin"
     )
-    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
+    rates: tuple[float, ...] | None = Field(
+        None, description="how often each device's clock rings, per second of the simulated clock; equal if not given"
+    )
+
+    @field_validator("rates")
+    @classmethod
+    def _one_clock(cls, value: tuple[float, ...] | None, info: ValidationInfo) -> tuple[float, ...] | None:
+        return without_delays(value, info)
 
     @field_validator("activation")
     @classmethod

@@ -25,7 +25,6 @@ from vflpriv.core.wire import Message
 
 __all__ = ["TAILS", "CollectedNoise", "Collector", "NoiseRun", "Place", "collect"]
 
-_OWN = "server-update"
 _ENTRIES = 64
 _SAMPLED = 1 << 20
 """Values of one kind that are kept for tests of dependence, and values whose lags along the entries are looked at."""
@@ -321,8 +320,10 @@ def _every(words: int) -> int:
 
 
 def _where(value: Released) -> tuple[str, int]:
-    """The kind of message that carried a value, and the device at its far end."""
-    return (_OWN, -1) if value.message is None else (value.message.kind, value.message.device.index)
+    """The kind of message that carried a value, and the device at its far end; an internal value has a kind alone."""
+    if value.message is not None:
+        return value.message.kind, value.message.device.index
+    return value.kind if value.internal else "", -1
 
 
 def _flat(values: torch.Tensor, std: float) -> Floats:

@@ -6,7 +6,6 @@ import importlib
 import json
 import sys
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -118,15 +117,6 @@ def test_settings_are_chosen_on_other_records_or_seeds():
             "label_norm"
         ]["success"]
     )
-
-
-def test_auc_counts_pairs():
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randint(0, 5, (30,), generator=generator).float()
-    labels = torch.randint(0, 2, (30,), generator=generator)
-    pairs = list(product(scores[labels == 1].tolist(), scores[labels == 0].tolist()))
-    expected = sum((a > b) + 0.5 * (a == b) for a, b in pairs) / len(pairs)
-    assert runs.auc(scores, labels) == pytest.approx(expected)
 
 
 def test_cells_show_interval_and_difference():

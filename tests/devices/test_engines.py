@@ -47,6 +47,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "vafl-sum": (23, 0),
     "vafl-weighted": (62, 0),
     "vafl-noise": (436, 0),
+    "vafl-unclipped": (217, 0),
+    "vafl-inside": (644, 0),
     "vafl-client": (250, 0),
     "vafl-tsync-some": (41, 0),
     "vafl-tsync-all": (44, 0),

@@ -30,3 +30,13 @@ def test_the_validation_part_is_evaluated_when_it_is_asked_for():
     assert torch.equal(validated.accuracy, right)
     assert not torch.equal(validated.accuracy, tested.accuracy)
     assert torch.equal(validated.loss, tested.loss)
+
+
+def test_the_auc_is_that_of_the_test_logits_of_every_replica():
+    engine = make_system("split-concat", data=toy_data(classes=2)).train((0, 1))
+    logits = engine.predict(engine.data.test_blocks, 2)
+    ones = engine.data.test_labels == 1
+    margins = logits[..., 1] - logits[..., 0]
+    wins = (margins[:, ones].unsqueeze(2) > margins[:, ~ones].unsqueeze(1)).float().mean((1, 2))
+    torch.testing.assert_close(engine.evaluate().auc(), wins)
+    assert make_system("split-concat").train((0, 1)).evaluate().auc().shape == (2,)

@@ -37,6 +37,9 @@ class LinearAdmm(AdmmEngine):
     A device's step is the exact minimum of β/2 ‖W‖² + (1/b) Σ λᵀxW + ρ/(2b) Σ ‖s - xW‖², a ridge regression. All
     devices solve theirs against the others' old outputs, so that together they may overshoot: `relaxation` below 1
     damps that.
+
+    Hu et al. noise the weights, by a closed-form sensitivity of one sample, as VIMADMM §II reports without the formula.
+    That is not offered: the noise here is on what devices send, and with `protection = "client"` it is VIMADMM's.
     """
 
     name = "linear-admm"

@@ -7,13 +7,14 @@ numbers are that paper's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
@@ -21,6 +22,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Belongings
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases, through
@@ -28,6 +30,8 @@ from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import (
+    ONLOOKERS,
+    Emptied,
     UplinkSettings,
     client_claims,
     client_noise,
@@ -36,9 +40,9 @@ from vflpriv.training.mechanisms.uplink import (
 )
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
-from vflpriv.training.models.factory import output_width, server_model
+from vflpriv.training.models.factory import device_models, output_width, server_model
 from vflpriv.training.models.layers import join_rows
-from vflpriv.training.models.mlp import FusedMlp, NoisyMlp
+from vflpriv.training.models.mlp import FusedMlp, NoisyMlp, RandomNeurons
 from vflpriv.training.models.passes import Pass, Sgd, start
 from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
 
@@ -47,12 +51,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Refreshes", "Vafl", "VaflEngine", "VaflSettings", "VaflSharedSettings", "senders", "stale_positions"]
 
+_INSIDE = "pre-activations"
+"""Releases that are noised inside the activation; no message carries them, only what the activation makes of them."""
 Positions = Mapping[int, NDArray[np.int64]]
 """Positions in a round's batch, by device."""
 
 
 class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, TopSettings):
-    """Settings of both variants. VAFL's random neurons are `hidden_noise` and `protection = "embedding"`."""
+    """Settings of both variants.
+
+    VAFL's random neurons are `hidden_noise` and `noise_std`, as published with `protection = "unclipped"` and
+    `noise_place = "activation"`; with `protection = "embedding"` what they are added to is bounded.
+    """
 
     aggregation: Literal["concat", "sum", "weighted"] = Field(
         "concat",
@@ -62,16 +72,59 @@ class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, 
         None, gt=0, description="learning rate of the combination's weights; the server's if not given"
     )
     regulariser: float = Field(0.0, ge=0, description="ℓ2 regulariser of the devices; 0.001 in the logistic runs")
-    hidden_noise: float = Field(0.0, ge=0, description="c_l, std of the uniform noise at hidden layers, eq. (11b)")
+    noise_place: Literal["output", "activation"] = Field(
+        "output",
+        description="where the uplink is clipped and noised: the embedding that is sent, or inside the activation of "
+        "the last layer, eq. (10)",
+    )
+    hidden_noise: float | tuple[float, ...] = Field(
+        0.0,
+        description="c_l, std of the uniform noise inside the activations of hidden layers, eq. (11b), of an MLP or "
+        "of the convolutions of cnn2 and cnn4: one number for all of them, or one for each",
+    )
     max_delay: int | None = Field(
         None, ge=1, description="D, rounds after which a stored embedding is asked for anew; unbounded if not given"
     )
 
-    @model_validator(mode="after")
-    def _neurons(self) -> Self:
-        if self.hidden_noise and self.bottom != "mlp":
-            raise ValueError("hidden_noise needs bottom = 'mlp': only its hidden layers are given noise")
-        return self
+    @field_validator("hidden_noise", mode="before")
+    @classmethod
+    def _not_negative(cls, value: object) -> object:
+        numbers = value if isinstance(value, list | tuple) else (value,)
+        if not all(isinstance(n, int | float) and not isinstance(n, bool) and n >= 0 for n in numbers):
+            raise ValueError("Input should be greater than or equal to 0, one number or one for each hidden layer")
+        return value if numbers == (value,) else tuple(float(n) for n in numbers)
+
+    @field_validator("hidden_noise")
+    @classmethod
+    def _at_hidden_layers(cls, value: float | tuple[float, ...], info: ValidationInfo) -> float | tuple[float, ...]:
+        bottom, hidden = info.data.get("bottom"), info.data.get("hidden", ())
+        layers = {"mlp": len(hidden), "cnn2": 2, "cnn4": 4}.get(str(bottom))
+        if value and layers is None:
+            raise ValueError(f"nothing with bottom = {bottom!r}: only mlp, cnn2 and cnn4 have hidden layers with noise")
+        if isinstance(value, tuple) and len(value) != layers:
+            raise ValueError(f"one number, or {layers}, one for each hidden layer")
+        return value
+
+    @field_validator("noise_place")
+    @classmethod
+    def _in_an_activation(cls, value: str, info: ValidationInfo) -> str:
+        if value == "output":
+            return value
+        if info.data.get("aggregation") == "sum":
+            raise ValueError("output where logits are summed, which have no activation")
+        if info.data.get("bottom") in ("resnet18-stem", "transformer-embedding"):
+            raise ValueError(f"output with bottom = {info.data['bottom']!r}, which has no activation")
+        if info.data.get("protection") == "none":
+            raise ValueError("output with protection = 'none': there is neither clip nor noise to place")
+        return value
+
+    @property
+    def emptied(self) -> Emptied:
+        return Emptied.ANYTHING if self.noise_place == "activation" else super().emptied
+
+    @property
+    def assumes_bound(self) -> bool:
+        return True  # Theorem 6 is about embeddings of a bounded range
 
 
 class VaflSettings(VaflSharedSettings, AsyncSettings):
@@ -97,11 +150,19 @@ class VaflEngine(Engine):
 
         A refreshed batch counts with all its records, although only those that are too old are asked for.
         """
-        logits = settings.aggregation == "sum"
         sent = senders(schedule, settings.max_delay)
         exchanged = gradient_releases(
-            settings, schedule, up="logits" if logits else "embeddings", logits=logits, sent=sent
+            settings, schedule, up=_released_kind(settings), logits=settings.aggregation == "sum", sent=sent
         )
+        if _released_kind(settings) == _INSIDE:
+            activated = NoNoise(depends_on=frozenset()).describe(
+                kind="embeddings",
+                what="embeddings, device to server: the activation of the noised sums, and of nothing else",
+                rounds=np.asarray(sent.any(axis=1)),
+                seen_by=ONLOOKERS,
+            )
+            sums = [replace(r, sent_as="embeddings") if r.kind == _INSIDE else r for r in exchanged]
+            exchanged = (*sums, activated)
         if settings.max_delay is None:
             return exchanged
         request = NoNoise(depends_on=frozenset()).describe(
@@ -114,9 +175,15 @@ class VaflEngine(Engine):
 
     @staticmethod
     def claims(settings: VaflSharedSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """Theorem 6 where embeddings are clipped and noised row by row, VIMADMM Theorem 2 where by the batch."""
-        if settings.protection != "embedding" or not settings.noise_std:
+        """Theorem 6 where embeddings are noised row by row, VIMADMM Theorem 2 where by the batch.
+
+        Without a clip Theorem 6 still takes their range to be bounded: `clip` is the bound, and nothing enforces it.
+        """
+        if settings.protection not in ("embedding", "unclipped") or not settings.noise_std:
             return client_claims(settings, schedule)
+        premise = ""
+        if settings.protection == "unclipped":
+            premise = f", if embeddings stay within a radius of {settings.clip:g}, which nothing enforces"
         steps = int(schedule.active.sum(axis=0).max(initial=0))
         readings = (
             ("steps", steps, "the steps of the device, as in the proof (Abadi et al. 2016, Theorem 1)"),
@@ -132,7 +199,8 @@ class VaflEngine(Engine):
                 key=f"vafl-{reading}",
                 source="VAFL",
                 where=f"Theorem 6, K = {reading}",
-                statement=f"last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device; K is {meaning}",
+                statement=f"last-layer noise c = O(N_m√K/(μN)) gives μ-GDP for the data of a device{premise}; "
+                f"K is {meaning}",
                 unit=Unit.FEATURES,
                 view="server",
             )
@@ -149,11 +217,14 @@ class VaflEngine(Engine):
         s, devices = self.settings, self.data.devices
         self.sums = s.aggregation == "sum"
         self.width = output_width(s, self.data)
-        noisy = partial(NoisyMlp, noise=s.hidden_noise)
-        self.bank = Bank(self.device_models(self.width, activate=not self.sums, mlp=noisy), self.stream("init"))
+        self._inside = s.noise_place == "activation"
+        activate, noisy = not (self.sums or self._inside), partial(NoisyMlp, noise=s.hidden_noise)
+        models = device_models(s, self.data, self.width, activate=activate, mlp=noisy, neurons=s.hidden_noise)
+        self.bank = Bank(models, self.stream("init"))
         self._make_top(devices)
-        kind = "logits" if self.sums else "embeddings"
-        self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
+        kind, mechanism = _released_kind(s), self.mechanisms(s, self.schedule)["embeddings"]
+        self.uplink_point = self.release_point(kind, mechanism, internal=kind == _INSIDE)
+        self._noised_sums: dict[int, Tensor] = {}
         self._guard = GradientGuard(s, self.stream("server-noise"), secure=s.secure_noise)
         self._neurons = self.stream("noise")
         self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
@@ -193,11 +264,15 @@ class VaflEngine(Engine):
 
     def _drawn(self, part: Bank, group: Sequence[int], round_: int, records: int) -> Parameters:
         model = part.models[group[0]]
-        assert isinstance(model, NoisyMlp)
+        assert isinstance(model, RandomNeurons)
         return model.neurons(self._neurons, records, round_, [part.members[k] for k in group])
 
     def _released(self, round_: int, m: int, records: Tensor, output: Tensor) -> Payload:
-        return Payload(self.uplink_point.kind, self.uplink_point.rows(round_, m, records, {"embedding": output}))
+        sent = self.uplink_point.rows(round_, m, records, {"embedding": output})
+        if self._inside:
+            self._noised_sums[m] = sent["embedding"]
+            sent = {"embedding": torch.relu(sent["embedding"])}  # eq. (10)
+        return Payload("logits" if self.sums else "embeddings", sent)
 
     def questions(self, round_: int) -> Mapping[int, Tensor]:
         return self._refreshes.at(round_)
@@ -209,10 +284,22 @@ class VaflEngine(Engine):
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         s, part = self.settings, self._part
-        gradients = part.join([replies[m]["gradient"] for m in part.members])
+        gradients = part.join([self._through_activation(m, replies[m]["gradient"]) for m in part.members])
         slopes = [partial(through, self.uplink_point.mechanism, gradient) for gradient in gradients]
         sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.regulariser + s.weight_decay)
         part.descend(self._passes, slopes, sgd)  # eq. (4a)
+
+    def _through_activation(self, m: int, gradient: Tensor) -> Tensor:
+        """The gradient of the noised sums that device m sent the activation of; without one in between, the same."""
+        return gradient * (self._noised_sums[m] > 0) if self._inside else gradient
+
+    def device_outputs(self, blocks: Sequence[Tensor], replicas: int) -> list[Tensor]:
+        outputs = super().device_outputs(blocks, replicas)
+        return [torch.relu(own) for own in outputs] if self._inside else outputs
+
+    def belongings(self, m: int) -> Belongings:
+        own = super().belongings(m)
+        return replace(own, apply=_Activated(own.apply)) if self._inside else own
 
     # Server --------------------------------------------------------------------------------------------------------
 
@@ -270,6 +357,23 @@ class VaflEngine(Engine):
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         held, parameters = self.outputs_read(blocks, replicas), first_replicas(self.top_parameters, replicas)
         return torch.stack(held).sum(0) if self.sums else self.top.apply(parameters, self._joined(parameters, held))
+
+
+@dataclass(frozen=True)
+class _Activated:
+    """A model and the activation behind it; equal for the same model."""
+
+    apply: Callable[[Parameters, Tensor], Tensor]
+
+    def __call__(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        return torch.relu(self.apply(parameters, inputs))
+
+
+def _released_kind(settings: VaflSharedSettings) -> str:
+    """What clip and noise are applied to: what is sent, or sums whose activation is sent."""
+    if settings.noise_place == "activation" and settings.noise_std:
+        return _INSIDE
+    return "logits" if settings.aggregation == "sum" else "embeddings"
 
 
 @register("engine")

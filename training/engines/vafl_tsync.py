@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from vflpriv.common.registry import register
 from vflpriv.core.schedules import Activation
 from vflpriv.training.engines.vafl import VaflEngine, VaflSharedSettings
+from vflpriv.training.settings import without_delays
 
 __all__ = ["TsyncSettings", "VaflTsync"]
 
@@ -16,8 +17,15 @@ __all__ = ["TsyncSettings", "VaflTsync"]
 class TsyncSettings(VaflSharedSettings):
     """Settings of t-synchronous VAFL."""
 
-    rates: tuple[float, ...] | None = Field(None, description="clock rate of each device; equal if not given")
+    rates: tuple[float, ...] | None = Field(
+        None, description="how often each device's clock rings, per second of the simulated clock; equal if not given"
+    )
     together: int | None = Field(None, ge=1, description="t, devices in a round; all of them if not given")
+
+    @field_validator("rates")
+    @classmethod
+    def _one_clock(cls, value: tuple[float, ...] | None, info: ValidationInfo) -> tuple[float, ...] | None:
+        return without_delays(value, info)
 
     @property
     def activation(self) -> Activation:

@@ -33,6 +33,7 @@ __all__ = [
     "ClientClip",
     "EmbeddingClip",
     "Emptied",
+    "Unclipped",
     "UplinkSettings",
     "client_claims",
     "client_noise",
@@ -160,14 +161,40 @@ class EmbeddingClip(Mechanism):
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unclipped(EmbeddingClip):
+    """Each record's own embedding as it is, plus noise: nothing bounds how far a record moves it.
+
+    The sensitivity is infinite, and so is ε. Where a published proof takes embeddings to lie within a radius C that
+    nothing enforces (`assumed`), that is its bound for a record's features at one device.
+    """
+
+    assumed: bool = False
+
+    def noiseless(self, values: Tensor) -> Tensor:
+        return values
+
+    def pulled_back(self, values: Tensor, gradient: Tensor) -> Tensor:
+        return gradient
+
+    @property
+    def sensitivity(self) -> Mapping[Unit, float]:
+        return dict.fromkeys(FEATURE_UNITS, math.inf)
+
+    @property
+    def declared(self) -> Mapping[Unit, float]:
+        return {**self.sensitivity, Unit.FEATURES: 2 * self.clip} if self.assumed else self.sensitivity
+
+
 class UplinkSettings(NoisedSettings):
     """Clip and noise of the uplink."""
 
     noise_std: float = Field(0.0, ge=0, description="std of the noise on every entry of the uplink")
-    protection: Literal["none", "client", "embedding"] = Field(
+    protection: Literal["none", "client", "embedding", "unclipped"] = Field(
         "none",
         validate_default=True,
-        description="of the uplink: Frobenius clip of the batch matrix, L2 clip of each row, or none",
+        description="of the uplink: Frobenius clip of the batch matrix (client), L2 clip of each row (embedding), or "
+        "noise without a clip, which no ε bounds (unclipped); or none",
     )
     clip: float = Field(1.0, gt=0, description="C, the radius of the clip")
 
@@ -185,14 +212,22 @@ class UplinkSettings(NoisedSettings):
     @classmethod
     def _of_chosen_noise(cls, value: str, info: ValidationInfo) -> str:
         noise = info.data.get("noise", "given")
-        if value == "none" and noise != "given":
+        if (value == "none" and noise != "given") or (value == "unclipped" and noise == "calibrated"):
             raise ValueError(f"client or embedding with noise = '{noise}': without a clip no noise keeps a budget")
         return value
+
+    @property
+    def assumes_bound(self) -> bool:
+        """Whether the engine's paper takes unclipped embeddings to lie within `clip`."""
+        return False
 
     @model_validator(mode="after")
     def _clipped(self) -> Self:
         if self.protection == "none" and self.noise_std > 0:
-            raise ValueError("noise_std needs protection = 'client' or 'embedding': without a clip it protects nothing")
+            raise ValueError(
+                "noise_std needs protection = 'client' or 'embedding': without a clip it protects nothing ('unclipped' "
+                "adds it all the same, and ε is infinite)"
+            )
         return self
 
 
@@ -201,9 +236,12 @@ def uplink_mechanisms(settings: UplinkSettings, schedule: Schedule) -> Mapping[s
     std, clip, emptied = settings.known_std, settings.clip, settings.emptied
     if settings.protection == "client":
         return {"embeddings": ClientClip(noise_std=std, clip=clip, emptied=emptied)}
+    size = max(schedule.batch_size, int(schedule.size.max(initial=0)))  # a Poisson batch can be larger than B
     if settings.protection == "embedding":
-        size = max(schedule.batch_size, int(schedule.size.max(initial=0)))  # a Poisson batch can be larger than B
         return {"embeddings": EmbeddingClip(noise_std=std, clip=clip, batch_size=size, emptied=emptied)}
+    if settings.protection == "unclipped":
+        assumed = settings.assumes_bound
+        return {"embeddings": Unclipped(noise_std=std, clip=clip, batch_size=size, emptied=emptied, assumed=assumed)}
     return {"embeddings": NoNoise(depends_on=FEATURE_UNITS)}
 
 
@@ -276,7 +314,8 @@ def uplink_releases(
     - one device's row of a record, and one device, meet that device's messages alone (`Release.senders`);
     - a device's model was moved by its raw features, and later messages of that device read it, whichever records they
       carry: after a record's first round every one may differ by all that the clip allows (`StateLeak`).
-    Everyone sees noised uplinks: directly, or through the gradients that are computed from them.
+    Everyone sees noised uplinks: directly, or through the gradients that are computed from them. Without a clip nothing
+    bounds them, for any unit.
     """
     mechanism, what = uplink_mechanisms(settings, schedule)["embeddings"], f"{kind}, device to server"
     anyone = np.asarray(sent.any(axis=1))
@@ -289,6 +328,9 @@ def uplink_releases(
     )
     seen_by = ONLOOKERS | DEVICES
     whole = mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=seen_by, reaches_all=True)
+    if settings.protection == "unclipped":
+        leak, unbounded = _carried(mechanism, tuple(FEATURE_UNITS), 1.0), f"{kind} with noise but without a clip"
+        return (replace(whole, what=f"{unbounded}, device to server", leak=leak),)
     return tuple(
         replace(
             whole,

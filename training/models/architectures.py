@@ -32,9 +32,9 @@ def _halved(size: int) -> int:
 class ConvNet(nn.Module):
     """3x3 convolutions with ReLU, each followed by 2x2 mean pooling (while two pixels are left), and a linear layer.
 
-    With `average` the last feature maps are averaged, as in the CNN of VIMADMM §VI-1; otherwise they are flattened. The
-    code published for VIMADMM enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is
-    done here.
+    `map_shapes` are the shapes of the convolutions' outputs for one record. With `average` the last feature maps
+    are averaged, as in the CNN of VIMADMM §VI-1; otherwise they are flattened. The code published for VIMADMM
+    enlarges CIFAR's patches to 32x32 and normalises the embedding over the batch; neither is done here.
     """
 
     def __init__(
@@ -42,16 +42,23 @@ class ConvNet(nn.Module):
     ) -> None:
         super().__init__()
         (depth, height, width), self.shape, self.average = shape, shape, average
+        self.map_shapes: list[tuple[int, int, int]] = []
         layers: list[nn.Module] = []
         for count in channels:
+            self.map_shapes.append((count, height, width))
             layers += [nn.Conv2d(depth, count, 3, padding=1), nn.ReLU()]
             layers += [nn.AvgPool2d((min(2, height), min(2, width)))]
             depth, height, width = count, _halved(height), _halved(width)
         self.body = nn.Sequential(*layers)
         self.head = head(depth * (1 if average else height * width), embedding, activate=activate)
 
-    def forward(self, records: Tensor) -> Tensor:
-        maps = self.body(records.unflatten(1, self.shape))
+    def forward(self, records: Tensor, *neurons: Tensor) -> Tensor:
+        """Outputs of flat records; `neurons` are added to the outputs of the convolutions, before their ReLU."""
+        maps, left = records.unflatten(1, self.shape), iter(neurons)
+        for layer in self.body:
+            maps = layer(maps)
+            if neurons and isinstance(layer, nn.Conv2d):
+                maps = maps + next(left)
         return cast("Tensor", self.head(maps.mean((2, 3)) if self.average else maps.flatten(1)))
 
 

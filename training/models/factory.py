@@ -130,12 +130,18 @@ def _natural_width(settings: EngineSettings, block_shape: tuple[int, ...]) -> in
 
 
 def device_models(
-    settings: EngineSettings, data: BaseData, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp
+    settings: EngineSettings,
+    data: BaseData,
+    width: int,
+    *,
+    activate: bool,
+    mlp: Callable[..., Model] = Mlp,
+    neurons: float | Sequence[float] = 0.0,
 ) -> list[Model]:
     """One bottom model per device, with outputs of this width; devices with blocks of one shape share the object.
 
     `activate` puts a ReLU after the last layer, except where the top model continues the network. `mlp` is the class
-    that MLPs are made of.
+    that MLPs are made of. `neurons` is the std of the noise at the convolutions of cnn2 and cnn4, of all or of each.
     """
     if settings.bottom == "mlp":
         return [mlp([math.prod(shape), *settings.hidden, width], activate=activate) for shape in data.shapes]
@@ -143,7 +149,7 @@ def device_models(
     vocabulary = data.vocabulary or VOCABULARY
     models: dict[tuple[int, ...], Model] = {}
     for shape in dict.fromkeys(data.shapes):
-        models[shape] = bottom_model(settings, shape, width, activate=activate, vocabulary=vocabulary)
+        models[shape] = bottom_model(settings, shape, width, activate=activate, vocabulary=vocabulary, neurons=neurons)
     return [models[shape] for shape in data.shapes]
 
 
@@ -158,7 +164,13 @@ def _check_vocabulary(settings: EngineSettings, data: BaseData) -> None:
 
 
 def bottom_model(
-    settings: EngineSettings, block_shape: tuple[int, ...], width: int, *, activate: bool, vocabulary: int = VOCABULARY
+    settings: EngineSettings,
+    block_shape: tuple[int, ...],
+    width: int,
+    *,
+    activate: bool,
+    vocabulary: int = VOCABULARY,
+    neurons: float | Sequence[float] = 0.0,
 ) -> Model:
     """A device's model from a block of this shape (without the axis of records) to `width` outputs."""
     kind, inputs, hidden = settings.bottom, math.prod(block_shape), _hidden_widths(settings)
@@ -167,8 +179,10 @@ def bottom_model(
     encoder = (settings.encoder, settings.encoder_layers, settings.encoder_frozen)
     key = (kind, block_shape, width, hidden, activate, *encoder, vocabulary)
     if kind in _CONVOLUTIONAL:
-        image = _image(kind, block_shape)
-        return modules.ModuleModel(_convolutional(settings, image, width, activate), inputs=inputs, key=key)
+        module = _convolutional(settings, _image(kind, block_shape), width, activate)
+        if neurons and isinstance(module, architectures.ConvNet):
+            return modules.NoisyConvNet(module, inputs=inputs, key=key, noise=neurons)
+        return modules.ModuleModel(module, inputs=inputs, key=key)
     if len(block_shape) != 1:
         raise _wrong_shape(kind, block_shape, "(tokens,)")
     if kind == "lstm":

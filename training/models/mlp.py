@@ -15,7 +15,7 @@ from vflpriv.training.models.layers import LayersPass, Room, outputs_first
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FusedMlp", "NoisyMlp"]
+__all__ = ["FusedMlp", "NoisyMlp", "RandomNeurons"]
 
 
 class FusedMlp(Mlp):
@@ -53,26 +53,37 @@ class FusedMlp(Mlp):
 # Random neurons ----------------------------------------------------------------------------------------------------
 
 
-class NoisyMlp(FusedMlp):
+class RandomNeurons:
     """The random neurons of VAFL: u_l = σ(w_l u_{l-1} + b_l + Z_l), Z_l uniform in ±√3·c_l at hidden layers.
 
-    VAFL eqs (10) and (11b). The noise (R, B, width) is passed among the parameters as `neuron0`, …; without it the
-    model is a plain MLP, as for evaluation. It smooths the loss (VAFL Theorem 5) and counts towards no privacy
+    VAFL eqs (10) and (11b). The noise (R, B, *shape) is passed among the parameters as `neuron0`, …; without it the
+    model is a plain one, as for evaluation. It smooths the loss (VAFL Theorem 5) and counts towards no privacy
     guarantee; the Gaussian noise of the last layer is added by the mechanism that releases the embeddings.
     """
 
-    def __init__(self, widths: Sequence[int], *, activate: bool, noise: float) -> None:
-        super().__init__(widths, activate=activate)
-        self.noise = noise
-        self._layers = [Mlp(pair, activate=False) for pair in pairwise(self.widths)]
+    noise: Sequence[float]
+    """c_l of each hidden layer."""
+    neuron_shapes: Sequence[tuple[int, ...]]
+    """The outputs of each hidden layer for one record."""
 
     def neurons(self, stream: Stream, records: int, round_: int, members: Sequence[int]) -> dict[str, Tensor]:
-        """(members · R, records, width) of noise for each hidden layer, from sequences that no mechanism draws from."""
-        bound, noise = math.sqrt(3) * self.noise, {}
-        for layer, width in enumerate(self.widths[1:-1]):
-            uniform = torch.cat([stream.uniform(records * width, round_, 1 + m, 1 + layer) for m in members])
-            noise[f"neuron{layer}"] = uniform.mul_(2 * bound).sub_(bound).unflatten(1, (records, width))
+        """(members · R, records, *shape) of noise of each hidden layer, from sequences that no mechanism draws from."""
+        noise = {}
+        for layer, (shape, std) in enumerate(zip(self.neuron_shapes, self.noise, strict=True)):
+            bound, count = math.sqrt(3) * std, records * math.prod(shape)
+            uniform = torch.cat([stream.uniform(count, round_, 1 + m, 1 + layer) for m in members])
+            noise[f"neuron{layer}"] = uniform.mul_(2 * bound).sub_(bound).unflatten(1, (records, *shape))
         return noise
+
+
+class NoisyMlp(RandomNeurons, FusedMlp):
+    """A multi-layer perceptron with random neurons; `noise` is c_l of all hidden layers, or of each one."""
+
+    def __init__(self, widths: Sequence[int], *, activate: bool, noise: float | Sequence[float]) -> None:
+        super().__init__(widths, activate=activate)
+        self.neuron_shapes = [(width,) for width in self.widths[1:-1]]
+        self.noise = [noise] * len(self.neuron_shapes) if isinstance(noise, int | float) else noise
+        self._layers = [Mlp(pair, activate=False) for pair in pairwise(self.widths)]
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         if "neuron0" not in parameters:

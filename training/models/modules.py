@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from vflpriv.training.models.architectures import ConvNet
 from vflpriv.training.models.base import Model, Parameters
+from vflpriv.training.models.mlp import RandomNeurons
 
-__all__ = ["ModuleModel"]
+__all__ = ["ModuleModel", "NoisyConvNet"]
 
 
 class ModuleModel(Model):
@@ -47,19 +49,39 @@ class ModuleModel(Model):
         if inputs.dim() not in (2, 3) or inputs.shape[-1] != self.inputs:
             raise ValueError(f"Expected records of {self.inputs} values, found shape {tuple(inputs.shape)}.")
         trained = {name: parameters[name] for name in self.shapes}
-        frozen = self._frozen_on(inputs.device)
+        frozen, further = self._frozen_on(inputs.device), self.further(parameters)
 
-        def forward(weights: dict[str, Tensor], batch: Tensor) -> Tensor:
-            output: Tensor = functional_call(self.module, {**frozen, **weights}, (batch,))
+        def forward(weights: dict[str, Tensor], batch: Tensor, *own: Tensor) -> Tensor:
+            output: Tensor = functional_call(self.module, {**frozen, **weights}, (batch, *own))
             return output
 
-        return vmap(forward, in_dims=(0, None if inputs.dim() == 2 else 0))(trained, inputs)
+        of_inputs = None if inputs.dim() == 2 else 0
+        return vmap(forward, in_dims=(0, of_inputs, *(0 for _ in further)))(trained, inputs, *further)
+
+    def further(self, parameters: Parameters) -> Sequence[Tensor]:
+        """(R, …) what the module takes beside the records."""
+        return ()
 
     def _frozen_on(self, device: torch.device) -> dict[str, Tensor]:
         """The frozen weights, moved once to each device that computes."""
         if device not in self._moved:
             self._moved[device] = {name: value.to(device) for name, value in self._frozen.items()}
         return self._moved[device]
+
+
+class NoisyConvNet(RandomNeurons, ModuleModel):
+    """A `ConvNet` with random neurons at its convolutions; `noise` is c_l of all of them, or of each one."""
+
+    def __init__(
+        self, module: ConvNet, *, inputs: int, key: tuple[object, ...], noise: float | Sequence[float]
+    ) -> None:
+        super().__init__(module, inputs=inputs, key=key)
+        self.neuron_shapes = module.map_shapes
+        self.noise = [noise] * len(module.map_shapes) if isinstance(noise, int | float) else noise
+
+    def further(self, parameters: Parameters) -> Sequence[Tensor]:
+        names = [f"neuron{layer}" for layer in range(len(self.neuron_shapes))]
+        return [parameters[name] for name in names if name in parameters]
 
 
 def _normalisation(module: nn.Module) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ STREAMS = (
     "init",
     "batches",
     "activation",
+    "delays",
     "directions",
     "noise",
     "server-noise",

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from vflpriv.common.ranking import class_auc
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -60,10 +62,21 @@ class NoiseParameters:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """Accuracy on records that were not trained on, and training loss, (R,) each."""
+    """Accuracy on records that were not trained on, and training loss, (R,) each, and the logits of the former."""
 
     accuracy: Tensor
     loss: Tensor
+    logits: Tensor
+    """(R, N, classes)"""
+    labels: Tensor
+    """(N,)"""
+
+    def auc(self) -> Tensor:
+        """(R,) the AUC on these records: of the second of two classes, or the mean over several, each against the rest.
+
+        Nothing is computed for it before it is asked for.
+        """
+        return class_auc(self.logits, self.labels)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

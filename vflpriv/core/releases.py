@@ -126,6 +126,8 @@ class Release:
     redrawn: bool = True
     """Whether every further training on the same data releases it anew, with noise of its own."""
     leak: StateLeak | None = None
+    sent_as: str | None = None
+    """Where no message carries the noised value itself, the kind of message that carries what is computed from it."""
     tensors: frozenset[str] | None = None
     """The tensors of its messages that it covers; if None, the only one, or those of the table of kinds."""
     notes: tuple[str, ...] = field(default=())

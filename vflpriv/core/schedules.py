@@ -10,6 +10,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.errors import InputError
 
@@ -47,6 +48,22 @@ class Activation(StrEnum):
     """The devices of the first few clocks to ring, together (t-synchronous)."""
     ALL = "all"
 
+    def fixed_order(self, rounds: int, devices: int) -> NDArray[np.bool_] | None:
+        """(rounds, devices) who is active, where no clock decides about it."""
+        if self is Activation.ALL:
+            return np.ones((rounds, devices), dtype=np.bool_)
+        if self is Activation.ROUND_ROBIN:
+            return np.asarray(np.arange(devices) == (np.arange(rounds) % devices)[:, None])
+        return None
+
+    def awaited(self, together: int, devices: int) -> int:
+        """How many devices a round waits for where clocks decide which; `together` of them if it is several."""
+        if self is not Activation.SEVERAL:
+            return 1
+        if not 1 <= together <= devices:
+            raise InputError("together", together, f"1 to {devices} devices")
+        return together
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Schedule:
@@ -61,6 +78,11 @@ class Schedule:
     order: Ints
     start: Ints
     size: Ints
+    seconds: Floats | None = None
+    """(rounds,) when each round ends on the simulated clock; None where nothing is known of the devices' speed.
+
+    It is that of the delays that were given, or of the Poisson clocks, which ring `rate` times per second.
+    """
 
     @classmethod
     def draw(
@@ -75,11 +97,15 @@ class Schedule:
         seed: int,
         rates: Sequence[float] | None = None,
         together: int = 1,
+        timed_order: tuple[NDArray[np.bool_], Floats] | None = None,
     ) -> Schedule:
-        """Draw a schedule from the `activation` and `batches` streams of `seed`."""
+        """Draw a schedule from the `activation` and `batches` streams of `seed`.
+
+        `timed_order` is `active` and `seconds` of a simulated clock, in the place of Poisson clocks.
+        """
         if batching is not Batching.FULL and batch_size > records:
             raise InputError("batch_size", batch_size, f"at most the {records} records there are")
-        active = _activate(activation, rounds, devices, rates, together, seed)
+        active, seconds = timed_order or _activate(activation, rounds, devices, rates, together, seed)
         # Devices that are active alone have epochs of their own; devices that are active together share a batch.
         alone = activation in (Activation.CLOCKS, Activation.ROUND_ROBIN)
         turns = active.argmax(1) if alone else np.full(rounds, -1)
@@ -95,6 +121,7 @@ class Schedule:
             order=order,
             start=start,
             size=size,
+            seconds=seconds,
         )
 
     @property
@@ -171,20 +198,20 @@ class Schedule:
 
 def _activate(
     activation: Activation, rounds: int, devices: int, rates: Sequence[float] | None, together: int, seed: int
-) -> NDArray[np.bool_]:
-    if activation is Activation.ALL:
-        return np.ones((rounds, devices), dtype=np.bool_)
-    if activation is Activation.ROUND_ROBIN:
-        return np.asarray(np.arange(devices) == (np.arange(rounds) % devices)[:, None])
-    if activation is Activation.SEVERAL and not 1 <= together <= devices:
-        raise InputError("together", together, f"1 to {devices} devices")
+) -> tuple[NDArray[np.bool_], Floats | None]:
+    """The active devices of every round, and where clocks decide about them, when each round ends."""
+    order = activation.fixed_order(rounds, devices)
+    if order is not None:
+        return order, None
+    count = activation.awaited(together, devices)
     weights = np.ones(devices) if rates is None else np.asarray(rates, dtype=np.float64)
     if len(weights) != devices or not np.all(weights > 0):
         raise InputError("rates", list(weights), f"{devices} positive numbers, one for each device")
     # Independent Poisson clocks: the next to ring is device m with probability rate_m / sum of rates.
     waits = host_generator(seed, "activation").exponential(size=(rounds, devices)) / weights
-    count = together if activation is Activation.SEVERAL else 1
-    return np.asarray(waits.argsort(axis=1).argsort(axis=1) < count)
+    # Clocks have no memory: after every round the waits begin anew.
+    seconds = np.cumsum(np.partition(waits, count - 1, axis=1)[:, count - 1])
+    return np.asarray(waits.argsort(axis=1).argsort(axis=1) < count), seconds
 
 
 def _draw_shuffle(active: Ints, records: int, batch: int, devices: int, rng: np.random.Generator) -> tuple[Ints, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rich.console import Console
 
 from vflpriv.common import formatting as f
@@ -10,28 +12,31 @@ from vflpriv.report.train import TrainReport, TrainRow
 
 __all__ = ["print_training"]
 
-_COLUMNS = "system;engine;>rounds;>test/accuracy;?>interval;>loss;>up;>down;>stale rounds/median, most"
-_VALIDATION = ";>validation/accuracy;?>interval"
+_COLUMNS = "system;engine;>rounds;>test/accuracy;?>interval{auc}{validation};>loss;>up;>down;>stale rounds/median, most"
+_FURTHER = {"auc": ";>AUC", "validation": ";>validation/accuracy;?>interval", "seconds": ";>simulated/time"}
+_NOTHING = (f.NOTHING, f.NOTHING)
 
 
 def print_training(report: TrainReport, console: Console) -> None:
-    """One line for each system."""
-    validated = any(row.validation is not None for row in report.systems)
-    columns = _COLUMNS.replace(";>loss", f"{_VALIDATION};>loss") if validated else _COLUMNS
-    rows = [_row(row, validated) for row in report.systems]
-    Writer(console).table("One training of each system", columns, rows)
+    """One line for each system, with columns for what any of them has: AUC, validation accuracy, simulated time."""
+    known = {name for name in _FURTHER if any(getattr(row, name) is not None for row in report.systems)}
+    further = {name: column if name in known else "" for name, column in _FURTHER.items()}
+    columns = _COLUMNS.format(**further) + further["seconds"]
+    Writer(console).table("One training of each system", columns, [_row(row, known) for row in report.systems])
 
 
-def _row(row: TrainRow, validated: bool) -> tuple[str, ...]:
+def _row(row: TrainRow, known: Collection[str]) -> tuple[str, ...]:
     names = (f.shorten(row.key, 30), f.clean(row.engine), _rounds(row))
-    u, t, s = row.utility, row.traffic, row.staleness
-    accuracy = (f.percent(u.accuracy), f.interval(u.accuracy_low, u.accuracy_high)) if u else (f.NOTHING, f.NOTHING)
-    v = row.validation
-    chosen_by = (f.percent(v.accuracy), f.interval(v.accuracy_low, v.accuracy_high)) if v else (f.NOTHING, f.NOTHING)
+    u, t, s, v = row.utility, row.traffic, row.staleness, row.validation
+    accuracy = (f.percent(u.accuracy), f.interval(u.accuracy_low, u.accuracy_high)) if u else _NOTHING
+    chosen_by = (f.percent(v.accuracy), f.interval(v.accuracy_low, v.accuracy_high)) if v else _NOTHING
     loss = f"{f.exact(u.loss_before)} → {f.exact(u.loss_after)}" if u else f.NOTHING
-    traffic = (f.size(t.up), f.size(t.down)) if t else (f.NOTHING, f.NOTHING)
+    traffic = (f.size(t.up), f.size(t.down)) if t else _NOTHING
     stale = f"{f.count(s.median)}, {f.count(s.largest)}" if s else "none"
-    return (*names, *accuracy, *(chosen_by if validated else ()), loss, *traffic, stale)
+    time = f.NOTHING if row.seconds is None else f"{row.seconds:.6g} s"
+    further = {"auc": (f.percent(row.auc),), "validation": chosen_by, "seconds": (time,)}
+    auc, validation, seconds = (further[name] if name in known else () for name in further)
+    return (*names, *accuracy, *auc, *validation, loss, *traffic, stale, *seconds)
 
 
 def _rounds(row: TrainRow) -> str:

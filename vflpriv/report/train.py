@@ -45,6 +45,10 @@ class TrainRow(Row):
     """None where no records were kept back for validation."""
     stopping: Stopping | None = None
     """None where all rounds were to be trained."""
+    auc: float | None = None
+    """The area under the ROC curve on the test records of two classes; None where there are more."""
+    seconds: float | None = None
+    """When the last round ends on the simulated clock; None where `engine.delays` is not given."""
     models: str | None = None
     """The file to which the models were saved; None if they were not."""
 

@@ -117,6 +117,8 @@ def _train(system: System, config: Config, place: int, save: Path | None, task: 
         traffic=traffic_row(wire.traffic),
         staleness=staleness_row(system.schedule.first(trained_rounds).staleness()),
         stopping=stopping,
+        auc=float(after.auc()[0]) if system.data.classes == 2 else None,
+        seconds=_simulated_seconds(system, trained_rounds),
         models=name,
     )
 
@@ -140,3 +142,9 @@ def _validation(engine: Engine, records: int, confidence: float) -> Validation |
     accuracy = float(engine.evaluate(part="validation").accuracy[0])
     low, high = interval(round(accuracy * records), records, confidence)
     return Validation(records=records, accuracy=accuracy, accuracy_low=low, accuracy_high=high)
+
+
+def _simulated_seconds(system: System, rounds: int) -> float | None:
+    """When the last of these rounds ends, where the settings say how fast devices are."""
+    ends = system.schedule.seconds
+    return None if system.settings.delays is None or ends is None else float(ends[rounds - 1])

@@ -71,6 +71,6 @@ def test_a_convolutional_bottom_refuses_blocks_that_are_not_images():
         make_system("split-concat", bottom="cnn2").train([0])
 
 
-def test_random_neurons_need_an_mlp():
-    with pytest.raises(ValueError, match="hidden_noise needs bottom = 'mlp'"):
-        make_system("vafl-noise", bottom="cnn2")
+def test_random_neurons_need_layers_that_take_them():
+    with pytest.raises(ValueError, match="nothing with bottom = 'resnet18': only mlp, cnn2 and cnn4"):
+        make_system("vafl-noise", bottom="resnet18", hidden=(4,))

@@ -16,7 +16,7 @@ from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.frontier import Candidate, FrontierConfig
-from vflpriv.config.models import AuditConfig, DataConfig
+from vflpriv.config.models import AuditConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -28,12 +28,12 @@ from vflpriv.run.audit import audit_config
 from vflpriv.run.budgets import accounted
 from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.experiments.reading import Loaded
 from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
 from vflpriv.run.stored import RowStore
-from vflpriv.run.systems import load_section
 from vflpriv.training.engine import check_device
 
 __all__ = ["find_frontier"]
@@ -64,8 +64,6 @@ def find_frontier(
         entries = search.entries(options, trainer)
         points = [search.point(winner, trainer) for winner in search.winners(options, entries)]
     audited = [_audited(config, point, search, running, store=store, quiet=quiet) for point in points]
-    data = search.data(search.config.data)
-    held = search.data(search.config.data.model_copy(update={"validation": config.validation}))
     return BestReport(
         tool_version=__version__,
         command=command,
@@ -74,11 +72,11 @@ def find_frontier(
         seed=config.seed,
         seeds=config.seeds,
         confidence=config.confidence,
-        data=data.facts,
+        data=search.data().facts,
         unit=config.unit.value,
         view=config.view,
         delta=config.delta,
-        validation=held.validation_records,
+        validation=search.data(validation=config.validation).validation_records,
         entries=tuple(entries),
         points=tuple(audited),
     )
@@ -114,12 +112,11 @@ class _Search:
 
     def __init__(self, config: FrontierConfig, candidates: Sequence[Candidate]) -> None:
         self.config, self.candidates = config, candidates
-        self._read: dict[DataConfig, VerticalData] = {}
+        self._loaded = Loaded()
 
-    def data(self, section: DataConfig) -> VerticalData:
-        if section not in self._read:
-            self._read[section] = load_section(section)
-        return self._read[section]
+    def data(self, **fields: Any) -> VerticalData:
+        """The data of the question, with these fields of [data]."""
+        return self._loaded.data(self.config.config(self.config.candidate[0], {}, seed=self.config.seed, **fields))
 
     def _tuning(self) -> int | None:
         """The trainings at one ε before the last one, where they are counted."""
@@ -132,7 +129,7 @@ class _Search:
         c = self.config
         config = c.config(candidate, settings, seed=seed, tuning_runs=self._tuning(), **data)
         target = NoiseTarget(epsilon=epsilon, delta=c.delta, unit=c.unit, view=c.view)
-        return at_target(config, 0, self.data(config.data), target)
+        return at_target(config, 0, self._loaded.data(config), target)
 
     def options(self, candidate: Candidate, epsilon: float) -> _Options:
         """The systems to try; settings that cannot keep the budget are left out while others can."""
@@ -223,7 +220,7 @@ def _audited(
         return point
     candidate = next(c for c in search.candidates if c.key == point.key)
     kept = {name: point.settings[name] for each in candidate.tries for name in each if name in point.settings}
-    records = min(config.audit_records, search.data(config.data).records)
+    records = min(config.audit_records, search.data().records)
     found = search.at(candidate, kept, point.epsilon, seed=config.seed, train=records)
     section = found.config.system[0].model_copy(update={"audit": _AUDIT.model_copy(update={"trials": config.trials})})
     report = audit_config(

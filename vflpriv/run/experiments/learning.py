@@ -36,12 +36,16 @@ def learning_curve(
 ) -> LearningCurve:
     """Train a system once, and evaluate it on the way."""
     engine, wire, stops = system.train([0]), Wire(), set(marks(system.rounds, evaluations))
-    rounds, accuracy, megabytes = [], [], []
+    two_classes, clock = system.data.classes == 2, system.schedule.seconds
+    rounds, accuracy, auc, megabytes, seconds = [], [], [], [], []
     for number in range(1, system.rounds + 1):
         engine.round(number - 1, wire)
         if number in stops:
             rounds.append(number)
-            accuracy.append(float(engine.evaluate(part=part).accuracy[0]))
+            reached = engine.evaluate(part=part)
+            accuracy.append(float(reached.accuracy[0]))
+            auc += [float(reached.auc()[0])] if two_classes else []
+            seconds += [] if clock is None else [float(clock[number - 1])]
             megabytes.append(wire.traffic.total / _MEGABYTE)
         if progress is not None:
             progress.advance(1)
@@ -50,6 +54,8 @@ def learning_curve(
         seed=system.seed,
         rounds=tuple(rounds),
         accuracy=tuple(accuracy),
+        auc=tuple(auc),
+        seconds=tuple(seconds),
         megabytes=tuple(megabytes),
         importance=() if importance is None else tuple(float(weight) for weight in importance[0]),
     )

@@ -12,9 +12,7 @@ from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.registry import find
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
-from vflpriv.config.models import DataConfig
 from vflpriv.config.reproductions import Profile, ProfileRow, Protected
-from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.report.curves import LearningCurve
@@ -23,11 +21,12 @@ from vflpriv.run.budgets import account
 from vflpriv.run.experiments.choosing import best_of, tried
 from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.experiments.reading import Loaded
 from vflpriv.run.noise.calibrate import parse_unit
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import chosen_keys
 from vflpriv.run.stored import RowStore
-from vflpriv.run.systems import build_system, load_data
+from vflpriv.run.systems import build_system
 from vflpriv.training.engine import check_device
 
 __all__ = ["reproduce_profile"]
@@ -101,15 +100,13 @@ class _Builder:
 
     def __init__(self, profile: Profile, *, quick: bool, device: str) -> None:
         self._profile, self._quick, self._device = profile, quick, device
-        self._read: dict[DataConfig, VerticalData] = {}
+        self._loaded = Loaded()
 
     def system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
         config = self._profile.config(
             row, settings, seed=seed, quick=self._quick, device=self._device, validated=validated
         )
-        if config.data not in self._read:
-            self._read[config.data] = load_data(config)
-        return build_system(config, 0, self._read[config.data])
+        return build_system(config, 0, self._loaded.data(config))
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
