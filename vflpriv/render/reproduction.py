@@ -63,9 +63,9 @@ def _seeds(report: Reproduction) -> str:
 def print_reproduction(report: Reproduction, console: Console) -> None:
     """The table and what has to be known to read it."""
     writer, grid = Writer(console), figures_grid(report)
-    writer.table(
-        f"{report.headline} ({_seeds(report)})", grid.columns.replace("why it differs", "?why it differs"), grid.rows
-    )
+    columns = grid.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤")
+    rows = [tuple(row) for row in grid.rows]
+    writer.table(f"{report.headline} ({_seeds(report)})", columns, rows)
     writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}."))
 
 
