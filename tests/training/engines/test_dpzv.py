@@ -219,9 +219,28 @@ def _share(engine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("profile", "rates"),
+    [("mnist", (5e-3, 5e-4)), ("cifar10", (5e-3, 1e-4)), ("modelnet40", (1e-5, 1e-5)), ("amazon", (5e-7, 5e-7))],
+)
+def test_a_profile_is_what_tables_2_and_3_print_where_nothing_else_is_given(profile, rates):
+    chosen = {"rounds": 1, "batch_size": 1, "profile": profile}
+    settings = DpzvSettings.model_validate(DpzvSettings.completed(chosen))
+    assert (settings.server_rate, settings.device_rate) == rates
+    printed = {"clip": 10.0, "smoothing": 1e-3, "momentum": 0.9, "delta": 1e-5}
+    assert settings.model_dump(include=set(printed)) == printed
+    assert settings.top_momentum == 0.9
+    own = DpzvSettings.model_validate(DpzvSettings.completed({**chosen, "delta": 1e-3, "device_rate": 0.1}))
+    assert (own.delta, own.device_rate, own.clip) == (1e-3, 0.1, 10.0)
+    assert DpzvSettings.model_validate(own.model_dump()) == own
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"noise": "given"}, "a number when noise = 'given'"),
+        ({"profile": "imagenet"}, "mnist"),
+        ({"profile": ["mnist"]}, "mnist"),
+        ({"profile": "mnist"}, "completed puts them in"),
         ({"server_update": "dp-sgd"}, "server_noise_std must be > 0"),
         ({"noise_std": -1.0}, "greater than or equal to 0"),
         ({"noise_std": math.nan}, "finite number"),
