@@ -69,7 +69,7 @@ def test_labels_in_an_extra_tensor_of_the_downlink() -> None:
     assert {"device", "devices", "eavesdropper", "outsider"} == release.seen_by
     ledger, refuted = violated(findings, "zo-scalar/scale", Unit.LABEL)[0], violated(findings, "zo-scalar/scale")
     assert "one record's label moves tensor scale of zo-scalar messages by up to" in ledger.sentence
-    assert {f.claim for f in refuted} == {None, "dpzv-device", "dpzv-devices"}
+    assert {f.claim for f in refuted} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
     assert exit_code(f.verdict for f in findings if f.decides_alone) == 1
 
 
@@ -85,7 +85,7 @@ class LabelsUp(Dpzv):
 def test_labels_in_a_kind_that_is_declared_to_hold_features() -> None:
     found = violated(findings_of(LabelsUp), "embedding-pair/plus")
     assert {f.unit for f in found} == {Unit.LABEL}
-    assert {f.claim for f in found} == {None}, "no device sees it"
+    assert {f.claim for f in found} == {None, "dpzv-embeddings"}, "no device sees it"
     assert found[0].undeclared[0].seen_by == {"eavesdropper", "outsider"}, "the server holds the labels"
 
 
@@ -117,7 +117,7 @@ class Copy(Dpzv):
 def test_a_noiseless_copy_in_a_kind_declared_public() -> None:
     found = violated(findings_of(Copy), "progress/value")
     assert [f.unit for f in found if f.claim is None] == [Unit.LABEL, Unit.FEATURES], "each record and device with them"
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
 
 
 class Wider(ScalarMean):
@@ -148,7 +148,7 @@ def with_mechanism(kind: type[ScalarMean]) -> type[Dpzv]:
 def test_a_clip_in_the_engine_that_is_not_the_declared_one(mechanism: type[ScalarMean]) -> None:
     found = violated(findings_of(with_mechanism(mechanism), rounds=40), "zo-scalar")
     assert {f.unit for f in found} >= {Unit.LABEL, Unit.FEATURES}
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-model"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings", "dpzv-model"}
     assert all("beyond the declared 2.5" in f.sentence for f in found if f.unit in (Unit.LABEL, Unit.FEATURES))
 
 
@@ -196,7 +196,7 @@ class NoiselessStep(Dpzv):
 
 def test_server_steps_on_noiseless_values() -> None:
     found = violated(findings_of(NoiselessStep, rounds=40), "zo-scalar", Unit.LABEL)
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-model"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings", "dpzv-model"}
     assert "in which the ledger does not count it" in found[0].sentence
 
 
@@ -471,7 +471,7 @@ def test_rounds_that_only_a_whole_training_has() -> None:
     )
     assert extra[1].undeclared[0].rounds.all()
     found = violated(findings, "zo-scalar", Unit.LABEL)
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-model"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings", "dpzv-model"}
     assert "by 2.795 in round 11, beyond the declared 2.5 (whole trainings, " in found[0].sentence
 
 
@@ -489,7 +489,7 @@ class SortedIds(Dpzv):
 def test_record_ids_in_the_order_of_labels() -> None:
     found = violated(findings_of(SortedIds), "messages")
     assert {f.unit for f in found} == {Unit.LABEL}
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
     assert "has other records, tensors or shapes (whole trainings, record" in found[0].sentence
 
 
@@ -505,7 +505,7 @@ class SharedLabels(Copy):
 
 def test_labels_that_replicas_share() -> None:
     found = violated(findings_of(SharedLabels), "progress/value")
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
 
 
 class MeanAtTheEnd(Copy):
@@ -581,7 +581,7 @@ class LowBit(Dpzv):
 
 def test_labels_in_the_lowest_bit_of_a_released_value() -> None:
     found = violated(findings_of(LowBit, rounds=30), "zo-scalar/delta")
-    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices"}
+    assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
 
 
 def test_it_can_be_switched_off() -> None:

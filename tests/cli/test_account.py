@@ -84,6 +84,12 @@ def test_claimed_beside_accounted(monkeypatch, capsys, config):
     assert claims["dpzv-device"]["paper_reading"]["epsilon_upper"] == pytest.approx(2.90, abs=0.01)
     assert claims["dpzv-devices"]["paper_reading"]["epsilon_upper"] == pytest.approx(6.71, abs=0.01)
     assert claims["dpzv-devices"]["accounted"]["epsilon_upper"] > 1e5
+    # Corollary 5.2: embeddings tell no more of labels than the scalars, of which the wire has what all devices have.
+    embeddings = claims["dpzv-embeddings"]
+    assert (embeddings["unit"], embeddings["adversary"]) == ("label", "eavesdropper")
+    assert embeddings["epsilon"] == pytest.approx(1.0)
+    for reading in ("paper_reading", "accounted"):
+        assert embeddings[reading]["epsilon_upper"] == claims["dpzv-devices"][reading]["epsilon_upper"]
     model = claims["dpzv-model"]["accounted"]
     assert model["epsilon_upper"] == "Infinity"
     assert model["unprotected"] == ["server-model (the trained w0, moved by exact labels) carries no noise"]

@@ -180,11 +180,12 @@ def test_published_noise_gives_back_the_claim():
     _, settings, schedule = dpzv()
     engine = find("engine", "dpzv")
     claims = {c.key: c for c in engine.claims(settings, schedule)}
-    assert set(claims) == {"dpzv-device", "dpzv-devices", "dpzv-model"}
+    assert set(claims) == {"dpzv-device", "dpzv-devices", "dpzv-model", "dpzv-embeddings"}
     for claim in claims.values():
         assert claim.epsilon == pytest.approx(1.0, abs=1e-9)
         assert claim.mu == pytest.approx(0.388401, abs=1e-6)
-        assert claim.unit is Unit.RECORD
+        assert claim.unit is (Unit.LABEL if claim.key == "dpzv-embeddings" else Unit.RECORD)
+    assert str(claims["dpzv-embeddings"].adversary) == "eavesdropper"
     assert settings.noise_std == pytest.approx(2 * 10 * math.sqrt(T) / (D * 0.388401), rel=1e-5)
 
 

@@ -18,7 +18,7 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "dpzv-joint": (63, 0),
     "dpzv-dp-sgd": (257, 0),
     "dpzv-dp-zo": (80, 0),
-    "dpzv-lean": (3661, 0),
+    "dpzv-lean": (5458, 0),
     "zoo-vfl": (62, 0),
     "zoo-vfl-gaussian": (56, 0),
     "zoo-vfl-embedding": (261, 0),

@@ -126,6 +126,6 @@ class Czofo(ZoEngine):
             dict(zip(self._leaves, gradient, strict=True)),
             rate=s.device_rate * s.fade(round_),
             momentum=s.momentum,
-            velocity=self._velocity.setdefault(m, {}),
+            velocity=self._velocity[m].buffers,
             weight_decay=s.weight_decay,
         )

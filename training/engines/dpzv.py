@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -39,18 +39,35 @@ __all__ = ["Dpzv", "DpzvSettings"]
 _EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
 _FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
 _NOISELESS_UPDATES = ("sgd", "zo")
+_TABLE_3: Mapping[str, float] = {"clip": 10.0, "smoothing": 1e-3, "momentum": 0.9, "delta": 1e-5}
+_TABLE_2: Mapping[str, Mapping[str, float]] = {
+    "mnist": {"server_rate": 5e-3, "device_rate": 5e-4},
+    "cifar10": {"server_rate": 5e-3, "device_rate": 1e-4},
+    "modelnet40": {"server_rate": 1e-5, "device_rate": 1e-5},
+    "amazon": {"server_rate": 5e-7, "device_rate": 5e-7},
+}
 
 
 class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
-    """Settings of DPZV; C = 10 and λ = 1e-3 are the paper's."""
+    """Settings of DPZV; C = 10 and λ = 1e-3 are the paper's.
 
+    The rest of what its conference version used (Tables 2 and 3) is a `profile`, one for each of its data sets.
+    """
+
+    profile: Literal["mnist", "cifar10", "modelnet40", "amazon"] | None = Field(
+        None,
+        description="the published rates, momentum, clip, smoothing and delta (Tables 2 and 3 of the conference "
+        "version) for one of the paper's data sets, where they are not given here",
+    )
     smoothing: float = Field(1e-3, gt=0, description="λ, the step of the finite difference")
     clip: float = Field(10.0, gt=0, description="C, the bound of each record's finite difference")
     clip_rule: Literal["two-sided", "paper"] = Field(
         "two-sided", description="clamp to [-C, C], or the published min(δ, C), which bounds nothing"
     )
     server_update: Literal["sgd", "zo", "joint", "dp-sgd", "dp-zo"] = Field(
-        "sgd", description="how the server learns: sgd and zo as published, the others with a guarantee"
+        "sgd",
+        description="how the server learns: sgd (a gradient step) and zo (Algorithm 1, line 9) as published, the "
+        "others with a guarantee",
     )
     noise: NoiseChoice = Field(
         "paper",
@@ -66,13 +83,25 @@ class DpzvSettings(AsyncSettings, ZoSettings, NoisedSettings):
         description="noise std of the server's own update; with calibrated noise it may be left out, and is then as "
         "large a multiple of server_clip as noise_std is of clip",
     )
-    lean: bool = Field(False, description="regenerate directions parameter by parameter instead of holding them")
+    lean: bool = Field(
+        False,
+        description="save memory as MeZO does: parameters are moved in place, and directions drawn anew, in pieces, "
+        "instead of held; momentum draws those of the last steps anew as well, 158 of them for 0.9, and takes longer",
+    )
     encrypted_uplink: bool = Field(
         False, description="embeddings travel encrypted and padded: only the server reads them, nobody on the wire"
     )
 
+    @classmethod
+    def completed(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        profile = raw.get("profile")
+        published = {**_TABLE_3, **_TABLE_2[profile]} if profile in list(_TABLE_2) else {}
+        return super().completed({**published, **raw})
+
     @model_validator(mode="after")
     def _consistent(self) -> DpzvSettings:
+        if self.profile and not self.model_fields_set.issuperset({*_TABLE_3, *_TABLE_2[self.profile]}):
+            raise ValueError("a profile's settings are missing: DpzvSettings.completed puts them in")
         if self.server_adds_noise and self.server_noise_std == 0 and self.noise != "calibrated":
             raise ValueError(f"server_noise_std must be > 0 for server_update = '{self.server_update}'")
         return self
@@ -197,7 +226,11 @@ class Dpzv(ZoEngine):
 
     @staticmethod
     def claims(settings: DpzvSettings, schedule: Schedule) -> tuple[Claim, ...]:
-        """Theorem VI.5 and the conference version's Appendix F.2 for this noise."""
+        """Theorem VI.5 and the conference version's Corollary 5.2 and Appendix F.2 for this noise.
+
+        Corollary 5.2 names no reader. The server, who is sent the embeddings, has the labels; who else reads them with
+        their ids is the eavesdropper.
+        """
         if not settings.noise_std:
             return ()
         mu = 2 * settings.clip * math.sqrt(schedule.rounds) / (schedule.records * settings.noise_std)
@@ -225,7 +258,17 @@ class Dpzv(ZoEngine):
             unit=Unit.RECORD,
             view="model",
         )
-        return (*theorem, model)
+        embeddings = Claim.of_mu(
+            mu,
+            settings.delta,
+            key="dpzv-embeddings",
+            source="DPZV (conference)",
+            where="Corollary 5.2",
+            statement="with the scalars, all embeddings at any time are μ-GDP with respect to the labels",
+            unit=Unit.LABEL,
+            view="eavesdropper",
+        )
+        return (*theorem, model, embeddings)
 
 
 def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:

@@ -6,6 +6,7 @@ Of the server's update rules, sgd, zo and zo-one-sided are as published; joint, 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, descend, first_replicas, initialise
-from vflpriv.training.models.directions import Direction, Directions, move_along
+from vflpriv.training.models.directions import Direction, Directions, Velocity, move_along
 from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.heads import Sum
 from vflpriv.training.models.nearby import Nearby, Shift, nearby
@@ -86,7 +87,7 @@ class ZoEngine(Engine):
         self.bank = Bank(self.device_models(self.width, activate=not self.sums), init)
         self.bottom_parameters = self.bank.parameters
         self.top_parameters = initialise(self.top, init, devices)
-        self._velocity: dict[int, dict[str, Tensor]] = {}
+        self._velocity: defaultdict[int, Velocity] = defaultdict(Velocity)
         self._server_momentum = self.settings.top_momentum
         if self.asynchronous:
             # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
@@ -126,7 +127,7 @@ class ZoEngine(Engine):
             momentum=self._server_momentum,
             model=self.top,
             parameters=self.top_parameters,
-            velocity=self._velocity.setdefault(self.data.devices, {}),
+            velocity=self._velocity[self.data.devices],
             rows=rows,
             outputs=outputs,
             labels=self.labels_of(records, lambda: outputs.here().transpose(1, 2)),
@@ -151,7 +152,7 @@ class ZoEngine(Engine):
             scalar,
             rate=self.settings.device_rate * self.settings.fade(round_),
             momentum=self.settings.momentum,
-            velocity=self._velocity.setdefault(m, {}),
+            velocity=self._velocity[m],
         )
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
@@ -217,7 +218,7 @@ class ServerStep:
     momentum: float
     model: Model
     parameters: dict[str, Tensor]
-    velocity: dict[str, Tensor]
+    velocity: Velocity
     rows: Tensor
     """(R, B, all embeddings): fresh for the active devices, stale for the others."""
     outputs: Nearby
@@ -280,7 +281,7 @@ class ServerStep:
             gradient,
             rate=self.rate,
             momentum=self.momentum,
-            velocity=self.velocity,
+            velocity=self.velocity.buffers,
             weight_decay=self.settings.weight_decay,
         )
 

@@ -52,6 +52,10 @@ class Model(ABC):
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """Outputs (R, B, …) for inputs (R, B, …), or for inputs (B, …) that all replicas share."""
 
+    def apply_sparingly(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """The same outputs, up to rounding, with as little memory as there is a way to, even if that takes longer."""
+        return self.apply(parameters, inputs)
+
     @abstractmethod
     def fan_in(self, name: str) -> int:
         """The number of inputs that one output of this parameter's layer sums over."""

@@ -7,7 +7,10 @@ Optimization" (Wang et al.).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Literal
 
 from vflpriv.common.lazy import torch
@@ -17,14 +20,21 @@ from vflpriv.training.models.base import Model, size_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Direction", "Directions", "Law", "Shifted", "move_along"]
+__all__ = ["Direction", "Directions", "Law", "Rows", "Shifted", "Velocity", "move_along", "steps_remembered"]
 
 Law = Literal["root-sphere", "sphere", "gaussian"]
 """The distribution of a direction: uniform on the sphere of radius √d, on the unit sphere, or standard normal."""
 
+Rows = slice | EllipsisType
+"""Some rows of a parameter's first axis, or all of it."""
+
 _PREFETCH = 1 << 18
 """Normals that are drawn ahead, at most, for all replicas together."""
 _PREFETCH_ROUNDS = 64
+_PIECE = 1 << 16
+"""Normals of one replica, about, that are in memory at once where a direction is not held."""
+_NEGLIGIBLE = 2.0**-24
+"""The share of a sum below which float32 rounds away what is left out of it."""
 
 
 class _Layout:
@@ -56,9 +66,9 @@ class Direction(Mapping[str, "Tensor"]):
     Indexing by a parameter's name gives its part of u, (R, *shape). `factor` is φ(d) of VFL-Cascaded eq. (2), for which
     E[φ(d) u uᵀ] is the identity: d on the unit sphere, else 1.
 
-    With `flat` (R, length) the normals are kept in memory; without it a part is drawn again whenever it is indexed (as
-    in MeZO, Malladi et al. 2023), so that a step needs additional memory for one parameter, not for the whole model.
-    `norms` are the (R,) norms of g where they are known.
+    With `flat` (R, length) the normals are kept in memory; without it they are drawn again whenever they are needed (as
+    in MeZO, Malladi et al. 2023), and in pieces, so that a step needs next to no memory beside the model. `norms` are
+    the (R,) norms of g where they are known.
     """
 
     def __init__(
@@ -78,17 +88,40 @@ class Direction(Mapping[str, "Tensor"]):
             self._scale = radius / (self._norms() if norms is None else norms)
 
     def _norms(self) -> Tensor:
-        parts = [torch.linalg.vector_norm(self.normals(name).flatten(1), dim=1) for name in self._layout.shapes]
+        pieces = (self.normals(name, rows) for name in self for rows in self.rows(name))
+        parts = [torch.linalg.vector_norm(piece.flatten(1), dim=1) for piece in pieces]
         return torch.stack(parts).square().sum(0).sqrt()
 
-    def normals(self, name: str) -> Tensor:
-        """A parameter's part of g, (R, *shape): to be overwritten only if it is not held."""
+    def rows(self, name: str) -> Iterator[Rows]:
+        """Places along a parameter's first axis that are few enough to be drawn at once: all of them if held."""
+        if self.held:
+            yield ...
+            return
+        rows, *rest = self._layout.shapes[name]
+        # The same pieces however many replicas there are: sums over them must not depend on that. Four rows are whole
+        # blocks of the random sequence.
+        together = max(4, _PIECE // max(1, math.prod(rest)) // 4 * 4)
+        for begin in range(0, rows, together):
+            yield slice(begin, min(begin + together, rows))
+
+    def normals(self, name: str, rows: Rows = ...) -> Tensor:
+        """A parameter's part of g, (R, *shape), or those of its rows: to be overwritten only if it is not held."""
         shape = self._layout.shapes[name]
         if self._flat is not None:
-            part = self._flat[:, self._layout.places[name]]
-        else:
-            part = self._stream.normal(math.prod(shape), *self._path, first=self._layout.first[name])
-        return part.reshape(-1, *shape)
+            return self._flat[:, self._layout.places[name]].reshape(-1, *shape)[:, rows]
+        first = self._layout.first[name]
+        if isinstance(rows, slice):
+            first += rows.start * math.prod(shape[1:]) // 4
+            shape = (rows.stop - rows.start, *shape[1:])
+        return self._stream.normal(math.prod(shape), *self._path, first=first).reshape(-1, *shape)
+
+    def add_to(self, parameters: Mapping[str, Tensor], scalar: Tensor | float, times: float = 1.0) -> None:
+        """w += times · scalar · u, in place; there and back again is the same up to rounding, not in every bit."""
+        factors = self.factors(scalar)
+        for name, value in parameters.items():
+            for rows in self.rows(name):
+                piece = self.normals(name, rows)
+                value[:, rows].addcmul_(piece, _beside(factors, piece), value=times)
 
     def factors(self, scalar: Tensor | float) -> Tensor:
         """(R,) what g is multiplied by in scalar · u."""
@@ -137,9 +170,9 @@ class Shifted(Mapping[str, "Tensor"]):
 class Directions:
     """The directions of all parties and rounds, a pure function of (seed, replica, party, round).
 
-    `models` are those of the devices and, last, of the server. With `lean` a parameter's part is drawn whenever it is
-    needed, and nothing is kept; otherwise the normals of a few rounds are drawn together and kept. The numbers are the
-    same. `turns` is the one active device of each round, None if several are active.
+    `models` are those of the devices and, last, of the server. With `lean` normals are drawn whenever they are needed,
+    and nothing is kept; otherwise those of a few rounds are drawn together and kept. The numbers are the same. `turns`
+    is the one active device of each round, None if several are active.
     """
 
     def __init__(
@@ -187,6 +220,27 @@ class Directions:
         return self._held[server]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Velocity:
+    """What heavy-ball momentum remembers of one party's steps.
+
+    `buffers` are tensors of the parameters' sizes. Where directions are not held there are none: the velocity is the
+    sum of the party's past `steps`, each a direction and its (R,) factors, and the directions are drawn again.
+    """
+
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    steps: deque[tuple[Direction, Tensor]] = field(default_factory=deque)
+
+
+def steps_remembered(momentum: float) -> int:
+    """The number K of last steps beyond which momentumᴷ is less than the rounding of float32.
+
+    >>> steps_remembered(0.0), steps_remembered(0.9)
+    (1, 158)
+    """
+    return max(1, math.ceil(math.log(_NEGLIGIBLE) / math.log(momentum))) if momentum else 1
+
+
 def move_along(
     parameters: Mapping[str, Tensor],
     direction: Direction,
@@ -194,19 +248,38 @@ def move_along(
     *,
     rate: float,
     momentum: float,
-    velocity: dict[str, Tensor],
+    velocity: Velocity,
 ) -> None:
     """w -= rate · scalar · u in place, with heavy-ball momentum if it is not zero; `scalar` is (R,)."""
+    if momentum and not direction.held:
+        velocity.steps.appendleft((direction, direction.factors(scalar)))
+        if len(velocity.steps) > steps_remembered(momentum):
+            velocity.steps.pop()
+        _move_along_all(parameters, velocity.steps, rate=rate, momentum=momentum)
+        return
+    if not momentum:
+        direction.add_to(parameters, scalar, times=-rate)
+        return
     factors = direction.factors(scalar)
     for name, value in parameters.items():
         part = direction.normals(name)
-        by = _beside(factors, part)
-        if not momentum:
-            value.addcmul_(part, by, value=-rate)
-            continue
-        if name not in velocity:
-            velocity[name] = torch.zeros_like(value)
-        value.sub_(velocity[name].mul_(momentum).addcmul_(part, by), alpha=rate)
+        if name not in velocity.buffers:
+            velocity.buffers[name] = torch.zeros_like(value)
+        speed = velocity.buffers[name].mul_(momentum).addcmul_(part, _beside(factors, part))
+        value.sub_(speed, alpha=rate)
+
+
+def _move_along_all(
+    parameters: Mapping[str, Tensor], steps: Sequence[tuple[Direction, Tensor]], *, rate: float, momentum: float
+) -> None:
+    """w -= rate · Σₖ momentumᵏ · factorsₖ · gₖ over the last steps, the newest first: heavy-ball without a buffer."""
+    for name, value in parameters.items():
+        for rows in steps[0][0].rows(name):
+            speed = torch.zeros_like(value[:, rows])
+            for age, (past, factors) in enumerate(steps):
+                piece = past.normals(name, rows)
+                speed.addcmul_(piece, _beside(factors, piece), value=momentum**age)
+            value[:, rows].sub_(speed, alpha=rate)
 
 
 def _beside(factors: Tensor, part: Tensor) -> Tensor:

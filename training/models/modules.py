@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from vflpriv.training.models.base import Model, Parameters
 from vflpriv.training.models.mlp import RandomNeurons
 
 __all__ = ["ModuleModel", "NoisyConvNet"]
+
+_RECORDS = 4
+"""Records that a pass takes at once where memory is to be saved."""
 
 
 class ModuleModel(Model):
@@ -46,17 +50,29 @@ class ModuleModel(Model):
         return max(1, math.prod(weight[1:]))
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        if inputs.dim() not in (2, 3) or inputs.shape[-1] != self.inputs:
-            raise ValueError(f"Expected records of {self.inputs} values, found shape {tuple(inputs.shape)}.")
+        self._check(inputs)
         trained = {name: parameters[name] for name in self.shapes}
-        frozen, further = self._frozen_on(inputs.device), self.further(parameters)
-
-        def forward(weights: dict[str, Tensor], batch: Tensor, *own: Tensor) -> Tensor:
-            output: Tensor = functional_call(self.module, {**frozen, **weights}, (batch, *own))
-            return output
-
+        forward, further = partial(self._forward, self._frozen_on(inputs.device)), self.further(parameters)
         of_inputs = None if inputs.dim() == 2 else 0
         return vmap(forward, in_dims=(0, of_inputs, *(0 for _ in further)))(trained, inputs, *further)
+
+    def apply_sparingly(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """A few records at a time, whose activations add up; a single replica without `vmap`, which copies weights."""
+        self._check(inputs)
+        few = inputs.split(_RECORDS, dim=-2)
+        if any(len(value) != 1 for value in parameters.values()):
+            return torch.cat([self.apply(parameters, rows) for rows in few], dim=1)
+        frozen, only = self._frozen_on(inputs.device), {name: parameters[name][0] for name in self.shapes}
+        return torch.cat([self._forward(frozen, only, rows.reshape(rows.shape[-2:])) for rows in few]).unsqueeze(0)
+
+    def _forward(self, frozen: dict[str, Tensor], trained: dict[str, Tensor], rows: Tensor, *further: Tensor) -> Tensor:
+        """Outputs (B, k) of one replica."""
+        output: Tensor = functional_call(self.module, {**frozen, **trained}, (rows, *further))
+        return output
+
+    def _check(self, inputs: Tensor) -> None:
+        if inputs.dim() not in (2, 3) or inputs.shape[-1] != self.inputs:
+            raise ValueError(f"Expected records of {self.inputs} values, found shape {tuple(inputs.shape)}.")
 
     def further(self, parameters: Parameters) -> Sequence[Tensor]:
         """(R, …) what the module takes beside the records."""

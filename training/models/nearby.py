@@ -41,25 +41,60 @@ class Change(NamedTuple):
     def back(self) -> Change:
         return Change(self.columns, -self.by)
 
+    def of(self, inputs: Tensor) -> Tensor:
+        """The inputs where they have moved, in new memory."""
+        moved = inputs.clone()
+        moved[..., self.columns] += self.by
+        return moved
+
     def product(self, weights: Tensor) -> Tensor:
         """(R, k, B) what it adds to the inputs' product with weights (R, n, k)."""
         return product(weights[:, self.columns], self.by.transpose(1, 2))
 
 
 class Nearby(ABC):
-    """The outputs of one model for one batch, at its parameters and inputs, and where either or both have moved."""
+    """The outputs of one model for one batch, at its parameters and inputs, and where either or both have moved.
+
+    Along a direction that is not held the parameters themselves are moved, in place and back again, as in MeZO: a point
+    needs no memory beside the model and its activations. What is then left of w is w up to rounding.
+    """
+
+    def __init__(self, model: Model, parameters: Parameters, inputs: Tensor) -> None:
+        self._model, self._parameters, self._inputs = model, parameters, inputs
 
     @abstractmethod
     def here(self) -> Tensor:
         """Where nothing has moved; not to be overwritten."""
 
-    @abstractmethod
     def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
         """Where the parameters have moved by the shift, and the inputs by the change."""
+        if shift is None or shift.direction.held:
+            return self._ahead(shift, change)
+        return self._visited((shift, change))[0]
 
-    @abstractmethod
     def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
         """Where both have moved ahead, and where both have moved back."""
+        if shift is None or shift.direction.held:
+            return self._either_side(shift, change)
+        plus, minus = self._visited((shift, change), (shift.back(), None if change is None else change.back()))
+        return plus, minus
+
+    @abstractmethod
+    def _ahead(self, shift: Shift | None, change: Change | None) -> Tensor: ...
+
+    @abstractmethod
+    def _either_side(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]: ...
+
+    def _visited(self, *points: tuple[Shift, Change | None]) -> list[Tensor]:
+        """Outputs at points along one direction, to each of which the parameters are moved in turn, and back."""
+        outputs, at, direction = [], 0.0, points[0][0].direction
+        for shift, change in points:
+            direction.add_to(self._parameters, shift.step - at)
+            at = shift.step
+            inputs = self._inputs if change is None else change.of(self._inputs)
+            outputs.append(self._model.apply_sparingly(self._parameters, inputs).transpose(1, 2))
+        direction.add_to(self._parameters, -at)
+        return outputs
 
     @abstractmethod
     def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
@@ -82,21 +117,23 @@ class _OfMlp(Nearby):
     its product is.
     """
 
+    _model: Mlp
+
     def __init__(self, model: Mlp, parameters: Parameters, inputs: Tensor) -> None:
-        self._model, self._parameters = model, parameters
         replicas = parameters["weight0"].shape[0]
         own = inputs if inputs.dim() == 3 else inputs.expand(replicas, *inputs.shape)
+        super().__init__(model, parameters, own)
         self._rows = own.transpose(1, 2)
         self._here: Tensor | None = None
 
     def here(self) -> Tensor:
         return self._model.after_first(self._parameters, self._centre())
 
-    def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
+    def _ahead(self, shift: Shift | None, change: Change | None) -> Tensor:
         even, odd = self._even_and_odd(shift, change)
         return self._beyond(shift, odd.add_(even))
 
-    def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+    def _either_side(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]:
         even, odd = self._even_and_odd(shift, change)
         back = None if shift is None else shift.back()
         # Minus first: plus takes the memory of odd.
@@ -160,23 +197,16 @@ class _OfMlp(Nearby):
 class _OfAny(Nearby):
     """Any model, one pass for each point."""
 
-    def __init__(self, model: Model, parameters: Parameters, inputs: Tensor) -> None:
-        self._model, self._parameters, self._inputs = model, parameters, inputs
-
     def here(self) -> Tensor:
         return self._outputs(self._parameters, self._inputs)
 
-    def ahead(self, shift: Shift | None = None, change: Change | None = None) -> Tensor:
+    def _ahead(self, shift: Shift | None, change: Change | None) -> Tensor:
         parameters = self._parameters if shift is None else Shifted(self._parameters, *shift)
-        inputs = self._inputs
-        if change is not None:
-            inputs = inputs.clone()
-            inputs[..., change.columns] += change.by
-        return self._outputs(parameters, inputs)
+        return self._outputs(parameters, self._inputs if change is None else change.of(self._inputs))
 
-    def either_side(self, shift: Shift | None = None, change: Change | None = None) -> tuple[Tensor, Tensor]:
+    def _either_side(self, shift: Shift | None, change: Change | None) -> tuple[Tensor, Tensor]:
         back = None if shift is None else shift.back(), None if change is None else change.back()
-        return self.ahead(shift, change), self.ahead(*back)
+        return self._ahead(shift, change), self._ahead(*back)
 
     def gradient(self, slope: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
         with torch.enable_grad():

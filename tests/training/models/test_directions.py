@@ -11,8 +11,9 @@ from tests.launches import Launches, NoCopies
 from tests.training.models.builders import bottom
 from vflpriv.common import philox
 from vflpriv.common.random import Stream
+from vflpriv.training.models import directions as module
 from vflpriv.training.models.base import Mlp, size_of
-from vflpriv.training.models.directions import Directions, Shifted, move_along
+from vflpriv.training.models.directions import Directions, Shifted, Velocity, move_along
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]
@@ -43,6 +44,34 @@ def test_regenerated_and_kept_directions_are_equal():
         torch.testing.assert_close(flat(lean.at(turn, 2)), flat(held.at(turn, 2)))
 
 
+@pytest.mark.parametrize("piece", [1, 8, 20])
+def test_a_direction_drawn_in_pieces_is_the_same(piece, monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", piece)
+    lean, held = directions(lean=True).at(0, 0), directions(lean=False).at(0, 0)
+    assert [rows.stop - rows.start for rows in lean.rows("bias0")] == ([7] if piece > 7 else [4, 3])
+    for name in held:
+        parts = [lean.normals(name, rows) for rows in lean.rows(name)]
+        assert torch.equal(torch.cat(parts, dim=1), held.normals(name))
+    torch.testing.assert_close(flat(lean), flat(held))
+
+
+@pytest.mark.parametrize(("momentum", "remembered"), [(0.0, 0), (0.5, 24), (0.8, 75)])
+def test_momentum_from_past_directions_is_momentum_from_a_buffer(momentum, remembered):
+    """Over more steps than are remembered, with rates that change."""
+    turns, ends = (0,) * 80, []
+    for lean in (False, True):
+        source, velocity = directions(lean=lean, turns=turns), Velocity()
+        value = {name: torch.zeros(3, *shape) for name, shape in MODELS[0].shapes.items()}
+        for turn in range(80):
+            scalar = torch.tensor([1.0, -2.0, 0.5]) * math.cos(turn)
+            direction = source.at(turn, 0)
+            move_along(value, direction, scalar, rate=0.1 + turn / 100, momentum=momentum, velocity=velocity)
+        ends.append(flat(value))
+        assert bool(velocity.buffers) is (momentum > 0 and not lean)
+        assert len(velocity.steps) == (remembered if lean else 0)
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
 def test_norms_leave_out_numbers_that_belong_to_no_parameter():
     """Parameters begin at blocks of four, and the longest party of a chunk draws for all: both leave gaps."""
     source = directions(lean=False, turns=(0, 1, 1, 0))
@@ -54,7 +83,7 @@ def test_norms_leave_out_numbers_that_belong_to_no_parameter():
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_move_along_is_a_heavy_ball_step_down_the_scalar_times_the_direction(momentum):
-    source, scalar, velocity = directions(lean=False, turns=(0, 0)), torch.tensor([1.0, -2.0, 0.5]), {}
+    source, scalar, velocity = directions(lean=False, turns=(0, 0)), torch.tensor([1.0, -2.0, 0.5]), Velocity()
     value = {name: torch.zeros(3, *shape) for name, shape in MODELS[0].shapes.items()}
     expected, speed = torch.zeros(3, size_of(MODELS[0])), torch.zeros(3, size_of(MODELS[0]))
     for turn in range(2):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
+from tests.training.models import encoders
+from tests.training.models.builders import bottom
 from vflpriv.common.random import Stream
-from vflpriv.training.models.base import Mlp, initialise
-from vflpriv.training.models.directions import Directions
+from vflpriv.training.memory import LiveBytes
+from vflpriv.training.models import directions
+from vflpriv.training.models.base import Mlp, initialise, size_of
+from vflpriv.training.models.directions import Directions, Velocity, move_along
 from vflpriv.training.models.heads import Linear, Sum
+from vflpriv.training.models.modules import ModuleModel
 from vflpriv.training.models.nearby import Change, Shift, nearby
 
 CPU = torch.device("cpu")
@@ -21,6 +27,7 @@ MODELS = {
     "deep and wide": Mlp([6, 40, 33, 4], activate=False),
     "deep and activated": Mlp([6, 7, 4], activate=True),
     "without bias": Linear(6, 4),
+    "module": ModuleModel(nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 4)), inputs=6, key=()),
 }
 COLUMNS = slice(2, 4)
 
@@ -75,6 +82,55 @@ def test_outputs_where_some_columns_and_the_parameters_move(model, shift):
     for found, whole in zip(outputs.either_side(by, Change(COLUMNS, change)), expected, strict=True):
         torch.testing.assert_close(found, whole)
     torch.testing.assert_close(outputs.here(), moved(model, parameters, inputs, direction))
+
+
+def test_the_parameters_come_back_and_equal_replicas_stay_equal(model):
+    """To the last bits but a few, and by operations that do not depend on who else is computed."""
+    start, inputs, _ = point(model, shared=True)
+    rows = inputs.expand(REPLICAS, BATCH, 6)
+    ends, outputs = [], []
+    for replicas in (range(REPLICAS), [1], [1, 1]):
+        direction = Directions(Stream.of(0, "directions", replicas, CPU), [model], None, lean=True).at(1, 0)
+        parameters = {name: value[list(replicas)].clone() for name, value in start.items()}
+        outputs.append(nearby(model, parameters, rows[: len(replicas)]).either_side(Shift(direction, 1e-3)))
+        ends.append(parameters)
+    for name, value in start.items():
+        torch.testing.assert_close(ends[0][name], value, atol=3 * 2.0**-24, rtol=3 * 2.0**-24)
+        assert torch.equal(ends[1][name], ends[0][name][1:2])
+    for among, alone, twice in zip(*outputs, strict=True):
+        torch.testing.assert_close(alone, among[1:2])
+        assert torch.equal(twice[0], twice[1])
+
+
+def _large(kind, folder, monkeypatch):
+    """A model beside which a few records' activations are small, and a batch for it."""
+    if kind == "mlp":
+        return Mlp([64] * 8, activate=True), normal(9, 64)
+    if kind == "resnet18":
+        return bottom("resnet18", (3, 4, 4), 8, hidden=(8,)), normal(9, 48)
+    for name, size in (("WIDTH", 32), ("INNER", 64), ("WORDS", 2000)):
+        monkeypatch.setattr(encoders, name, size)
+    encoders.checkpoint(folder)
+    tokens = torch.randint(1, 2000, (9, 6), generator=torch.Generator().manual_seed(0))
+    return bottom("transformer", (6,), 4, encoder=str(folder), encoder_layers=2, vocabulary=2000), tokens
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("kind", ["mlp", "resnet18", "transformer"])
+def test_a_lean_step_needs_next_to_no_memory_beside_the_model(kind, momentum, monkeypatch, tmp_path):
+    """Nothing of a direction is held, and no parameter is copied: what is alive at once is a piece and activations."""
+    monkeypatch.setattr(directions, "_PIECE", 256)
+    model, batch = _large(kind, tmp_path, monkeypatch)
+    parameters = initialise(model, Stream.of(0, "init", [0], CPU), 0)
+    source, velocity = Directions(Stream.of(0, "directions", [0], CPU), [model], None, lean=True), Velocity()
+    with torch.no_grad(), LiveBytes() as tracker:
+        for round_ in range(3):
+            direction = source.at(round_, 0)
+            plus, minus = nearby(model, parameters, batch).either_side(Shift(direction, 1e-3))
+            scalar = (plus - minus).mean((1, 2))
+            move_along(parameters, direction, scalar, rate=0.1, momentum=momentum, velocity=velocity)
+    assert tracker.peak <= 0.15 * 4 * size_of(model)
+    assert not velocity.buffers
 
 
 def test_the_gradient_is_that_of_autograd(model):
