@@ -5,6 +5,8 @@ VIMADMM: Xie et al., "Improving Privacy-Preserving Vertical Federated Learning b
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -21,9 +23,11 @@ __all__ = ["LabelResidual"]
 class LabelResidual(LabelInference):
     """s_k = z - (ŷ - o_k), so o_k - s_k = ŷ - z, which by VIMADMM eq. 6 is (λ_new - λ_old)/ρ; λ starts from zero.
 
-    Summed over a record's rounds it is λ/ρ, whose smallest entry is the label's. o_k is what the device sent, or the
-    output for it of the head that the device received. The server updates its heads between the two; that step is
-    small and is neglected.
+    Summed over a record's rounds it is λ/ρ, whose smallest entry is the label's. o_k is what the device sent or, where
+    the server has heads, the output for it of the head before the server's step: the one of the device's reply before.
+    No reply precedes the first; its own head, one step newer, is taken there. Where the residuals are of the heads
+    after the step (`residual = "printed"`) they differ from these by the steps of the other devices' heads, which are
+    neglected.
     """
 
     name = "label_residual"
@@ -36,13 +40,22 @@ class LabelResidual(LabelInference):
         return None if view.kinds & {"embeddings", "logits"} else "what the device sent; this view holds none of it"
 
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        replies = view.of_kind("admm-variables")
+        replies = sorted(view.of_kind("admm-variables"), key=lambda reply: reply.round)
         sent = {(m.round, m.device): m for m in view.of_kind("embeddings", "logits")}
-        return smallest_entry(replies, (_output(sent[m.round, m.device], m) - m.tensors["residuals"] for m in replies))
+        return smallest_entry(replies, _differences(replies, sent))
+
+
+def _differences(replies: Sequence[Message], sent: Mapping[tuple[int, int], Message]) -> Iterator[Tensor]:
+    """(R, B, C) of each reply, which are in the order of rounds: the device's output less its residual."""
+    known: dict[int, Message] = {}
+    for reply in replies:
+        m = reply.device
+        yield _output(sent[reply.round, m], known.get(m, reply)) - reply.tensors["residuals"]
+        known[m] = reply
 
 
 def _output(sent: Message, reply: Message) -> Tensor:
-    """(R, B, C): the device's share of the logits."""
+    """(R, B, C): the device's share of the logits, by the head of this reply."""
     hidden, i = sent.tensors["embedding"], 0
     while f"head.weight{i}" in reply.tensors:
         hidden = (torch.relu(hidden) if i else hidden) @ reply.tensors[f"head.weight{i}"]

@@ -12,7 +12,7 @@ from vflpriv.attacks.label_dual import LabelDual
 from vflpriv.attacks.label_residual import LabelResidual
 from vflpriv.data import loading as datasets
 
-DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0, "device_rate": 0.03, "server_rate": 0.001}
+DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0}
 
 
 @pytest.fixture(scope="module")

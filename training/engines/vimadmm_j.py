@@ -10,7 +10,8 @@ from vflpriv.common.registry import register
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, Reused, pull_through
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.heads import Headed, times
-from vflpriv.training.models.passes import Sgd
+from vflpriv.training.models.mlp import FusedMlp
+from vflpriv.training.models.passes import Sgd, start
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,28 +31,31 @@ class VimadmmJ(AdmmEngine):
     source = "VIMADMM, Algorithm 3"
     settings_type = AdmmSettings
     settings: AdmmSettings
-    bottoms = ("mlp",)
 
     def build(self) -> Bank:
-        s, data = self.settings, self.data
-        self.models = [Headed([block[0].numel(), *s.hidden, s.embedding], data.classes) for block in data.blocks]
+        extractors = self.device_models(self.embedding, activate=True, mlp=FusedMlp)
+        self.models = [Headed(own, self.embedding, self.data.classes) for own in extractors]
         return Bank(self.models, self.stream("init"))
 
     def outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The logits; the passes that `descend_locally` goes back through are of the extractors alone."""
+        extractors = [self.models[self.part.members[group[0]]].extractor for group in self.part.groups]
+        groups = zip(extractors, self.part.stacked, inputs, strict=True)
+        self._passes = [start(own, {n: stacked[n] for n in own.shapes}, batch) for own, stacked, batch in groups]
         heads = [stacked["head"] for stacked in self.part.stacked]
-        return [times(embedding, head) for embedding, head in zip(super().outputs(inputs), heads, strict=True)]
+        return [times(own.outputs, head) for own, head in zip(self._passes, heads, strict=True)]
 
     def descend_locally(self, round_: int, group: int, inputs: Tensor, reply: Mapping[str, Tensor]) -> None:
         s, heads = self.settings, self.part.stacked[group]["head"]
-        sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
-        moves = self.part.velocity(s.momentum)[group].get("head", torch.zeros_like(heads))
+        sgd = Sgd(rate=s.device_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
+        moves = self.part.velocity(s.top_momentum)[group].get("head", torch.zeros_like(heads))
         (fixed, scale), by_outputs = self.constant(reply), Reused()
 
         def slope(rows: slice, step: int, embedding: Tensor) -> Tensor:
             head, move = heads[rows], moves[rows]
             pulled = pull_through(embedding, head, fixed[rows], scale)
             by_head = move.transpose(1, 2)
-            torch.baddbmm(by_head, pulled, embedding, beta=s.momentum, out=by_head)
+            torch.baddbmm(by_head, pulled, embedding, beta=sgd.momentum, out=by_head)
             sgd.apply([head], [move])  # eq. (22)
             return by_outputs.product(head, pull_through(embedding, head, fixed[rows], scale))  # eq. (23)
 
