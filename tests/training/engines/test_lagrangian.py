@@ -60,8 +60,8 @@ def test_with_all_records_and_small_steps_it_decreases_in_every_round(variant):
     assert descent.monotone, descent.values
 
 
-def test_large_steps_let_it_rise():
-    descent = follow(make_system("vimadmm", rounds=20, **FULL, **{**SMALL, "device_rate": 2.0}).train([0]), Wire())
+def test_from_batch_to_batch_it_may_rise():
+    descent = follow(make_system("vimadmm", rounds=20, batch_size=8, **SMALL).train([0]), Wire())
     assert not descent.monotone
 
 

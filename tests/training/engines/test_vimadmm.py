@@ -155,11 +155,11 @@ def test_every_round_is_algorithm_1(variant, residual, restart):
 @pytest.mark.parametrize(
     ("bottom", "hidden", "changes"),
     [
-        ("mlp", (7,), {"restart_momentum": True, "server_momentum": 0.9}),
+        ("mlp", (7,), {"restart_momentum": True, "server_momentum": 0.9, "local_order": "printed"}),
         ("mlp", (7,), {"server_momentum": 0.9}),
         ("mlp", (7,), {"momentum": 0.0, "server_momentum": 0.5}),
         ("mlp", (7,), {}),
-        ("cnn2", (2, 3), {}),
+        ("cnn2", (2, 3), {"local_order": "printed"}),
         ("resnet18", (2,), {"server_momentum": 0.9}),
     ],
 )
@@ -184,10 +184,15 @@ def test_every_round_is_algorithm_3(bottom, hidden, changes):
             close(answers[k]["duals"], duals)
             close(answers[k]["residuals"], residual)
             for _ in range(s.local_steps):
-                for optimiser in reading.optimisers[k]:  # eq. (22), then eq. (23) under the new head
-                    optimiser.zero_grad()
+                first, second = reading.optimisers[k]
+                first.zero_grad()
+                second.zero_grad()
+                reading.objective(reading.embed(k, ids) @ heads[k], duals, residual).backward()
+                first.step()  # eq. (22)
+                if s.local_order == "printed":
+                    second.zero_grad()
                     reading.objective(reading.embed(k, ids) @ heads[k], duals, residual).backward()
-                    optimiser.step()
+                second.step()  # eq. (23)
             for name, value in reading.thetas[k].items():
                 close(engine.bank.parameters[k][name][0], value)
 
