@@ -14,9 +14,9 @@ from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, LabelGuess
 from vflpriv.core.views import View
-from vflpriv.core.wire import Message
+from vflpriv.core.wire import Message, Party
 
-__all__ = ["LabelResidual"]
+__all__ = ["LabelResidual", "differences"]
 
 
 @register("attack")
@@ -42,12 +42,12 @@ class LabelResidual(LabelInference):
     def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
         replies = sorted(view.of_kind("admm-variables"), key=lambda reply: reply.round)
         sent = {(m.round, m.device): m for m in view.of_kind("embeddings", "logits")}
-        return smallest_entry(replies, _differences(replies, sent))
+        return smallest_entry(replies, differences(replies, sent))
 
 
-def _differences(replies: Sequence[Message], sent: Mapping[tuple[int, int], Message]) -> Iterator[Tensor]:
+def differences(replies: Sequence[Message], sent: Mapping[tuple[int, Party], Message]) -> Iterator[Tensor]:
     """(R, B, C) of each reply, which are in the order of rounds: the device's output less its residual."""
-    known: dict[int, Message] = {}
+    known: dict[Party, Message] = {}
     for reply in replies:
         m = reply.device
         yield _output(sent[reply.round, m], known.get(m, reply)) - reply.tensors["residuals"]

@@ -197,14 +197,16 @@ class AdmmEngine(Engine):
         gap = solved.total - solved.auxiliary
         losses = -(as_target(solved.labels, gap) * torch.log_softmax(solved.auxiliary, -1)).sum(-1)
         penalties = (solved.duals * gap).sum(-1) + self.settings.penalty / 2 * gap.square().sum(-1)
-        return (losses + penalties).sum(-1) / batch
+        loss: Tensor = (losses + penalties).sum(-1) / batch
+        return loss
 
     @no_grad
     def regularisers(self) -> Tensor:
         """(R,): β/2 ‖w‖² of all parameters as they are now."""
         parties = [*self.bank.parameters, self.server_parameters()]
         squares = [value.flatten(1).square().sum(1) for own in parties for value in own.values()]
-        return self.settings.weight_decay / 2 * torch.stack(squares).sum(0)
+        regularisers: Tensor = self.settings.weight_decay / 2 * torch.stack(squares).sum(0)
+        return regularisers
 
     @classmethod
     def releases(cls, settings: Any, schedule: Schedule) -> tuple[Release, ...]:

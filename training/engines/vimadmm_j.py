@@ -35,8 +35,8 @@ class VimadmmJSettings(AdmmSettings):
 class VimadmmJ(AdmmEngine):
     """Logits up; z (eq. 19) and λ (eq. 20) at the server, which has no model; λ and s (eq. 21) down.
 
-    Each of the τ local steps moves the head (eq. 22) and the extractor (eq. 23), along one gradient of both or one after
-    the other.
+    Each of the τ local steps moves the head (eq. 22) and the extractor (eq. 23): along one gradient, or one after the
+    other.
     """
 
     name = "vimadmm-j"

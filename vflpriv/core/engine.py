@@ -95,7 +95,7 @@ class Importance:
     def caveat(self, replica: int = 0) -> str | None:
         """Why the norms of a replica say nothing about the devices, in one sentence; None if they do.
 
-        Random heads differ in norm. Where training changed no norm by as much as that, the largest norm is the luckiest.
+        Random heads differ in norm. Where training changed no norm by as much as that, the norms show the start.
         """
         norms, starts, distances = (t[replica].double().cpu() for t in (self.norms, self.starts, self.distances))
         if not bool(norms.isfinite().all()):
