@@ -25,8 +25,8 @@ class LabelResidual(LabelInference):
 
     Summed over a record's rounds it is λ/ρ, whose smallest entry is the label's. o_k is what the device sent or, where
     the server has heads, the output for it of the head before the server's step: the one of the device's reply before.
-    No reply precedes the first; its own head, one step newer, is taken there. Where the residuals are of the heads
-    after the step (`residual = "printed"`) they differ from these by the steps of the other devices' heads, which are
+    Where the round before brought the device none, the reply's own head, one step newer, is taken. Residuals of the
+    heads after the step (`residual = "printed"`) differ from these by the steps of the other devices' heads, which are
     neglected.
     """
 
@@ -50,7 +50,10 @@ def differences(replies: Sequence[Message], sent: Mapping[tuple[int, Party], Mes
     known: dict[Party, Message] = {}
     for reply in replies:
         m = reply.device
-        yield _output(sent[reply.round, m], known.get(m, reply)) - reply.tensors["residuals"]
+        before = known.get(m)
+        # Heads step in every round: an older one is farther off than the one that comes with the reply.
+        holder = before if before is not None and before.round == reply.round - 1 else reply
+        yield _output(sent[reply.round, m], holder) - reply.tensors["residuals"]
         known[m] = reply
 
 

@@ -96,8 +96,8 @@ class Vimadmm(AdmmEngine):
 
     @no_grad
     def embeddings(self) -> Tensor:
-        """(M · R, B, width): what devices would send of the last round's batch now, neither clipped nor noised."""
-        return torch.cat(self.bank.outputs(self._inputs))
+        """(devices · R, B, width): what its devices would send of the last batch now, neither clipped nor noised."""
+        return torch.cat(self.part.outputs(self._inputs))
 
     def heads_of(self, m: int) -> dict[str, Tensor]:
         return {f"head.{name}": self.by_device(value)[m].clone() for name, value in self.heads.items()}
