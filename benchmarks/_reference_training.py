@@ -137,8 +137,8 @@ class Vimadmm(Reference):
 
     def build(self, rate: float) -> None:
         self.heads = [nn.Linear(self.embedding, self.classes, bias=False) for _ in self.clients]
-        settings = {"rate": rate} if self.split else {"rate": self.device_rate, "momentum": 0.9}
-        self.head_optimisers = [self._sgd(head, **settings) for head in self.heads]
+        head_rate = rate if self.split else self.device_rate
+        self.head_optimisers = [self._sgd(head, rate=head_rate) for head in self.heads]
         self.duals: dict[int, np.ndarray] = {}
 
     def logits(self, embeddings: Sequence[Tensor]) -> Tensor:
@@ -181,24 +181,21 @@ class Vimadmm(Reference):
             optimiser.zero_grad()
             self._objective(head(embeddings[k]), dual, z - (total - shares[k])).backward()
             optimiser.step()
-        with torch.no_grad():
-            shares = [head(e) for head, e in zip(self.heads, embeddings, strict=True)]
-            total = torch.stack(shares).sum(0)
         for k, x in enumerate(blocks):
             self._local(k, x, dual, z - (total - shares[k]))
 
     def _local(self, k: int, x: Tensor, dual: Tensor, residual: Tensor) -> None:
         optimisers = [self.optimisers[k]] if self.split else [self.head_optimisers[k], self.optimisers[k]]
         for _ in range(self.steps):
+            self.optimisers[k].zero_grad()
+            self.head_optimisers[k].zero_grad()
+            self._objective(self.heads[k](self.clients[k](x)), dual, residual).backward()
             for optimiser in optimisers:
-                self.optimisers[k].zero_grad()
-                self.head_optimisers[k].zero_grad()
-                self._objective(self.heads[k](self.clients[k](x)), dual, residual).backward()
                 optimiser.step()
 
 
 class VimadmmJ(Vimadmm):
-    """The heads live at the clients: each local step moves the head, then the model."""
+    """The heads live at the clients: each local step moves head and model along one gradient."""
 
     split = False
 

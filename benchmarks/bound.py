@@ -98,9 +98,9 @@ def _split(size: Size) -> Work:
 
 
 def _vimadmm(size: Size, *, steps: int) -> Work:
-    """Local steps: forward, through the head and back, and by parameters; at the server outputs, step, outputs."""
+    """Local steps: forward, through the head and back, and by parameters; at the server outputs and a step."""
     bottoms, top = _products(size)
-    return Work(flops=steps * (2 * bottoms + 2 * top) + 3 * top)
+    return Work(flops=steps * (2 * bottoms + 2 * top) + 2 * top)
 
 
 _ZEROTH_ORDER = {"activation": "round-robin", "noise": "given", "noise_std": 1.0}

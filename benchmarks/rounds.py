@@ -34,8 +34,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "vafl-tsync": {"device_rate": 0.3, "server_rate": 0.3, "aggregation": "weighted", "combination_rate": COMBINATION},
     "fdml": {"device_rate": 0.1, "server_rate": 0.1, "hidden": (120, 60)},
     "fedbcd": {"device_rate": 0.01, "server_rate": 0.01, "local_steps": 5},
-    "vimadmm": {"device_rate": 0.03, "server_rate": 0.001},
-    "vimadmm-j": {"device_rate": 0.015, "server_rate": 0.001, "penalty": 0.5},
+    "vimadmm": {"device_rate": 0.1, "server_rate": 0.1},
+    "vimadmm-j": {"device_rate": 0.1, "server_rate": 0.1},
 }
 GOAL = 1.3
 """The most that a round may take, as a multiple of the clients' matrix products."""

@@ -15,7 +15,7 @@ from vflpriv.common.random import Stream
 from vflpriv.core.attack import Conduct
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import BaseData, Part, VerticalData
-from vflpriv.core.engine import Capabilities, Evaluation, Probe
+from vflpriv.core.engine import Capabilities, Evaluation, Importance, Probe
 from vflpriv.core.kinds import Content
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
@@ -239,8 +239,8 @@ class Engine(ABC):
         """What the server has trained, (R, …) each; nothing where it has no model."""
         return self.top_parameters
 
-    def importance(self) -> Tensor | None:
-        """(R, M) how much each device matters to the trained model, where the engine has a measure of it."""
+    def importance(self) -> Importance | None:
+        """How much each device matters to the trained model, where the engine has a measure of it."""
         return None
 
     # The round loop ------------------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label_dual import LabelDual
-from vflpriv.attacks.label_residual import LabelResidual
+from vflpriv.attacks.label_residual import LabelResidual, differences
 from vflpriv.data import loading as datasets
 
-DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0, "device_rate": 0.03, "server_rate": 0.001}
+DIGITS = {"rounds": 46, "batch_size": 64, "penalty": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +21,13 @@ def digits():
     return datasets.load("digits", devices=4)
 
 
-@pytest.mark.parametrize("variant", ["vimadmm", "vimadmm-j", "linear-admm"])
+@pytest.mark.parametrize(
+    ("variant", "changes"),
+    [("vimadmm", {}), ("vimadmm", {"residual": "printed"}), ("vimadmm-j", {}), ("linear-admm", {})],
+)
 @pytest.mark.parametrize("adversary", ["device(2)", "eavesdropper"])
-def test_every_label_of_digits_is_read_off(variant, adversary, digits, watch, rate):
-    view = watch(make_system(variant, data=digits, **DIGITS), adversary)
+def test_every_label_of_digits_is_read_off(variant, changes, adversary, digits, watch, rate):
+    view = watch(make_system(variant, data=digits, **DIGITS, **changes), adversary)
     assert rate(LabelDual(), view, digits) >= 0.999
     assert rate(LabelResidual(), view, digits) >= 0.999
 
@@ -32,6 +36,16 @@ def test_mlp_heads_hide_no_more(digits, watch, rate):
     view = watch(make_system("vimadmm-mlp", data=digits, **DIGITS), "device(0)")
     assert rate(LabelDual(), view, digits) >= 0.999
     assert rate(LabelResidual(), view, digits) >= 0.99
+
+
+def test_of_the_old_heads_a_residual_gives_the_step_of_the_duals(watch):
+    """With the head that the device was sent the round before, o - s is exactly (λ_new - λ_old)/ρ."""
+    view = watch(make_system("vimadmm", rounds=6, batch_size=60, schedule="fixed", penalty=0.5), "device(0)")
+    replies, sent = view.of_kind("admm-variables"), {(m.round, m.device): m for m in view.of_kind("embeddings")}
+    duals = [reply.tensors["duals"] for reply in replies]
+    for t, difference in enumerate(differences(replies, sent)):
+        if t:
+            torch.testing.assert_close(difference, (duals[t] - duals[t - 1]) / 0.5, atol=1e-4, rtol=1e-4)
 
 
 def posterior_success(std: float, classes: int, draws: int = 100_000) -> float:

@@ -199,3 +199,11 @@ def test_staleness_and_importance_are_shown_where_there_are_any(report: Report) 
     assert "25.0 % of 1,000 reads were of records that had not been sent yet" in page
     assert "Device 1 weighs most, 2; device 2 least, 0.1." in page
     assert "rounds old" not in render_html(report.model_copy(update={"systems": (first,)}))
+
+
+def test_a_sentence_stands_where_a_picture_of_importance_would_mislead(report: Report) -> None:
+    norms = {"importance": (0.5, 2.0, 0.1), "importance_caveat": "The heads have hardly moved: by 0.1 %."}
+    system = report.systems[0].model_copy(update=norms)
+    page = render_html(report.model_copy(update={"systems": (system,)}))
+    assert "The heads have hardly moved: by 0.1 %." in page
+    assert "weighs most" not in page

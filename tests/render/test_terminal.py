@@ -104,3 +104,10 @@ def test_a_terminal_without_greek_letters(report: Report) -> None:
     assert "mu >=" in text
     assert "x 2 of 5 claims are violated" in text
     assert "?" not in text.replace("holds?", "")
+
+
+def test_a_caveat_of_importance_is_a_sentence(small: Report) -> None:
+    system = small.systems[0].model_copy(update={"importance_caveat": "The heads have hardly moved."})
+    text = shown(small.model_copy(update={"systems": (system,)}), 120)
+    assert "importance of each device. The heads have hardly moved." in text
+    assert "hardly moved" not in shown(small, 120)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from vflpriv.common.lazy import torch
+from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
+from vflpriv.core.engine import Importance
 from vflpriv.training.engines.admm import AdmmEngine, AdmmSettings, Reused, pull, pull_through, residuals
 from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
@@ -28,6 +29,11 @@ class VimadmmSettings(AdmmSettings):
 
     heads: Literal["linear", "mlp"] = Field(
         "linear", description="bias-free linear heads, or MLPs with the hidden widths `top_hidden`"
+    )
+    residual: Literal["old-heads", "printed"] = Field(
+        "old-heads",
+        description="old-heads: devices are sent residuals of the heads before the server's step, as in the published "
+        "code; printed: of the heads after it, as eq. (8) has it, which is unstable unless the server's rate is low",
     )
     dropout: float = Field(0.25, ge=0, lt=1, description="of the MLP heads' hidden units, in every gradient step")
 
@@ -56,11 +62,16 @@ class Vimadmm(AdmmEngine):
         linear = s.heads == "linear"
         widths = [self.embedding, *s.top_hidden, data.classes]
         self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
-        heads = [initialise(self.head, init, data.devices + m) for m in range(data.devices)]
-        self.heads = {n: self.head.stored(torch.cat([head[n] for head in heads])) for n in self.head.shapes}
+        self.heads = self._first_heads()
         self._velocity: dict[str, Tensor] = {}
         self._dropout, self._numbers = self.stream("dropout"), torch.arange(data.devices, device=self.torch_device)
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
+
+    def _first_heads(self) -> dict[str, Tensor]:
+        """The random heads that the training starts from, drawn anew."""
+        init, devices = self.stream("init"), self.data.devices
+        heads = [initialise(self.head, init, devices + m) for m in range(devices)]
+        return {n: self.head.stored(torch.cat([head[n] for head in heads])) for n in self.head.shapes}
 
     def server_parameters(self) -> Mapping[str, Tensor]:
         split = {name: self.by_device(value) for name, value in self.heads.items()}
@@ -70,7 +81,10 @@ class Vimadmm(AdmmEngine):
         return self.by_device(self.head.apply(self.heads, received))
 
     def learn(self, round_: int, received: Tensor, outputs: Tensor, z: Tensor, duals: Tensor) -> Tensor:
-        """One SGD step of every head on eq. (7): eq. (9)'s objective, s taken with the old heads."""
+        """One SGD step of every head on eq. (7): eq. (9)'s objective, s taken with the old heads.
+
+        Devices are sent the residuals of the outputs that this returns.
+        """
         s = self.settings
         own = start(
             self.head, self.heads, received, self._masks(round_, 0, range(self.data.devices), received.shape[1])
@@ -78,7 +92,12 @@ class Vimadmm(AdmmEngine):
         pulls = pull(self.by_device(own.outputs), duals, residuals(outputs, z), penalty=s.penalty)
         sgd = Sgd(rate=s.server_rate, momentum=s.top_momentum, weight_decay=s.weight_decay)
         own.descend(constant(pulls.flatten(0, 1) / self.schedule.batch_size), self._velocity, sgd)
-        return self.shares(received)
+        return outputs if s.residual == "old-heads" else self.shares(received)
+
+    @no_grad
+    def embeddings(self) -> Tensor:
+        """(devices · R, B, width): what its devices would send of the last batch now, neither clipped nor noised."""
+        return torch.cat(self.part.outputs(self._inputs))
 
     def heads_of(self, m: int) -> dict[str, Tensor]:
         return {f"head.{name}": self.by_device(value)[m].clone() for name, value in self.heads.items()}
@@ -129,7 +148,13 @@ class Vimadmm(AdmmEngine):
         outputs = self.head.apply(heads, torch.cat(embeddings))
         return outputs.reshape(-1, replicas, *outputs.shape[1:]).sum(0)
 
-    def importance(self) -> Tensor:
-        """(R, M): the norm of each device's head; a device whose features tell nothing has a small one (§VI-C)."""
-        weights = [self.by_device(value).flatten(2) for name, value in self.heads.items() if name.startswith("weight")]
-        return torch.cat(weights, dim=2).square().sum(2).sqrt().transpose(0, 1)
+    def importance(self) -> Importance:
+        """The norm of each device's head; a device whose features tell nothing has a small one (§VI-C)."""
+        now, first = self._weights(self.heads), self._weights(self._first_heads())
+        norms, starts, distances = (weights.norm(dim=2) for weights in (now, first, now - first))
+        return Importance(norms=norms, starts=starts, distances=distances)
+
+    def _weights(self, heads: Parameters) -> Tensor:
+        """(R, M, n): the weights of each device's head, without its biases."""
+        weights = [self.by_device(value).flatten(2) for name, value in heads.items() if name.startswith("weight")]
+        return torch.cat(weights, dim=2).transpose(0, 1)

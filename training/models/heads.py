@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from vflpriv.common.lazy import torch
 from vflpriv.training.models.base import Mlp, Model, Parameters
 from vflpriv.training.models.layers import outputs_first
-from vflpriv.training.models.mlp import FusedMlp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,21 +59,26 @@ class DropoutMlp(Mlp):
         return hidden
 
 
-class Headed(FusedMlp):
-    """The device model of VIMADMM-J: an MLP f(x; θ) with ReLU after every layer, and a linear head W without bias.
+class Headed(Model):
+    """The device model of VIMADMM-J: an extractor f(x; θ) of any kind, and a linear head W without a bias.
 
-    The fused passes and `flat` cover θ alone; the parameter `head` is W, (R, embedding, classes).
+    The parameters are θ under the extractor's own names, and `head`, which is W, (R, embedding, classes).
     """
 
-    def __init__(self, widths: Sequence[int], classes: int) -> None:
-        super().__init__(widths, activate=True)
-        self.shapes = {**self.shapes, "head": (widths[-1], classes)}
+    def __init__(self, extractor: Model, embedding: int, classes: int) -> None:
+        self.extractor = extractor
+        self.shapes = {**extractor.shapes, "head": (embedding, classes)}
+        self.initial_values = extractor.initial_values
+        self.key = (type(extractor), *extractor.key)
 
     def fan_in(self, name: str) -> int:
-        return self.widths[-1] if name == "head" else super().fan_in(name)
+        return self.shapes[name][0] if name == "head" else self.extractor.fan_in(name)
+
+    def stored(self, value: Tensor) -> Tensor:
+        return self.extractor.stored(value)
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return times(super().apply(parameters, inputs), parameters["head"])
+        return times(self.extractor.apply(parameters, inputs), parameters["head"])
 
 
 class Sum(Model):

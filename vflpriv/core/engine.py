@@ -30,10 +30,14 @@ __all__ = [
     "Contributions",
     "Engine",
     "Evaluation",
+    "Importance",
     "NoiseParameters",
     "Probe",
     "ReleasePoint",
 ]
+
+_MOVED = 0.01
+"""A head that is nearer to its start than this share of its norm has not moved, however alike the starts are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +81,33 @@ class Evaluation:
         Nothing is computed for it before it is asked for.
         """
         return class_auc(self.logits, self.labels)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Importance:
+    """How much devices matter, read off the norms of their heads, (R, M) each: now, at the random start, and how far
+    each head has moved from there."""
+
+    norms: Tensor
+    starts: Tensor
+    distances: Tensor
+
+    def caveat(self, replica: int = 0) -> str | None:
+        """Why the norms of a replica say nothing about the devices, in one sentence; None if they do.
+
+        Random heads differ in norm. Where training changed no norm by as much as that, the norms show the start.
+        """
+        norms, starts, distances = (t[replica].double().cpu() for t in (self.norms, self.starts, self.distances))
+        if not bool(norms.isfinite().all()):
+            return "The heads' norms are not finite numbers: the training diverged."
+        spread, change = float(starts.max() - starts.min()), float((norms - starts).abs().max())
+        if change > spread and float((distances / starts).max()) > _MOVED:
+            return None
+        mean = float(starts.mean())
+        return (
+            f"The heads have hardly moved: training changed their norms by at most {change / mean:.1%}, and at the "
+            f"random start they differed by {spread / mean:.1%}. Their norms do not tell how much each device matters."
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -237,6 +268,6 @@ class Engine(Protocol):
         """The shapes of each party's parameters, the server's last if it has a model."""
         ...
 
-    def importance(self) -> Tensor | None:
-        """(R, M) how much each device matters to the trained model; None where the engine has no measure of it."""
+    def importance(self) -> Importance | None:
+        """How much each device matters to the trained model; None where the engine has no measure of it."""
         ...

@@ -134,6 +134,8 @@ def _system(writer: Writer, system: SystemRow) -> None:
         writer.table(f"{title} – premises", "audit;of;verdict;reason", rows)
     if system.attacks:
         _attacks(writer, system, f"{title} – attacks")
+    if system.importance_caveat:
+        writer.line(f"{title} – importance of each device. {f.clean(system.importance_caveat)}")
 
 
 def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:

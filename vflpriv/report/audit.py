@@ -159,6 +159,8 @@ class SystemRow(Row):
     success_claims: tuple[SuccessClaimRow, ...] = ()
     importance: tuple[float, ...] = ()
     """Of each device, where the engine measures it: the norm of its head."""
+    importance_caveat: str | None = None
+    """Why these norms say nothing about the devices, if they do not."""
     releases: tuple[ReleaseRow, ...] = ()
     sampling: SamplingRow | None = None
     noise_source: str = ""

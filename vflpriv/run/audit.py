@@ -164,7 +164,8 @@ def audit_system(
         repeated=repeated,
         utility=utility_row(before, after, tests=len(system.data.test_labels), confidence=config.confidence),
         traffic=wire.traffic,
-        importance=() if importance is None else tuple(float(norm) for norm in importance[0]),
+        importance=() if importance is None else tuple(importance.norms[0].tolist()),
+        importance_caveat=None if importance is None else importance.caveat(),
         features=tuple(cells),
     )
 

@@ -78,6 +78,7 @@ class Audited:
     utility: Utility | None = None
     traffic: Traffic | None = None
     importance: tuple[float, ...] = ()
+    importance_caveat: str | None = None
     features: tuple[FeatureCell, ...] = ()
 
     @property
@@ -236,6 +237,7 @@ def _system(
         traffic=None if audited.traffic is None else traffic_row(audited.traffic),
         staleness=staleness_row(system.staleness()),
         importance=audited.importance,
+        importance_caveat=audited.importance_caveat,
         features=audited.features,
         releases=release_rows(ledger),
         sampling=sampling_row(system.schedule),

@@ -10,7 +10,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
 
-VARIANTS = ["split-concat", "fedbcd", "vafl-concat", "dpzv-joint", "cascaded", "czofo", "vimadmm"]
+VARIANTS = ["split-concat", "fedbcd", "vafl-concat", "dpzv-joint", "cascaded", "czofo", "vimadmm", "vimadmm-j"]
 
 
 def pictures(records: int = 60) -> VerticalData:

@@ -172,7 +172,7 @@ IMAGE = {"bottom": "resnet18-stem", "top": "resnet18", "hidden": (2,), "top_hidd
         ("linear-admm", texts, {}, "bottom = 'mlp': expected one of lstm"),
         ("dpzv-joint", texts, {"bottom": "cnn2"}, "bottom = 'cnn2': expected one of lstm"),
         ("split-concat", toy_data, {"bottom": "lstm"}, "bottom = 'lstm': expected another one, since no features of"),
-        ("vimadmm-j", toy_data, {"bottom": "cnn2"}, "bottom = 'cnn2': expected mlp for this engine"),
+        ("vimadmm-j", toy_data, {"bottom": "cnn2"}, "bottom = 'cnn2': expected another one, or blocks of (H, W)"),
         ("split-concat", toy_data, {"bottom": "cnn2"}, "bottom = 'cnn2': expected another one, or blocks of (H, W)"),
         ("split-concat", pictures, {"bottom": "cnn2", "hidden": (1, 2, 3)}, "hidden = (1, 2, 3): expected 2 widths"),
         ("split-concat", pictures, {"top": "resnet18"}, "top = 'resnet18': expected mlp, or bottom = resnet18-stem"),

@@ -57,7 +57,7 @@ def learning_curve(
         auc=tuple(auc),
         seconds=tuple(seconds),
         megabytes=tuple(megabytes),
-        importance=() if importance is None else tuple(float(weight) for weight in importance[0]),
+        importance=() if importance is None else tuple(importance.norms[0].tolist()),
     )
 
 
