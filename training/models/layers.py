@@ -219,7 +219,7 @@ class LayersPass:
     def _rows(self, parts: Sequence[int]) -> list[Tensor]:
         """(k, B, n) inputs of each part."""
         if self._inputs.dim() == 3:
-            return list(self._inputs.split(parts))
+            return [rows for (rows,) in _cut([self._inputs], parts)]
         return [rows for group in self._inputs for rows in group.split(parts[: len(parts) // len(self._inputs)])]
 
     def _layers(self, parts: Sequence[int]) -> list[_Layers]:
@@ -250,10 +250,8 @@ class LayersPass:
     def backward(self, by_outputs: Tensor, gradients: Sequence[Tensor], by_inputs: Tensor | None = None) -> None:
         """Write the gradients of weights and biases, unless there is no memory for them, and of the inputs."""
         parts = self._parts()
-        chunks = zip(
-            by_outputs.split(parts), self._layers(parts), self._gradients(parts, gradients, by_inputs), strict=True
-        )
-        for upstream, layers, gradient in chunks:
+        operands = self._layers(parts), self._gradients(parts, gradients, by_inputs)
+        for (upstream,), layers, gradient in zip(_cut([by_outputs], parts), *operands, strict=True):
             by_values = [self._room.borrow(value, *value.shape) for value in layers.values[1:]]
             gradient.backward(layers, upstream, by_values, 0.0)
             self._room.give_back(by_values)
@@ -312,6 +310,8 @@ def _sizes(models: int, most: int) -> list[int]:
 
 def _cut(tensors: Sequence[Tensor], parts: Sequence[int]) -> list[list[Tensor]]:
     """For each part of so many models, in order, its views of all tensors (models, …)."""
+    if len(parts) == 1:
+        return [list(tensors)]
     if not tensors:
         return [[] for _ in parts]
     return [list(views) for views in zip(*(tensor.split(parts) for tensor in tensors), strict=True)]
