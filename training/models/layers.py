@@ -187,6 +187,7 @@ class LayersPass:
         """`values` (models, width, B) are the outputs of each layer; `flat` weight and bias of each, alternating."""
         self._room, self._inputs, self.values, self._flat, self._activate = room, inputs, values, flat, activate
         self.outputs = values[-1].transpose(1, 2)
+        self._forward: tuple[list[int], list[_Layers]] = ([], [])
 
     @classmethod
     def start(cls, room: Room, inputs: Tensor, flat: Sequence[Tensor], *, activate: bool) -> LayersPass:
@@ -196,7 +197,9 @@ class LayersPass:
         hidden = [room.borrow(inputs, models, width, records) for width in widths]
         outputs = inputs.new_empty(models, last, records)
         started = cls(room, inputs, [*hidden, outputs], flat, activate=activate)
-        for layers in started._layers(started._parts()):
+        parts = started._parts()
+        started._forward = parts, started._layers(parts)
+        for layers in started._forward[1]:
             layers.forward()
         return started
 
@@ -223,6 +226,9 @@ class LayersPass:
         return [rows for group in self._inputs for rows in group.split(parts[: len(parts) // len(self._inputs)])]
 
     def _layers(self, parts: Sequence[int]) -> list[_Layers]:
+        """Views of each part; those that went forward, if the parts are the same."""
+        if parts == self._forward[0]:
+            return self._forward[1]
         values = _cut(self.values, parts)
         weights = _cut([weight.transpose(1, 2) for weight in self._flat[::2]], parts)
         biases = _cut([bias.unsqueeze(2) for bias in self._flat[1::2]], parts)
@@ -260,7 +266,7 @@ class LayersPass:
     def close(self) -> None:
         """Give the memory of hidden values back: the pass cannot go backward any more."""
         self._room.give_back(self.values[:-1])
-        self.values = []
+        self.values, self._forward = [], ([], [])
 
     @no_grad
     def descend(

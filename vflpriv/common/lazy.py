@@ -54,6 +54,8 @@ def no_grad(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def without_gradients(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not torch.is_grad_enabled():
+            return function(*args, **kwargs)
         with torch.no_grad():
             return function(*args, **kwargs)
 

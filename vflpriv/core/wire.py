@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -111,7 +112,7 @@ class Message:
             return self.size
         if CIPHERTEXT_BYTES in self.tensors:
             return int(self.tensors[CIPHERTEXT_BYTES][0])
-        return sum(t[0].numel() * t.element_size() for t in self.tensors.values())
+        return sum(math.prod(t.shape[1:]) * t.element_size() for t in self.tensors.values())
 
     @property
     def is_ciphertext(self) -> bool:
@@ -126,7 +127,7 @@ class Message:
     @property
     def device(self) -> Party:
         """The device at the far end of the link to the server; of two devices, the one that sends."""
-        return self.receiver if self.sender == SERVER else self.sender
+        return self.receiver if self.sender.is_server else self.sender
 
     def replica(self, r: int) -> Message:
         """The message as one replica's parties exchanged it."""
@@ -154,7 +155,7 @@ class Traffic:
     id_bytes: int = 0
 
     def record(self, message: Message) -> None:
-        side = self.down if message.sender == SERVER else self.up
+        side = self.down if message.sender.is_server else self.up
         side[message.device] += message.payload_bytes
         self.messages[message.kind] += 1
         if message.records is not None:
