@@ -112,10 +112,20 @@ def test_more_records_in_a_batch_need_more(variant: str, monkeypatch: Any) -> No
     assert variant in ENGINES
 
 
-def test_a_loose_bound_is_above_the_exact_number(monkeypatch: Any) -> None:
-    loose = replica_bytes(make_system("dpzv-joint"))
+@pytest.mark.parametrize("variant", ["dpzv-lean", "zoo-vfl", "vimadmm"])
+def test_a_loose_bound_is_above_the_exact_number(variant: str, monkeypatch: Any) -> None:
+    loose = replica_bytes(make_system(variant))
     monkeypatch.setattr(memory, "_LITTLE", 0)
-    assert replica_bytes(make_system("dpzv-joint")) < loose <= 4 << 20
+    assert replica_bytes(make_system(variant)) < loose <= 4 << 20
+
+
+def test_what_needs_much_is_not_trained_to_find_that_out(monkeypatch: Any) -> None:
+    rounds = []
+    system = make_system("split-sum")
+    kind = type("Watched", (system.engine,), {})
+    kind.round = lambda self, round_, wire: rounds.append((self.torch_device.type, torch.empty(1 << 22)))
+    assert replica_bytes(System(**{**vars(system), "engine": kind})) > 0
+    assert {device for device, _ in rounds} == {"meta"}, "a round in earnest was stopped by its first allocation"
 
 
 def test_an_engine_that_needs_values_is_rehearsed_in_earnest(monkeypatch: Any) -> None:
