@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -11,9 +13,10 @@ from vflpriv.common.registry import available
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.releases import Exact
 from vflpriv.core.units import Unit
-from vflpriv.core.wire import Traffic, Transcript, Wire
+from vflpriv.core.wire import Message, Traffic, Transcript, Wire
 
 VARIANTS = list(ENGINES)
+TOGETHER = (3, 0, 7)
 
 
 def run(system, replicas=(0,), data=None):
@@ -24,31 +27,41 @@ def run(system, replicas=(0,), data=None):
     return engine, transcript, wire
 
 
+def outline(message: Message):
+    shapes = [(name, tensor.shape[1:], tensor.dtype) for name, tensor in message.tensors.items()]
+    return message.kind, message.round, message.sender, message.receiver, shapes
+
+
+def assert_replica(alone: Transcript, together: Transcript, place: int, *, tolerance: float):
+    """A training's messages are those at this place of trainings with several replicas, all numbers at once."""
+    pairs = list(zip(alone.messages, together.messages, strict=True))
+    one = [tensor[0].double().flatten() for message, _ in pairs for tensor in message.tensors.values()]
+    other = [many.tensors[name][place].double().flatten() for message, many in pairs for name in message.tensors]
+    torch.testing.assert_close(torch.cat(one), torch.cat(other), rtol=tolerance, atol=tolerance)
+
+
+@cache
+def trained(variant, replicas=(0,)):
+    """The messages and the wire of a training, which no test changes; several of them ask about the same one."""
+    return run(make_system(variant), replicas)[1:]
+
+
 def test_every_registered_engine_has_a_variant_here():
     assert {name for name, _ in ENGINES.values()} == set(available("engine"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_replicas_together_equal_replicas_alone(variant):
-    system = make_system(variant)
-    _, together, _ = run(system, replicas=(3, 0, 7))
-    for place, replica in enumerate((3, 0, 7)):
-        _, alone, _ = run(system, replicas=(replica,))
-        assert len(alone.messages) == len(together.messages)
-        for one, many in zip(alone.messages, together.messages, strict=True):
-            assert (one.kind, one.round, one.sender, one.receiver) == (
-                many.kind,
-                many.round,
-                many.sender,
-                many.receiver,
-            )
-            for name, tensor in one.tensors.items():
-                torch.testing.assert_close(tensor[0], many.tensors[name][place], rtol=2e-4, atol=2e-4)
+    together, _ = trained(variant, TOGETHER)
+    for place, replica in enumerate(TOGETHER):
+        alone, _ = trained(variant, (replica,))
+        assert [outline(message) for message in alone.messages] == [outline(message) for message in together.messages]
+        assert_replica(alone, together, place, tolerance=2e-4)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_same_seed_gives_the_same_messages_and_another_seed_others(variant):
-    first, again, other = (run(make_system(variant, seed=seed))[1] for seed in (1, 1, 2))
+    first, again, other = trained(variant)[0], *(run(make_system(variant, seed=seed))[1] for seed in (0, 2))
     for a, b in zip(first.messages, again.messages, strict=True):
         assert all(torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors)
     last = first.messages[-1].tensors, other.messages[-1].tensors
@@ -57,17 +70,15 @@ def test_the_same_seed_gives_the_same_messages_and_another_seed_others(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_ledger_covers_every_kind_of_message(variant):
-    system = make_system(variant)
-    _, transcript, _ = run(system)
-    declared = {release.kind for release in system.ledger.releases}
+    transcript, _ = trained(variant)
+    declared = {release.kind for release in make_system(variant).ledger.releases}
     assert {m.kind for m in transcript.messages} <= declared
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_bytes_are_those_of_one_replica(variant):
-    system = make_system(variant)
-    _, transcript, alone = run(system)
-    _, _, several = run(system, replicas=range(3))
+    transcript, alone = trained(variant)
+    _, several = trained(variant, TOGETHER)
     by_hand = sum(4 * t[0].numel() for m in transcript.messages for t in m.tensors.values())
     assert alone.traffic.total == several.traffic.total == by_hand > 0
 
