@@ -75,13 +75,22 @@ def _discriminant(inside: Floats, outside: Floats, columns: Columns | None = Non
 
 def _best_columns(inside: Floats, outside: Floats, count: int) -> Columns:
     """The columns whose ranks differ most between the worlds."""
-    both = np.concatenate((inside, outside))
-    ranks = np.argsort(np.argsort(both, axis=0, kind="stable"), axis=0, kind="stable").astype(np.float64)
-    for column in np.flatnonzero((np.diff(np.sort(both, axis=0), axis=0) == 0).any(0)):
-        _, place, size = np.unique(both[:, column], return_inverse=True, return_counts=True)
-        ranks[:, column] = (np.cumsum(size) - (size + 1) / 2)[place]
+    ranks = _ranks(np.concatenate((inside, outside)))
     gap = np.abs(ranks[: len(inside)].mean(0) - ranks[len(inside) :].mean(0))
     return np.argsort(-gap, kind="stable")[:count]
+
+
+def _ranks(values: Floats) -> Floats:
+    """The rank of each value in its column, from 0 on; equal ones share the mean of theirs."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered, places = np.take_along_axis(values, order, axis=0), np.arange(len(values))[:, None]
+    edge, changes = np.ones((1, values.shape[1]), dtype=np.bool_), ordered[1:] != ordered[:-1]
+    first = np.maximum.accumulate(np.where(np.concatenate((edge, changes)), places, 0), axis=0)
+    ends = np.where(np.concatenate((changes, edge)), places, len(values))
+    last = np.minimum.accumulate(ends[::-1], axis=0)[::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2, axis=0)
+    return ranks
 
 
 def _few(inside: Floats, outside: Floats) -> Score:

@@ -9,7 +9,6 @@ Hoeffding's bound, which counts on the worst.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +20,8 @@ __all__ = ["mean_bounds", "p_value_mean"]
 
 _STAKES = np.array([0.2, 0.6, 1.0])
 """The stakes κ whose capitals are averaged."""
-_STEPS = 60
+_PARTS, _STEPS = 16, 15
+"""A bound is looked for among 16¹⁵ places between 0 and 1, in a sixteenth of what is left at each step."""
 
 
 def p_value_mean(values: Sequence[float], bound: float) -> float:
@@ -33,7 +33,9 @@ def p_value_mean(values: Sequence[float], bound: float) -> float:
     x = _checked(values)
     if not 0 <= bound <= 1:
         raise ValueError(f"Expected a bound={bound} between 0 and 1.")
-    return _p_value(x, bound)
+    if bound == 0:
+        return 0.0 if x.any() else 1.0
+    return float(_p_values(x, np.array([bound]))[0])
 
 
 def _checked(values: Sequence[float]) -> Floats:
@@ -43,13 +45,12 @@ def _checked(values: Sequence[float]) -> Floats:
     return x
 
 
-def _p_value(x: Floats, bound: float) -> float:
-    if bound == 0:
-        return 0.0 if x.any() else 1.0
-    with np.errstate(divide="ignore"):
-        capital = np.log1p(_STAKES[:, None] * (x / bound - 1)).sum(axis=1)
-    largest = float(capital.max())
-    return min(1.0, math.exp(-largest) / float(np.exp(capital - largest).mean()))
+def _p_values(x: Floats, bounds: Floats) -> Floats:
+    """Of each of several bounds, none of them zero."""
+    with np.errstate(divide="ignore", over="ignore"):
+        capital = np.log1p(_STAKES[:, None, None] * (x / bounds[:, None] - 1)).sum(axis=2)
+        largest = capital.max(axis=0)
+        return np.minimum(1.0, np.exp(-largest) / np.exp(capital - largest).mean(axis=0))
 
 
 def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, float]:
@@ -62,9 +63,9 @@ def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, floa
 
 def _lower(x: Floats, alpha: float) -> float:
     """The largest mean that is refuted at this level, from below; 0 if there is none."""
-    low, high = 0.0, 1.0
+    low, width, ends = 0.0, 1.0, np.arange(1, _PARTS)
     for _ in range(_STEPS):
         # The p-value rises with the bound.
-        middle = (low + high) / 2
-        low, high = (middle, high) if _p_value(x, middle) <= alpha else (low, middle)
+        width /= _PARTS
+        low += width * int(np.count_nonzero(_p_values(x, low + width * ends) <= alpha))
     return low

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
+from scipy.stats import rankdata
 from torch import Tensor
 
 from tests.support import make_system, toy_data
@@ -292,6 +293,11 @@ def test_a_mechanism_at_its_claim_is_accused_no_more_often_than_the_level_says()
 
 def test_a_mechanism_at_its_claim_is_seldom_accused():
     assert false_alarms(8, 0.01) <= 1 / 8
+
+
+def test_equal_values_share_their_mean_rank():
+    rows = np.random.default_rng(0).integers(0, 4, (9, 5)).astype(float)
+    np.testing.assert_array_equal(learners._ranks(rows), rankdata(rows, axis=0) - 1)
 
 
 def test_every_learner_finds_what_suits_it(monkeypatch):
