@@ -22,7 +22,9 @@ __all__ = ["code_hash", "program_hash"]
 _PROGRAM = "vflpriv"
 _DECIDING = ("accountants", "attacks", "audits", "common", "core", "data", "recording", "run", "training")
 """The sub-packages whose source decides what is trained, how it is scored and what is stored."""
-_LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "vflpriv")
+_LIBRARIES = ("numpy", "pydantic", "scipy", "scikit-learn", "torch", "vflpriv")
+_KNOWN_BY_VERSION = frozenset({"numpy", "pydantic", "scipy", "sklearn", "torch"})
+"""The top-level packages of libraries: a class that derives from one of theirs is not defined by their source."""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _WITHOUT_MEANING = ("__annot", "__dict__", "__doc__", "__firstline", "__module__", "__pydantic", "__signature__",
@@ -85,7 +87,9 @@ class _CodeReader:
     def read(self, item: Any) -> None:
         """Add a class, and the packages of its bases."""
         for base in getattr(item, "__mro__", (item,)):
-            self._own.add(str(base.__module__).partition(".")[0])
+            top = str(base.__module__).partition(".")[0]
+            if top not in _KNOWN_BY_VERSION:
+                self._own.add(top)
             self._add(base)
 
     def _add(self, value: Any, *, sourced: bool = True) -> None:
