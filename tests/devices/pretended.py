@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vflpriv.common import philox
+
 __all__ = ["PRETENDED", "Counts", "counted", "without_float64"]
 
 PRETENDED = torch.device("lazy:0")
@@ -70,7 +72,7 @@ def counted() -> Iterator[Counts]:
     try:
         yield counts
     finally:
-        _counts.remove(counts)
+        _counts.pop()
 
 
 @contextmanager
@@ -232,6 +234,32 @@ def _count(operation: _Operation, args: tuple[Any, ...], goal: torch.device) -> 
         counts.operations[name] += 1
         if reads:
             counts.reads[name] += 1
+
+
+_drawn: dict[tuple[bool, ...], Counts] = {}
+"""What was counted in the first draw of each kind, by which numbers of its path are tensors."""
+
+
+def _units(index: Tensor, keys: Tensor, *numbers: int | Tensor) -> Any:
+    """A draw of random numbers: operation by operation the first time, and counted as if it were so every time.
+
+    On CUDA it is one kernel; here its operations would take most of the time of the tests.
+    """
+    kind = tuple(isinstance(number, Tensor) for number in numbers)
+    if kind not in _drawn:
+        with counted() as first:
+            drawn = philox.units(index, keys, *numbers)
+        _drawn[kind] = first
+        return drawn
+    for counts in _counts:
+        counts.launches += _drawn[kind].launches
+        counts.uploads += _drawn[kind].uploads
+        counts.operations.update(_drawn[kind].operations)
+        counts.reads.update(_drawn[kind].reads)
+    return _each(_Elsewhere, philox.units(*_each(_inside, (index, keys, *numbers))))
+
+
+philox._WAYS[PRETENDED.type] = _units
 
 
 def _is_here(value: Tensor) -> bool:

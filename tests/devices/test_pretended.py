@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.devices import pretended
 from tests.devices.pretended import PRETENDED, counted, without_float64
+from vflpriv.common import philox
 from vflpriv.common.devices import precise_device, to_host, widest_float
 
 
@@ -166,3 +168,22 @@ def test_all_tensors_of_a_type_reach_the_host_in_one_copy():
     assert moved[0] is moved[-1]
     assert all(t.is_cpu for t in moved)
     assert to_host([]) == []
+
+
+@pytest.mark.parametrize("path", [(1, 2), (torch.arange(3), 2)], ids=["one", "several"])
+def test_draws_are_those_of_the_cpu_and_every_one_counts_as_the_first(path, monkeypatch):
+    keys, counts = torch.arange(4).reshape(2, 2), []
+    moved = [number.to(PRETENDED) if isinstance(number, torch.Tensor) else number for number in path]
+    elsewhere, expected = keys.to(PRETENDED), philox.normals(keys, path, 3)
+    monkeypatch.setattr(pretended, "_drawn", {})
+    for _ in range(3):
+        with counted() as found:
+            drawn = philox.normals(elsewhere, moved, 3)
+        assert drawn.device == PRETENDED
+        torch.testing.assert_close(drawn.cpu(), expected)
+        counts.append(found)
+    monkeypatch.delitem(philox._WAYS, PRETENDED.type)
+    with counted() as by_operations:
+        philox.normals(elsewhere, moved, 3)
+    assert counts == [by_operations] * 3
+    assert by_operations.launches > 100
