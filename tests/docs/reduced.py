@@ -27,7 +27,9 @@ def _set(section: str, *texts: str) -> tuple[str, ...]:
 
 
 _UNCHECKED = _set("audit", "sensitivity=false", "noise=false", "state=false", "canaries=['natural']")
-_ONE_ATTACKED = (*_UNREAD, "--only", "split-sum", "--seeds", "2", "--set", "attack.attacks=['label_direct']")
+_HERE = (*_UNREAD, "--workers", "1")
+"""In this process: others would load torch again, and tests/run/ starts them."""
+_ONE_ATTACKED = (*_HERE, "--only", "split-sum", "--seeds", "2", "--set", "attack.attacks=['label_direct']")
 _FEW_ATTACKS = _set("attack", "attacks=['label_direct', 'label_norm']")
 """For a command that another page has too, where it is run with all attacks."""
 _BASELINE = "--baseline baseline.json --tolerance epsilon=0.01 --tolerance success=0.02 --tolerance accuracy=0.02"
@@ -58,13 +60,14 @@ FLAGS: dict[str, Sequence[str]] = {
     "vflpriv audit papers --only dpzv-state --workers 2": _STATE,
     "vflpriv attack": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack --out matrix": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
-    "vflpriv attack attack.toml": (*_UNREAD, "--seeds", "1", *_SMALL),
-    "vflpriv attack audit.toml --fail-on 'leakage>0.05'": (*_UNREAD, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
-    "vflpriv attack attack.toml --fail-on 'leakage>0.05'": (*_UNREAD, "--seeds", "2", *_SMALL),
+    "vflpriv attack attack.toml": (*_HERE, "--seeds", "1", *_SMALL),
+    "vflpriv attack audit.toml --fail-on 'leakage>0.05'": (*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
+    "vflpriv attack attack.toml --fail-on 'leakage>0.05'": (*_HERE, "--seeds", "2", *_SMALL),
     "vflpriv attack attack.toml --out attacks --fail-on 'leakage>0.05'": (
-        *(*_UNREAD, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
+        *(*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
     ),
-    "vflpriv attack features.toml --out features": (*_UNREAD, "--seeds", "1", *_SMALL),
+    "vflpriv attack adaptive.toml --out adaptive": _HERE,
+    "vflpriv attack features.toml --out features": (*_HERE, "--seeds", "1", *_SMALL),
 }
 
 _INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
