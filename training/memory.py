@@ -30,14 +30,14 @@ _MARGIN = 4
 _REHEARSED: WeakKeyDictionary[System, int] = WeakKeyDictionary()
 
 
-class _TooMany(Exception):
+class _TooLargeError(Exception):
     """More bytes are alive than were allowed."""
 
 
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of all storages that were allocated under it and are still alive.
 
-    Where there are more of them than `most` it stops the computation with `_TooMany`.
+    Where there are more of them than `most` it stops the computation with `_TooLargeError`.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -68,7 +68,7 @@ class LiveBytes(TorchDispatchMode):
         self.live += size
         self.peak = max(self.peak, self.live)
         if self._most is not None and self.live > self._most:
-            raise _TooMany
+            raise _TooLargeError
         weakref.finalize(storage, self._freed, key, size)
 
     def _freed(self, key: int, size: int) -> None:
@@ -104,7 +104,7 @@ def _bound_if_little(system: System) -> int | None:
     first = [0] if system.schedule.rounds else []
     try:
         return _MARGIN * _rehearsed(system, 1, first, torch.device("cpu"), most=_LITTLE // _MARGIN)
-    except _TooMany:
+    except _TooLargeError:
         return None
 
 

@@ -50,7 +50,8 @@ def _p_values(x: Floats, bounds: Floats) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         capital = np.log1p(_STAKES[:, None, None] * (x / bounds[:, None] - 1)).sum(axis=2)
         largest = capital.max(axis=0)
-        return np.minimum(1.0, np.exp(-largest) / np.exp(capital - largest).mean(axis=0))
+        p_values: Floats = np.minimum(1.0, np.exp(-largest) / np.exp(capital - largest).mean(axis=0))
+    return p_values
 
 
 def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, float]:
@@ -63,7 +64,7 @@ def mean_bounds(values: Sequence[float], confidence: float) -> tuple[float, floa
 
 def _lower(x: Floats, alpha: float) -> float:
     """The largest mean that is refuted at this level, from below; 0 if there is none."""
-    low, width, ends = 0.0, 1.0, np.arange(1, _PARTS)
+    low, width, ends = 0.0, 1.0, np.arange(1, _PARTS, dtype=np.float64)
     for _ in range(_STEPS):
         # The p-value rises with the bound.
         width /= _PARTS

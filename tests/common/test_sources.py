@@ -143,3 +143,11 @@ def test_every_package_that_trains_or_scores_is_covered() -> None:
     assert inside - harmless == set(sources._DECIDING)
     for name in sources._DECIDING:
         assert importlib.import_module(f"vflpriv.{name}").__file__
+
+
+def test_libraries_that_classes_derive_from_are_known_by_version_and_not_read() -> None:
+    reader = sources._CodeReader()
+    for item in (Split, Split.settings_type):
+        reader.read(item)
+    assert {"pydantic", "torch"} <= set(sources._LIBRARIES)
+    assert reader._folders == set()
