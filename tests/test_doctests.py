@@ -9,12 +9,17 @@ import pytest
 
 from tests.tree import modules
 
-NAMES = [name for name in modules() if not name.endswith("__main__")]  # which would run the program
+MODULES = {
+    name: path for name, path in modules().items() if not name.endswith("__main__")
+}  # which would run the program
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODULES)
 def test_examples_are_true(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    module = importlib.import_module(name)
+    if ">>>" not in MODULES[name].read_text("utf-8"):
+        return  # looking for examples takes longer than running them
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0, f"{result.failed} of {result.attempted} examples in {name} are wrong"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import pytest
@@ -82,6 +83,11 @@ def tried(name: str, torch_device: str) -> Any:
     return trials.run([attack], adversaries)[0]
 
 
+@cache
+def on_the_cpu(name: str) -> Any:
+    return tried(name, "cpu")
+
+
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that attacks train are trained briefly."""
@@ -100,7 +106,7 @@ def test_every_attack_is_here():
 @pytest.mark.parametrize("float64", [True, False], ids=["float64", "no float64"])
 @pytest.mark.parametrize("name", list(ATTACKS))
 def test_it_reaches_what_it_reaches_on_the_cpu(name, float64):
-    expected = tried(name, "cpu")
+    expected = on_the_cpu(name)
     with counted() as counts, nullcontext() if float64 else without_float64():
         found = tried(name, str(PRETENDED))
     assert found.refusal is None
