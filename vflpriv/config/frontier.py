@@ -64,7 +64,7 @@ class FrontierConfig(_Section):
         2000, ge=0, description="trainings in each world by which the best candidate is audited; 0 for none"
     )
     audit_records: int = Field(
-        300, ge=2, description="training records of an audit, at most; its noise is calibrated for them"
+        100, ge=2, description="training records of an audit, or a batch of them; its noise is calibrated for them"
     )
     candidate: tuple[Candidate, ...] = Field(min_length=1)
 

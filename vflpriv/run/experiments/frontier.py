@@ -220,7 +220,7 @@ def _audited(
         return point
     candidate = next(c for c in search.candidates if c.key == point.key)
     kept = {name: point.settings[name] for each in candidate.tries for name in each if name in point.settings}
-    records = min(config.audit_records, search.data().records)
+    records = min(max(config.audit_records, point.settings["batch_size"]), search.data().records)
     found = search.at(candidate, kept, point.epsilon, seed=config.seed, train=records)
     section = found.config.system[0].model_copy(update={"audit": _AUDIT.model_copy(update={"trials": config.trials})})
     report = audit_config(
@@ -236,7 +236,7 @@ def _audited(
     return point.model_copy(update={"audit": _audit_row(claims[0], config.trials, records)})
 
 
-_AUDIT = AuditConfig(canaries=(CanaryKind.WORST_CASE,), whole_view=0, attacks=())
+_AUDIT = AuditConfig(canaries=(CanaryKind.WORST_CASE,), full_trials=32, whole_view=0, attacks=())
 
 
 def _same(claim: ClaimRow, view: str) -> bool:
