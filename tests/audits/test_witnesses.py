@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
@@ -28,6 +29,10 @@ def test_every_mechanism_of_every_engine_holds_and_is_reached(variant):
     assert findings
     for f in findings:
         bound = mechanisms[f.mechanism].sensitivity[f.unit]
+        if math.isinf(bound):
+            # What is not clipped has no bound, and the search goes beyond the one that was published.
+            assert f.observed > f.declared
+            continue
         assert 0.95 * bound < f.observed <= bound * (1 + 1e-9), (f.unit, f.observed / bound)
         assert f.holds == (f.declared >= bound)
 

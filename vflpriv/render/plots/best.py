@@ -10,7 +10,7 @@ from vflpriv.report.best import BestReport, Entry
 
 __all__ = ["best_plot"]
 
-_SIZE = (6.4, 3.6)
+_SIZE = (7.2, 4.2)
 _INKS = ("claimed", "worst-case", "rigorous", "paper", "natural")
 _DASHES = ("--", ":", "-.")
 
@@ -34,7 +34,7 @@ def _drawn(report: BestReport, description: str) -> str:
         for number, (title, entries) in enumerate(_candidates(report.entries).items()):
             ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
             places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
-            axes.plot(*places, lw=1.1, ls=dashes, marker=".", color=ink, alpha=0.75, label=shorten(title, 34))
+            axes.plot(*places, lw=1.1, ls=dashes, marker=".", color=ink, alpha=0.75, label=shorten(title, 52))
         best = report.points
         axes.plot([p.epsilon for p in best], [p.mean for p in best], lw=2, color=COLOURS["crafted"], marker="D", ms=5)
         for p in best:
@@ -47,7 +47,7 @@ def _drawn(report: BestReport, description: str) -> str:
         axes.set_ylabel("accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(frameon=False, fontsize=7.5, loc="best")
         return svg(figure, f"Accuracy against ε on {report.data.get('name', 'data')}", description, "best")
 
 

@@ -58,7 +58,7 @@ def _drawn(report: Reproduction, axis: str, description: str) -> str:
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        axes.legend(frameon=False, fontsize=8, loc="lower right")
+        axes.legend(frameon=False, fontsize=7.5, loc="best")
         return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
 
 
