@@ -34,7 +34,9 @@ class DataConfig(_Section):
     """Which data set, and how it is split over devices."""
 
     name: str = Field("digits", description="a data set that `vflpriv data` lists")
-    devices: int = Field(4, ge=1, description="how many devices hold a block")
+    devices: int | None = Field(
+        None, ge=1, description="how many devices hold a block; if not given 4, for csv as many as there are files"
+    )
     partition: str | None = Field(
         None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
     )
@@ -53,7 +55,14 @@ class DataConfig(_Section):
     noisy_records: Literal["all", "test"] = Field(
         "all", description="records that the noise of noisy_devices is added to: all, or those of the test alone"
     )
-    folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
+    folder: str | None = Field(
+        None, description="where its files are; the user's data folder if not given, which csv does not have"
+    )
+    alignment: Literal["exact", "common"] = Field(
+        "exact",
+        description="csv: whether all files must have the same ids (exact), or the records that all of them have are "
+        "kept (common)",
+    )
     keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
     imbalance: float | None = Field(
