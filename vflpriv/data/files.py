@@ -46,13 +46,15 @@ class Raw:
 class Dataset:
     """One entry of the catalogue: all there is to know of a data set.
 
-    `read` is given the entry and the data set's folder. `partition` is how records are divided among devices unless
-    another way is asked for. `scale` is the value that becomes 1; None standardises each column by the mean and
-    deviation of the training records in use, which an audit treats as public. `tokens` is how many token ids a text
-    becomes. `classes` is None where the records decide. `files` maps the names in the data folder to the SHA-256 of their content, decompressed; they are fetched
-    from `source`. Where no package has them, `by_hand` says what to put into the folder. Data of the user's `own` are in
-    the folder that is given, not in one named after the data set, and each of their views is a device; `read_common`
-    reads the records that all parties have.
+    `read` is given the entry and the data set's folder. `classes` is None where the reader finds them out. `partition`
+    is how records are divided among devices unless another way is asked for. `scale` is the value that becomes 1; None
+    standardises each column by the mean and deviation of the training records in use, which an audit treats as public.
+    `tokens` is how many token ids a text becomes. `files` maps the names in the data folder to the SHA-256 of their
+    content, decompressed; they are fetched from `source`. Where no package has them, `by_hand` says what to put into
+    the folder.
+
+    A user's `own` data are in the folder that is given, not in one named after the data set, and each of their views is
+    one device; `read_common` reads the records that all of the parties have.
     """
 
     name: str

@@ -89,13 +89,13 @@ def read(
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
-    Files are looked for in the folder `name` of the data folder, those of `csv` in the folder itself, which has a file
-    for each device; of files that do not have the same ids, `alignment` "common" keeps the records of all. The order of records is fixed, so that the same
-    call always gives the same numbers. `imbalance` is how many times as many training records the first class keeps
-    as the last one, with a long tail between them. `validation` is the share (below 1) or number of the training
-    records that are kept back. `overlap` is the share of its neighbour's part that a device holds too. With
-    `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed or those of the WordPiece
-    `vocabulary` (a folder with a vocab.txt).
+    Files are looked for in the folder `name` of the data folder; those of `csv` in the folder itself, which has one for
+    each device, and of files with different ids the `alignment` "common" keeps the records that all have. The order of
+    records is fixed, so that the same call always gives the same numbers. `imbalance` is how many times as many
+    training records the first class keeps as the last one, with a long tail between them. `validation` is the share
+    (below 1) or number of the training records that are kept back. `overlap` is the share of its neighbour's part that
+    a device holds too. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed
+    or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
     """
     dataset = dataset_named(name)
     if vocabulary is not None and dataset.tokens is None:

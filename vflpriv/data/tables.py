@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,9 +117,9 @@ def _fields(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if all(value is not None and math.isfinite(value) for value in map(as_number, header)):
         raise InputError("data.file", str(path), "a first line with the names of the columns, found numbers alone")
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError("data.file", str(path), f"columns of different names, found {name!r} twice")
+    ((name, times),) = Counter(header).most_common(1)
+    if times > 1:
+        raise InputError("data.file", str(path), f"columns of different names, found {name!r} {times} times")
     if len(header) < 2:
         expected = f"fields separated by commas, and a column beside the id, found {header[0]!r} alone"
         raise InputError("data.file", str(path), expected)
