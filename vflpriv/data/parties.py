@@ -144,4 +144,4 @@ def _indicators(party: Table, name: str, rows: Rows, trained: NDArray[np.bool_])
     if len(values) > _DISTINCT:
         expected = f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {len(values)}"
         raise party.wrong(expected)
-    return (texts[:, None] == values).astype(np.float64)
+    return np.array(texts[:, None] == values, dtype=np.float64)
