@@ -81,7 +81,7 @@ $(VENV)/.fuzz: $(VENV)/.test
 	@touch $@
 
 fuzz: $(VENV)/.fuzz  ## every reader of files on bytes that a fuzzer makes up (Linux); SECONDS_EACH=60
-	@for target in shard head answers ledger config yaml report attacks; do \
+	@for target in shard head answers ledger config yaml report attacks csv; do \
 	  echo "== $$target"; $(ONE) $(BIN)/python tools/fuzz.py $$target -max_total_time=$(SECONDS_EACH) -verbosity=0 || exit 1; \
 	done
 

@@ -134,7 +134,7 @@ def with_curves(text: str, folder: Path = RESULTS) -> str:
 
 def _image(plot: Plot) -> str:
     data = base64.b64encode(_on_white(plot).encode()).decode()
-    return f"![{escape(plot.caption)}](data:image/svg+xml;base64,{data})"
+    return f'![{escape(plot.caption)}](data:image/svg+xml;base64,{data}){{ width="48%" }}'
 
 
 def write_pages(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:
