@@ -97,6 +97,15 @@ def test_labels_are_classes_in_sorted_order_numbers_by_their_value(make: Make) -
     assert (data.classes, int(labels.sum())) == (2, tens)
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_records_are_shuffled_once_so_that_the_first_ones_are_not_all_of_a_class(make: Make, split: bool) -> None:
+    ids = sorted(TRUTH)
+    parts = {own: ("test" if place % 5 == 0 else "train",) if split else () for place, own in enumerate(ids)}
+    truth = {own: ("no" if place < RECORDS // 2 else "yes", *parts[own]) for place, own in enumerate(ids)}
+    data = load("csv", folder=make(labels=table("id,label,split" if split else "id,label", truth)))
+    assert len(set(data.labels[:8].tolist())) == len(set(data.test_labels.tolist())) == 2
+
+
 def test_a_column_split_says_what_is_trained_on_and_which_values_are_columns(make: Make) -> None:
     truth = {own: (*label, "test" if own in ("u3", "u4") else "train") for own, label in TRUTH.items()}
     jobs = {own: (age, "pilot" if own == "u3" else "clerk") for own, (age, _) in BANK.items()}
@@ -105,7 +114,6 @@ def test_a_column_split_says_what_is_trained_on_and_which_values_are_columns(mak
     assert (data.records, sorted(data.test_labels.tolist())) == (18, [0, 1])
     assert data.blocks[0].shape[1] == 2
     assert data.test_blocks[0][:, 1][data.test_labels == 1].tolist() == [0.0]
-    assert len(set(data.labels[:4].tolist())) == 2  # not in the order of the file
 
 
 def test_common_ids_are_kept_only_if_that_is_said(make: Make) -> None:
