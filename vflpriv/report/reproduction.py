@@ -13,6 +13,7 @@ MEASURES = {
     "accuracy": "test accuracy, %",
     "auc": "test AUC, %",
     "megabytes": "MB on the wire until the target",
+    "mebibytes": "MiB on the wire until the target",
     "seconds": "simulated seconds until the target",
 }
 """What is compared, and how tables call it."""
