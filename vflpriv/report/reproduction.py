@@ -114,6 +114,8 @@ class Reproduction(Displayed, Row):
         figures = [figure for line in self.lines for figure in line.figures]
         if self.quick:
             return f"{self.title}: a quick look, with fewer rounds than published"
+        if not figures:
+            return f"{self.title}: nothing is printed to compare with"
         near = sum(not figure.large for figure in figures)
         unexplained = sum(line.open for line in self.lines)
         rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""

@@ -155,6 +155,14 @@ def test_a_learning_curve_is_that_of_its_seed(path: Path) -> None:
     assert learning_curve(system).seed == 3
 
 
+def test_a_training_of_one_round_says_that_its_heads_show_the_start(path: Path) -> None:
+    profile = load_profile(path)
+    config = profile.config(profile.row[0], {"name": "vimadmm", "rounds": 1}, seed=0, quick=True, device="cpu")
+    curve = learning_curve(build_system(config, 0, load_data(config)))
+    assert len(curve.importance) == 2
+    assert curve.importance_caveat.startswith("The heads have hardly moved")
+
+
 def test_every_measure_has_a_name_in_tables() -> None:
     assert set(get_args(Measure)) == set(MEASURES)
 

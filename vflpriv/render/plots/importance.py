@@ -13,6 +13,7 @@ __all__ = ["importance_plots"]
 _SIZE = (4.6, 3.2)
 _INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
 _TITLE = "Importance of the devices"
+_CAPTION = "Norm of each device's head at the end, mean over seeds. Devices are numbered from 0."
 _WIDTH = 0.8
 """Share of a device's place on the axis that its bars take."""
 
@@ -27,11 +28,19 @@ def importance_plots(report: Reproduction) -> list[Plot]:
     return [
         Plot(
             svg=_drawn(rows, devices, f"Norm of each device's head: {described}."),
-            caption="Norm of each device's head at the end, mean over seeds. Devices are numbered from 0.",
+            caption=" ".join([_CAPTION, *_caveats(report)]),
             header=("Row", *(f"Device {m}" for m in range(devices))),
             rows=[(title, *(f"{norm:.3f}" for norm in norms)) for title, norms in rows],
         )
     ]
+
+
+def _caveats(report: Reproduction) -> list[str]:
+    """One for each row in whose trainings the norms show the random start."""
+    first = {
+        line.title: next((c.importance_caveat for c in line.curves if c.importance_caveat), "") for line in report.lines
+    }
+    return [f"{title}: {caveat}" for title, caveat in first.items() if caveat]
 
 
 def _mean(line: TrainedLine) -> list[float]:
