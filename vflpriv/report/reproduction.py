@@ -116,7 +116,9 @@ class Reproduction(Displayed, Row):
             return f"{self.title}: a quick look, with fewer rounds than published"
         if not figures:
             return f"{self.title}: nothing is printed to compare with"
-        near = sum(not figure.large for figure in figures)
+        shares = [figure for figure in figures if figure.measure in SHARES]
+        near = sum(not figure.large for figure in shares or figures)
         unexplained = sum(line.open for line in self.lines)
         rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""
-        return f"{self.title}: {near} of {len(figures)} printed figures are reached within a point{rest}"
+        agree = "percentages are reached within a point" if shares else "figures lie within our intervals"
+        return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{rest}"
