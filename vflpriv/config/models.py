@@ -46,8 +46,11 @@ class DataConfig(_Section):
         le=1,
         description="the share of the next device's part that each device holds too, the last one of the part before",
     )
+    kept_devices: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="devices of the partition that take part, by number from 0; all if empty"
+    )
     noisy_devices: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="devices whose features have Gaussian noise, by number from 0"
+        (), description="devices whose features have Gaussian noise, by number from 0 among those that take part"
     )
     feature_noise: float = Field(
         1.0, gt=0, description="std of the noise of noisy_devices, on features as they are trained on"

@@ -21,7 +21,7 @@ from vflpriv.errors import InputError
 __all__ = ["Measure", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
 
 _FOLDER = "reproductions"
-Measure = Literal["accuracy", "auc", "megabytes", "seconds"]
+Measure = Literal["accuracy", "auc", "megabytes", "mebibytes", "seconds"]
 """What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
 _SHARES = {"accuracy", "auc"}
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -61,7 +61,8 @@ class ProfileRow(_Section):
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
     paper: dict[Measure, float] = Field(
         default_factory=dict,
-        description="printed figures: accuracy and auc in percent, megabytes and simulated seconds until the target",
+        description="printed figures: accuracy and auc in percent; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or "
+        "simulated seconds until the target",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -79,6 +80,7 @@ class Profile(_Section):
     engine: dict[str, Any] = Field(default_factory=dict, description="settings that all rows share")
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
+    tried: float = Field(1.0, gt=0, le=1, description="share of a row's rounds that its settings are tried for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()
@@ -104,15 +106,17 @@ class Profile(_Section):
         device: str,
         validated: bool = False,
     ) -> Config:
-        """The configuration of one training of a row with these settings; `validated`, without validation records."""
+        """The configuration of one training of a row with these settings; `validated`, one that they are tried by."""
         fields = {**self.data.model_dump(exclude_unset=True), **row.data}
         engine = {**self.engine, **row.engine, **settings}
+        share = self.quick.rounds if quick else 1.0
         if validated:
             fields["validation"] = self.validation
-        if quick:
-            engine["rounds"] = max(1, round(self.quick.rounds * engine.get("rounds", 1)))
-            if self.quick.train is not None:
-                fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
+            share *= self.tried
+        if share < 1:
+            engine["rounds"] = max(1, round(share * engine.get("rounds", 1)))
+        if quick and self.quick.train is not None:
+            fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
         data = parse_settings(DataConfig, fields, f"row.{row.key}.data")
         system = SystemConfig(key=row.key, title=row.title, engine=engine)
         return Config(seed=seed, device=device, data=data, system=(system,))

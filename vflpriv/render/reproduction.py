@@ -11,6 +11,7 @@ from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, within
+from vflpriv.render.plots.importance import importance_plots
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
 
@@ -84,6 +85,6 @@ def reproduction_markdown(report: Reproduction) -> str:
 
 
 def reproduction_html(report: Reproduction) -> str:
-    """The page: the table, curves by round, by traffic and by simulated time, and all settings."""
-    page = environment().get_template("reproduction.html.j2")
-    return page.render(report=report, grid=figures_grid(report), plots=learning_plots(report), seeds=_seeds(report))
+    """The page: the table, curves by round, by traffic and by simulated time, the devices' importance, all settings."""
+    page, plots = environment().get_template("reproduction.html.j2"), learning_plots(report) + importance_plots(report)
+    return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,8 @@ def reproduce_profile(
 
     rounds = [builder.system(*each, seed).rounds for each in zip(rows, simplest, strict=True)]
     with progress_bar(quiet) as bar:
-        task = Task(bar, sum((count + len(row.tries)) * times for row, times in zip(rows, rounds, strict=True)))
+        trainings = [count + profile.tried * len(row.tries) for row in rows]
+        task = Task(bar, round(sum(map(operator.mul, trainings, rounds))))
         trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
         tries = tried([row.tries for row in rows], to_try, trainer)
         settings = [best_of(found, plain) for found, plain in zip(tries, simplest, strict=True)]
@@ -139,7 +141,12 @@ def _value(measure: str, target: float | None, curve: LearningCurve) -> float | 
     if measure == "auc":
         return 100 * curve.auc[-1]
     assert target is not None
-    return curve.until(target / 100, curve.megabytes if measure == "megabytes" else curve.seconds)
+    costs = {
+        "megabytes": curve.megabytes,
+        "mebibytes": tuple(count * 10**6 / 2**20 for count in curve.megabytes),
+        "seconds": curve.seconds,
+    }
+    return curve.until(target / 100, costs[measure])
 
 
 def _guarantee(protected: Protected, system: System) -> Guarantee:
