@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from vflpriv.common import formatting as f
 
-__all__ = ["LIMIT", "command_block", "escape", "table", "within"]
+__all__ = ["LIMIT", "command_block", "escape", "paragraph", "table", "within"]
 
 LIMIT = 1_000_000
 """Bytes. GitHub drops a step summary above 1 MiB."""
@@ -28,6 +28,15 @@ def escape(text: object) -> str:
     line = re.sub(r"^(?:[-+=]|\d{1,9}[.)](?=\s|$))", lambda m: f"{m[0][:-1]}\\{m[0][-1]}", line)
     # Bare addresses and @names become links by themselves; a word joiner inside them prevents it.
     return re.sub(r"(:(?=//)|\bwww(?=\.)|@(?=\w))", "\\1\u2060", line, flags=re.IGNORECASE)
+
+
+def paragraph(text: str) -> str:
+    """A text of several sentences, shown literally; however long it is, only a single sentence is ever cut.
+
+    >>> paragraph("One *word*. Two.")
+    'One \\\\*word\\\\*. Two.'
+    """
+    return " ".join(escape(sentence) for sentence in re.split(r"(?<=[.;:,]) ", text))
 
 
 def command_block(text: str) -> str:

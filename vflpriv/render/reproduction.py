@@ -10,7 +10,7 @@ from vflpriv.common import formatting as f
 from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
-from vflpriv.render.markdown import LIMIT, command_block, escape, within
+from vflpriv.render.markdown import LIMIT, command_block, escape, paragraph, within
 from vflpriv.render.plots.importance import importance_plots
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
@@ -72,10 +72,10 @@ def print_reproduction(report: Reproduction, console: Console) -> None:
 
 def _blocks(report: Reproduction) -> Iterator[str]:
     yield f"## {escape(report.title)}"
-    yield f"{escape(report.source)}. {escape(report.setting)}" if report.setting else f"{escape(report.source)}."
+    yield f"{escape(report.source)}. {paragraph(report.setting)}" if report.setting else f"{escape(report.source)}."
     yield figures_grid(report).markdown
     quick = " A quick look, with fewer rounds than published." if report.quick else ""
-    yield f"{escape(_seeds(report))}. Settings: {escape(report.chosen)}.{quick}"
+    yield f"{escape(_seeds(report))}. Settings: {paragraph(report.chosen)}.{quick}"
     yield command_block(report.command)
 
 
