@@ -25,6 +25,7 @@ Measure = Literal["accuracy", "auc", "megabytes", "seconds"]
 """What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
 _SHARES = {"accuracy", "auc"}
 Percent = Annotated[float, Field(ge=0, le=100)]
+Printed = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
 class _Section(BaseModel):
@@ -58,10 +59,12 @@ class ProfileRow(_Section):
         description="settings of the engine of which the best is taken, by the accuracy on validation records with "
         "another seed",
     )
+    like: str = Field("", description="the key of an earlier row whose chosen settings this one takes, instead of tries")
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
-    paper: dict[Measure, float] = Field(
+    paper: dict[Measure, Printed] = Field(
         default_factory=dict,
-        description="printed figures: accuracy and auc in percent, megabytes and simulated seconds until the target",
+        description="printed figures: accuracy and auc in percent, megabytes and simulated seconds until the target, "
+        "inf where it is printed that the target was never reached",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -78,7 +81,9 @@ class Profile(_Section):
     data: DataConfig = DataConfig()
     engine: dict[str, Any] = Field(default_factory=dict, description="settings that all rows share")
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
+    measures: tuple[Measure, ...] = Field((), description="shown for all rows, also where the paper prints no figure")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
+    tried_rounds: float = Field(1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()
@@ -87,12 +92,18 @@ class Profile(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         keys = [row.key for row in self.row]
-        for row in self.row:
+        for place, row in enumerate(self.row):
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
-            if self.target is None and set(row.paper) - _SHARES:
+            if self.target is None and {*row.paper, *self.measures} - _SHARES:
                 raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
+            if row.like and (row.tries or row.like not in keys[:place]):
+                raise ValueError(f"row {row.key!r}: like must be the key of an earlier row, without tries beside it")
         return self
+
+    def tried_by(self, row: ProfileRow) -> ProfileRow:
+        """The row whose tries decide the settings of this one: itself, or the one that it is like."""
+        return next(self.tried_by(other) for other in self.row if other.key == row.like) if row.like else row
 
     def config(
         self,
@@ -107,12 +118,14 @@ class Profile(_Section):
         """The configuration of one training of a row with these settings; `validated`, without validation records."""
         fields = {**self.data.model_dump(exclude_unset=True), **row.data}
         engine = {**self.engine, **row.engine, **settings}
+        share = self.quick.rounds if quick else 1.0
         if validated:
             fields["validation"] = self.validation
-        if quick:
-            engine["rounds"] = max(1, round(self.quick.rounds * engine.get("rounds", 1)))
-            if self.quick.train is not None:
-                fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
+            share *= self.tried_rounds
+        if isinstance(engine.get("rounds"), int):
+            engine["rounds"] = max(1, round(share * engine["rounds"]))
+        if quick and self.quick.train is not None:
+            fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
         data = parse_settings(DataConfig, fields, f"row.{row.key}.data")
         system = SystemConfig(key=row.key, title=row.title, engine=engine)
         return Config(seed=seed, device=device, data=data, system=(system,))

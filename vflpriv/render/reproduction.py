@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -19,6 +20,7 @@ __all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduct
 _COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
 _GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
 _UNEXPLAINED = "not explained"
+_NEVER = "not reached"
 
 
 def figures_grid(report: Reproduction) -> Grid:
@@ -36,12 +38,19 @@ def figures_grid(report: Reproduction) -> Grid:
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
-    name = MEASURES[figure.measure]
+    name, paper = MEASURES[figure.measure], _printed(figure.paper)
     if figure.mean is None or figure.low is None or figure.high is None:
-        return name, f"{figure.paper:.2f}", "not reached", f.NOTHING, f.NOTHING
+        return name, paper, _NEVER, f.NOTHING, f.NOTHING
     several = len(figure.values) > 1
     interval = f"{figure.low:.2f} to {figure.high:.2f}" if several else "one seed"
-    return name, f"{figure.paper:.2f}", f"{figure.mean:.2f}", interval, f"{figure.difference:+.2f}"
+    difference = f.NOTHING if figure.difference is None else f"{figure.difference:+.2f}"
+    return name, paper, f"{figure.mean:.2f}", interval, difference
+
+
+def _printed(paper: float | None) -> str:
+    if paper is None:
+        return f.NOTHING
+    return _NEVER if math.isinf(paper) else f"{paper:.2f}"
 
 
 def _guarantee(line: TrainedLine) -> tuple[str, ...]:

@@ -56,25 +56,31 @@ def reproduce_profile(
     rows = [row for row in profile.row if row.key in keys]
     count = seeds or (profile.quick.seeds if quick else profile.seeds)
     builder = _Builder(profile, quick=quick, device=device)
-    simplest = [dict(row.tries[0]) if row.tries else {} for row in rows]
+    leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
+    simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in leaders.items()}
 
     def to_try(place: int, settings: dict[str, Any]) -> System:
-        return builder.system(rows[place], settings, seed + _APART, validated=True)
+        return builder.system(list(leaders.values())[place], settings, seed + _APART, validated=True)
 
-    rounds = [builder.system(*each, seed).rounds for each in zip(rows, simplest, strict=True)]
+    def to_train(row: ProfileRow, settings: Mapping[str, Mapping[str, Any]], number: int) -> System:
+        return builder.system(row, settings[profile.tried_by(row).key], seed + number)
+
+    rounds = count * sum(to_train(row, simplest, 0).rounds for row in rows)
+    choices = [leader.tries if len(leader.tries) > 1 else () for leader in leaders.values()]
+    rounds += sum(len(some) * to_try(place, dict(some[0])).rounds for place, some in enumerate(choices) if some)
     with progress_bar(quiet) as bar:
-        task = Task(bar, sum((count + len(row.tries)) * times for row, times in zip(rows, rounds, strict=True)))
-        trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
-        tries = tried([row.tries for row in rows], to_try, trainer)
-        settings = [best_of(found, plain) for found, plain in zip(tries, simplest, strict=True)]
-        pairs = [each for each in zip(rows, settings, strict=True) for _ in range(count)]
-        systems = [builder.system(*each, seed + number % count) for number, each in enumerate(pairs)]
+        trainer = Trainer(
+            store=RowStore(store, LearningCurve), progress=Task(bar, rounds), executor=executor or InProcess()
+        )
+        tries = dict(zip(leaders, tried(choices, to_try, trainer), strict=True))
+        settings = {key: best_of(found, simplest[key]) for key, found in tries.items()}
+        systems = [to_train(row, settings, number) for row in rows for number in range(count)]
         curves = trainer.curves(systems, evaluations=profile.evaluations)
     lines = []
     for place, row in enumerate(rows):
         own = slice(place * count, (place + 1) * count)
         line = _line(profile, row, systems[own][0], curves[own])
-        lines.append(line.model_copy(update={"tried": tuple(tries[place])}))
+        lines.append(line.model_copy(update={"tried": tuple(tries.get(row.key, ()))}))
     return Reproduction(
         tool_version=__version__,
         name=profile.name,
@@ -110,19 +116,20 @@ class _Builder:
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
+    measured = dict.fromkeys([*row.paper, *profile.measures])
     return TrainedLine(
         key=row.key,
         title=row.title or row.key,
         engine=system.engine_name,
         settings=system.settings_facts,
-        figures=tuple(_figure(measure, paper, profile.target, curves) for measure, paper in row.paper.items()),
+        figures=tuple(_figure(name, row.paper.get(name), profile.target, curves) for name in measured),
         guarantee=None if row.protected is None else _guarantee(row.protected, system),
         explained=row.explained,
         curves=tuple(curves),
     )
 
 
-def _figure(measure: str, paper: float, target: float | None, curves: Sequence[LearningCurve]) -> Figure:
+def _figure(measure: str, paper: float | None, target: float | None, curves: Sequence[LearningCurve]) -> Figure:
     values = tuple(_value(measure, target, curve) for curve in curves)
     reached = [value for value in values if value is not None]
     if len(reached) < len(values):
