@@ -59,7 +59,9 @@ class ProfileRow(_Section):
         description="settings of the engine of which the best is taken, by the accuracy on validation records with "
         "another seed",
     )
-    like: str = Field("", description="the key of an earlier row whose chosen settings this one takes, instead of tries")
+    like: str = Field(
+        "", description="the key of an earlier row whose chosen settings this one takes, instead of tries"
+    )
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
     paper: dict[Measure, Printed] = Field(
         default_factory=dict,
@@ -83,7 +85,9 @@ class Profile(_Section):
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
     measures: tuple[Measure, ...] = Field((), description="shown for all rows, also where the paper prints no figure")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
-    tried_rounds: float = Field(1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for")
+    tried_rounds: float = Field(
+        1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for"
+    )
     evaluations: int = Field(20, ge=1, description="points of each curve")
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()

@@ -12,6 +12,7 @@ from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, within
+from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
 
@@ -93,6 +94,7 @@ def reproduction_markdown(report: Reproduction) -> str:
 
 
 def reproduction_html(report: Reproduction) -> str:
-    """The page: the table, curves by round, by traffic and by simulated time, and all settings."""
-    page = environment().get_template("reproduction.html.j2")
-    return page.render(report=report, grid=figures_grid(report), plots=learning_plots(report), seeds=_seeds(report))
+    """The page: the table, accuracy against claimed and accounted ε, curves by round, traffic and time, settings."""
+    page, guarantees = environment().get_template("reproduction.html.j2"), guarantee_plot(report)
+    plots = [*([] if guarantees is None else [guarantees]), *learning_plots(report)]
+    return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +14,9 @@ from vflpriv import api
 from vflpriv.config.reproductions import Measure, load_profile, profile_names
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
+from vflpriv.render.plots.guarantees import guarantee_plot
+from vflpriv.render.plots.learning import learning_plots
+from vflpriv.render.reproduction import figures_grid
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import MEASURES, Reproduction
 from vflpriv.run.experiments.learning import learning_curve
@@ -132,6 +136,128 @@ def test_all_files_are_written(path: Path, tmp_path: Path) -> None:
     assert "<svg" in page
 
 
+LIKE = """
+title = "A figure"
+source = "A paper, Figure 2"
+chosen = "by validation records"
+target = 30
+measures = ["accuracy", "seconds"]
+tried_rounds = 0.25
+seeds = 1
+data = { name = "digits", devices = 2, partition = "rows", train = 200 }
+engine = { rounds = 8, batch_size = 32 }
+
+[[row]]
+key = "first"
+engine = { name = "split" }
+tries = [{ device_rate = 1e-6, server_rate = 1e-6 }, { device_rate = 0.5, server_rate = 0.5 }]
+
+[[row]]
+key = "second"
+engine = { name = "split", embedding = 8, delays.network = { mean = 2.0 } }
+like = "first"
+
+[[row]]
+key = "never"
+paper = { megabytes = inf }
+engine = { name = "split", device_rate = 1e-6, server_rate = 1e-6 }
+"""
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "alike.toml"
+    path.write_text(LIKE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alike_report(alike: Path) -> Reproduction:
+    return reproduce_profile(load_profile(alike), quiet=True)
+
+
+def test_a_row_takes_the_settings_that_were_chosen_for_another(alike: Path, alike_report: Reproduction) -> None:
+    first, second, _ = alike_report.lines
+    assert len(first.tried) == 2
+    assert not second.tried
+    assert (first.settings["device_rate"], second.settings["device_rate"]) == (0.5, 0.5)
+    (alone,) = reproduce_profile(load_profile(alike), only=["second"], quiet=True).lines
+    assert alone == second
+
+
+def test_measures_are_shown_without_a_printed_figure_where_trainings_have_them(alike_report: Reproduction) -> None:
+    first, second, _ = alike_report.lines
+    assert [figure.measure for figure in first.figures] == ["accuracy"]
+    assert [(figure.measure, figure.paper, figure.large) for figure in second.figures] == [
+        ("accuracy", None, False),
+        ("seconds", None, False),
+    ]
+    curve = second.curves[0]
+    assert second.figures[1].mean == curve.until(0.3, curve.seconds)
+    assert next(iter(figures_grid(alike_report).rows))[2] == "–"
+    plots = learning_plots(alike_report)
+    assert [plot.header[-1] for plot in plots] == [
+        "Rounds",
+        "MB on the wire, all devices",
+        "Simulated seconds",
+    ]
+    assert [row[0] for row in plots[-1].rows] == ["second"]
+
+
+def test_a_target_that_neither_reaches_agrees(alike_report: Reproduction) -> None:
+    megabytes, _ = alike_report.lines[2].figures
+    assert megabytes.mean is None
+    assert not megabytes.large
+    assert Reproduction.model_validate_json(alike_report.to_json()) == alike_report
+    (row,) = [row for row in figures_grid(alike_report).rows if "MB" in row[1]]
+    assert row[2:4] == ("not reached", "not reached")
+    reached = megabytes.model_copy(update={"mean": 3.0, "values": (3.0,), "low": 3.0, "high": 3.0})
+    assert reached.large
+    assert reached.difference is None
+
+
+def test_tries_are_trained_for_their_share_of_the_rounds(alike: Path) -> None:
+    profile = load_profile(alike)
+    row = profile.row[0]
+    tried = profile.config(row, {}, seed=0, quick=False, device="cpu", validated=True)
+    assert tried.system[0].engine["rounds"] == 2
+    assert tried.data.validation == profile.validation
+    assert profile.config(row, {}, seed=0, quick=False, device="cpu").system[0].engine["rounds"] == 8
+
+
+def test_guarantees_are_drawn_at_both_budgets(report: Reproduction) -> None:
+    plot = guarantee_plot(report)
+    assert plot is not None
+    (row,) = plot.rows
+    assert row[0] == "With noise"
+    assert row[2] == "0.50"
+    assert "claimed" in plot.svg
+    bare = [line.model_copy(update={"guarantee": None}) for line in report.lines]
+    assert guarantee_plot(report.model_copy(update={"lines": tuple(bare)})) is None
+
+
+def test_an_infinite_budget_is_drawn_at_the_edge(report: Reproduction) -> None:
+    noised = report.lines[1]
+    assert noised.guarantee is not None
+    endless = noised.guarantee.model_copy(update={"accounted": float("inf")})
+    line = noised.model_copy(update={"guarantee": endless})
+    plot = guarantee_plot(report.model_copy(update={"lines": (line,)}))
+    assert plot is not None
+    assert plot.rows[0][3] == "∞"
+
+
+def test_the_legend_of_many_rows_is_below_the_plot(report: Reproduction) -> None:
+    line = report.lines[0]
+    many = [line.model_copy(update={"title": f"row {number}"}) for number in range(12)]
+    few = learning_plots(report.model_copy(update={"lines": tuple(many[:3])}))[0].svg
+    all_of_them = learning_plots(report.model_copy(update={"lines": tuple(many)}))[0].svg
+    heights = [
+        float(found.group(1)) for text in (few, all_of_them) if (found := re.search(r"viewBox=\"0 0 \S+ (\S+)\"", text))
+    ]
+    assert heights[1] > heights[0] + 50
+    assert "row 11" in all_of_them
+
+
 def test_an_unknown_row_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match="--only = 'other': expected one of split, noised"):
         reproduce_profile(load_profile(path), only=["other"])
@@ -163,6 +289,8 @@ def test_profiles_of_the_package_declare_systems(name: str) -> None:
         ({"target": 120}, "target"),
         ({"target": None}, "config"),
         ({"colour": "red"}, "colour"),
+        ({"row": [{"key": "a", "engine": {"name": "split"}, "like": "b"}]}, "config"),
+        ({"target": None, "row": [{"key": "a", "engine": {"name": "split"}}], "measures": ["seconds"]}, "config"),
     ],
 )
 def test_bad_profiles_name_the_field(change: dict[str, Any], field: str, tmp_path: Path) -> None:

@@ -55,26 +55,13 @@ def reproduce_profile(
     keys = chosen_keys([row.key for row in profile.row], only)
     rows = [row for row in profile.row if row.key in keys]
     count = seeds or (profile.quick.seeds if quick else profile.seeds)
-    builder = _Builder(profile, quick=quick, device=device)
-    leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
-    simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in leaders.items()}
-
-    def to_try(place: int, settings: dict[str, Any]) -> System:
-        return builder.system(list(leaders.values())[place], settings, seed + _APART, validated=True)
-
-    def to_train(row: ProfileRow, settings: Mapping[str, Mapping[str, Any]], number: int) -> System:
-        return builder.system(row, settings[profile.tried_by(row).key], seed + number)
-
-    rounds = count * sum(to_train(row, simplest, 0).rounds for row in rows)
-    choices = [leader.tries if len(leader.tries) > 1 else () for leader in leaders.values()]
-    rounds += sum(len(some) * to_try(place, dict(some[0])).rounds for place, some in enumerate(choices) if some)
+    plan = _Plan(profile, rows, seed=seed, quick=quick, device=device)
     with progress_bar(quiet) as bar:
-        trainer = Trainer(
-            store=RowStore(store, LearningCurve), progress=Task(bar, rounds), executor=executor or InProcess()
-        )
-        tries = dict(zip(leaders, tried(choices, to_try, trainer), strict=True))
-        settings = {key: best_of(found, simplest[key]) for key, found in tries.items()}
-        systems = [to_train(row, settings, number) for row in rows for number in range(count)]
+        task = Task(bar, plan.rounds(count))
+        trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
+        tries = dict(zip(plan.leaders, tried(plan.choices, plan.to_try, trainer), strict=True))
+        settings = {key: best_of(found, plan.simplest[key]) for key, found in tries.items()}
+        systems = [plan.to_train(row, settings, number) for row in rows for number in range(count)]
         curves = trainer.curves(systems, evaluations=profile.evaluations)
     lines = []
     for place, row in enumerate(rows):
@@ -101,14 +88,31 @@ def reproduce_profile(
     )
 
 
-class _Builder:
-    """Builds the systems of a profile; data that several of them use are read once."""
+class _Plan:
+    """The trainings of these rows of a profile, and the tries that decide their settings; data are read once."""
 
-    def __init__(self, profile: Profile, *, quick: bool, device: str) -> None:
-        self._profile, self._quick, self._device = profile, quick, device
+    def __init__(self, profile: Profile, rows: Sequence[ProfileRow], *, seed: int, quick: bool, device: str) -> None:
+        self._profile, self._rows, self._seed, self._quick, self._device = profile, rows, seed, quick, device
         self._loaded = Loaded()
+        self.leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
+        self.simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in self.leaders.items()}
+        self.choices = [leader.tries if len(leader.tries) > 1 else () for leader in self.leaders.values()]
 
-    def system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
+    def to_try(self, place: int, settings: Mapping[str, Any]) -> System:
+        """The training, on other records than those of validation, of one of the choices."""
+        leader = list(self.leaders.values())[place]
+        return self._system(leader, settings, self._seed + _APART, validated=True)
+
+    def to_train(self, row: ProfileRow, settings: Mapping[str, Mapping[str, Any]], number: int) -> System:
+        """The training of a row with the settings that were chosen for it."""
+        return self._system(row, settings[self._profile.tried_by(row).key], self._seed + number)
+
+    def rounds(self, count: int) -> int:
+        """The rounds of all tries and of `count` trainings of each row."""
+        of_tries = [len(some) * self.to_try(place, some[0]).rounds for place, some in enumerate(self.choices) if some]
+        return sum(of_tries) + count * sum(self.to_train(row, self.simplest, 0).rounds for row in self._rows)
+
+    def _system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
         config = self._profile.config(
             row, settings, seed=seed, quick=self._quick, device=self._device, validated=validated
         )
@@ -116,7 +120,8 @@ class _Builder:
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
-    measured = dict.fromkeys([*row.paper, *profile.measures])
+    extra = [name for name in profile.measures if getattr(curves[0], name)]
+    measured = dict.fromkeys([*row.paper, *extra])
     return TrainedLine(
         key=row.key,
         title=row.title or row.key,
