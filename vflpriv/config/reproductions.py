@@ -37,6 +37,9 @@ class Quick(_Section):
 
     rounds: float = Field(0.1, gt=0, le=1, description="share of each row's rounds")
     train: int | None = Field(None, ge=1, description="training records to keep; as in [data] if not given")
+    test: int | None = Field(
+        None, ge=1, description="test records that accuracy is measured on, the first; all if not given"
+    )
     seeds: int = Field(1, ge=1, description="trainings of each row")
 
 

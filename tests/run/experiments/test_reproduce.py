@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from vflpriv import api
+from vflpriv.common.registry import find
 from vflpriv.config.reproductions import Measure, load_profile, profile_names
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
@@ -106,6 +107,14 @@ def test_quick_trains_fewer_rounds_and_records(path: Path) -> None:
     assert report.data["records"] == 200
     assert report.command == "vflpriv reproduce table --quick"
     assert "quick" in report.headline
+
+
+def test_quick_may_be_measured_on_fewer_test_records(path: Path) -> None:
+    profile = load_profile(path)
+    profile = profile.model_copy(update={"quick": profile.quick.model_copy(update={"test": 7})})
+    (line,) = reproduce_profile(profile, quick=True, only=["split"], quiet=True).lines
+    right = 7 * line.curves[0].accuracy[-1]
+    assert right == pytest.approx(round(right))
 
 
 def test_a_stopped_run_goes_on(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +288,13 @@ def test_every_measure_has_a_name_in_tables() -> None:
 def test_profiles_of_the_package_declare_systems(name: str) -> None:
     profile = load_profile(name)
     assert profile.source.strip()
-    assert all(row.paper or row.protected or row.title for row in profile.row)
+    for row in profile.row:
+        assert row.paper or row.protected or row.title
+        tries = profile.tried_by(row).tries or ({},)
+        config = profile.config(row, tries[0], seed=0, quick=True, device="cpu", validated=True)
+        raw = dict(config.system[0].engine)
+        settings = find("engine", raw.pop("name")).settings_type
+        settings.model_validate(settings.completed(raw))
 
 
 @pytest.mark.parametrize(

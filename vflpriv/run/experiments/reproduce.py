@@ -93,7 +93,7 @@ class _Plan:
 
     def __init__(self, profile: Profile, rows: Sequence[ProfileRow], *, seed: int, quick: bool, device: str) -> None:
         self._profile, self._rows, self._seed, self._quick, self._device = profile, rows, seed, quick, device
-        self._loaded = Loaded()
+        self._loaded = Loaded(tested=profile.quick.test if quick else None)
         self.leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
         self.simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in self.leaders.items()}
         self.choices = [leader.tries if len(leader.tries) > 1 else () for leader in self.leaders.values()]
