@@ -88,9 +88,7 @@ class Profile(_Section):
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
     measures: tuple[Measure, ...] = Field((), description="shown for all rows, also where the paper prints no figure")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
-    tried_rounds: float = Field(
-        1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for"
-    )
+    tried: float = Field(1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()
@@ -122,13 +120,13 @@ class Profile(_Section):
         device: str,
         validated: bool = False,
     ) -> Config:
-        """The configuration of one training of a row with these settings; `validated`, without validation records."""
+        """The configuration of one training of a row with these settings; `validated`, one that they are tried by."""
         fields = {**self.data.model_dump(exclude_unset=True), **row.data}
         engine = {**self.engine, **row.engine, **settings}
         share = self.quick.rounds if quick else 1.0
         if validated:
             fields["validation"] = self.validation
-            share *= self.tried_rounds
+            share *= self.tried
         if isinstance(engine.get("rounds"), int):
             engine["rounds"] = max(1, round(share * engine["rounds"]))
         if quick and self.quick.train is not None:

@@ -14,9 +14,10 @@ from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, within
 from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.learning import learning_plots
+from vflpriv.render.plots.svg import Plot
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
 
-__all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown"]
+__all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown", "reproduction_plots"]
 
 _COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
 _GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
@@ -93,8 +94,13 @@ def reproduction_markdown(report: Reproduction) -> str:
     return within(_blocks(report), LIMIT, whole="reproduction.json") + "\n"
 
 
+def reproduction_plots(report: Reproduction) -> list[Plot]:
+    """Accuracy against claimed and accounted ε where rows have them, and the learning curves."""
+    guarantees = guarantee_plot(report)
+    return [*([] if guarantees is None else [guarantees]), *learning_plots(report)]
+
+
 def reproduction_html(report: Reproduction) -> str:
     """The page: the table, accuracy against claimed and accounted ε, curves by round, traffic and time, settings."""
-    page, guarantees = environment().get_template("reproduction.html.j2"), guarantee_plot(report)
-    plots = [*([] if guarantees is None else [guarantees]), *learning_plots(report)]
+    page, plots = environment().get_template("reproduction.html.j2"), reproduction_plots(report)
     return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))

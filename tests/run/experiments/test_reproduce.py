@@ -151,7 +151,7 @@ source = "A paper, Figure 2"
 chosen = "by validation records"
 target = 30
 measures = ["accuracy", "seconds"]
-tried_rounds = 0.25
+tried = 0.25
 seeds = 1
 data = { name = "digits", devices = 2, partition = "rows", train = 200 }
 engine = { rounds = 8, batch_size = 32 }
