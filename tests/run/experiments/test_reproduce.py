@@ -265,6 +265,7 @@ def test_the_legend_of_many_rows_is_below_the_plot(report: Reproduction) -> None
     ]
     assert heights[1] > heights[0] + 50
     assert "row 11" in all_of_them
+    assert len(set(re.findall(r"stroke: var\(--plot-([\w-]+)", all_of_them)) - {"frame"}) == 1  # all rows: one engine
 
 
 def test_an_unknown_row_is_refused(path: Path) -> None:

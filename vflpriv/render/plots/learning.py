@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import percent, shorten
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
@@ -22,7 +22,7 @@ _INSIDE = 7
 """So many rows have their legend inside the plot; more have it below, one line of this height for two rows."""
 _LEGEND_LINE = 0.17
 _INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
-_DASHES = ("-", "--", ":", "-.")
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _AXES = {
     "rounds": "rounds",
     "megabytes": "MB on the wire, all devices",
@@ -59,8 +59,7 @@ def _drawn(report: Reproduction, axis: str, description: str) -> str:
     lines = _counted(report, axis)
     below = 0.0 if len(lines) <= _INSIDE else _LEGEND_LINE * math.ceil(len(lines) / 2) + 0.1
     with drawing(_WIDTH, _HEIGHT + below) as (figure, axes):
-        for number, line in enumerate(lines):
-            ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
+        for line, (ink, dashes) in zip(lines, _strokes(lines), strict=True):
             places = _mean([getattr(curve, axis) for curve in line.curves])
             heights = _mean([curve.accuracy for curve in line.curves])
             axes.plot(places, heights, lw=1.6, ls=dashes, color=ink, label=shorten(line.title, 28))
@@ -74,6 +73,17 @@ def _drawn(report: Reproduction, axis: str, description: str) -> str:
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         _legend(figure, axes, below)
         return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
+
+
+def _strokes(lines: Sequence[TrainedLine]) -> list[tuple[str, Any]]:
+    """Colour and dashes of each row: a colour of its own, or where there are too many one for each engine."""
+    if len(lines) <= _INSIDE:
+        places = [(number, number // len(_INKS)) for number in range(len(lines))]
+    else:
+        names = [line.engine for line in lines]
+        engines = list(dict.fromkeys(names))
+        places = [(engines.index(name), names[:number].count(name)) for number, name in enumerate(names)]
+    return [(COLOURS[_INKS[ink % len(_INKS)]], _DASHES[dash % len(_DASHES)]) for ink, dash in places]
 
 
 def _legend(figure: Figure, axes: Axes, below: float) -> None:
