@@ -74,9 +74,12 @@ def _seeds(report: Reproduction) -> str:
 def print_reproduction(report: Reproduction, console: Console) -> None:
     """The table and what has to be known to read it."""
     writer, grid = Writer(console), figures_grid(report)
-    columns = grid.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤")
+    columns = grid.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤").split(";")
     rows = [tuple(row) for row in grid.rows]
-    writer.table(f"{report.headline} ({_seeds(report)})", columns, rows)
+    filled = [place for place in range(len(columns)) if any(row[place] != f.NOTHING for row in rows)]
+    shown = ";".join(columns[place] for place in filled)
+    kept = [tuple(row[place] for place in filled) for row in rows]
+    writer.table(f"{report.headline} ({_seeds(report)})", shown, kept)
     writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}."))
 
 

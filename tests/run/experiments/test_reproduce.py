@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import yaml
+from rich.console import Console
 
 from vflpriv import api
 from vflpriv.common.registry import find
@@ -17,7 +19,7 @@ from vflpriv.core.systems import System
 from vflpriv.errors import InputError
 from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.learning import learning_plots
-from vflpriv.render.reproduction import figures_grid
+from vflpriv.render.reproduction import figures_grid, print_reproduction
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import MEASURES, Reproduction
 from vflpriv.run.experiments.learning import learning_curve
@@ -213,6 +215,19 @@ def test_measures_are_shown_without_a_printed_figure_where_trainings_have_them(a
     assert [row[0] for row in plots[-1].rows] == ["second"]
 
 
+def test_columns_without_anything_are_not_printed(report: Reproduction, alike_report: Reproduction) -> None:
+    bare = alike_report.model_copy(update={"lines": alike_report.lines[:2]})
+    printed = []
+    for each in (report, bare):
+        text = io.StringIO()
+        print_reproduction(each, Console(file=text, width=200))
+        printed.append(text.getvalue())
+    assert "difference" in printed[0]
+    assert "paper" in printed[0]
+    assert "difference" not in printed[1]
+    assert "why it differs" not in printed[1]
+
+
 def test_a_target_that_neither_reaches_agrees(alike_report: Reproduction) -> None:
     megabytes, _ = alike_report.lines[2].figures
     assert megabytes.mean is None
@@ -241,6 +256,7 @@ def test_guarantees_are_drawn_at_both_budgets(report: Reproduction) -> None:
     assert row[0] == "With noise"
     assert row[2] == "0.50"
     assert "claimed" in plot.svg
+    assert "mathdefault" not in plot.svg
     bare = [line.model_copy(update={"guarantee": None}) for line in report.lines]
     assert guarantee_plot(report.model_copy(update={"lines": tuple(bare)})) is None
 

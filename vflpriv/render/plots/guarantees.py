@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import epsilon, percent
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, logarithmic, svg
 from vflpriv.report.reproduction import Reproduction, TrainedLine
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _drawn(lines: Sequence[TrainedLine], description: str) -> str:
             axes.plot([], [], "o", color=COLOURS[_INKS[number % len(_INKS)]], label=engine)
         axes.plot([], [], "o", mfc="none", color=COLOURS["frame"], label="claimed ε")
         axes.plot([], [], "o", color=COLOURS["frame"], label="accounted ε")
-        axes.set_xscale("log")
+        logarithmic(axes)
         axes.set_xlabel("ε")
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")

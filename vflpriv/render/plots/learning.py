@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import percent, shorten
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, logarithmic, svg
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import Reproduction, TrainedLine
 
@@ -66,7 +66,7 @@ def _drawn(report: Reproduction, axis: str, description: str) -> str:
         if report.target is not None:
             axes.axhline(report.target / 100, color=COLOURS["frame"], lw=0.8, ls=(0, (2, 3)))
         if axis != "rounds" and _spread(lines, axis) > 100:
-            axes.set_xscale("log")
+            logarithmic(axes)
         axes.set_xlabel(_AXES[axis])
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
