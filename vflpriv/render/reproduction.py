@@ -21,6 +21,8 @@ __all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduct
 
 _COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
 _GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
+_OPTIONAL = (">interval", ">difference", "unit", "seen by")
+"""Columns that narrow terminals leave out."""
 _UNEXPLAINED = "not explained"
 _NEVER = "not reached"
 
@@ -74,7 +76,8 @@ def _seeds(report: Reproduction) -> str:
 def print_reproduction(report: Reproduction, console: Console) -> None:
     """The table and what has to be known to read it."""
     writer, grid = Writer(console), figures_grid(report)
-    columns = grid.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤").split(";")
+    named = grid.columns.replace("accounted ε ≤", "accounted/ε ≤").split(";")
+    columns = [f"?{name}" if name in _OPTIONAL else name for name in named]
     rows = [tuple(row) for row in grid.rows]
     filled = [place for place in range(len(columns)) if any(row[place] != f.NOTHING for row in rows)]
     shown = ";".join(columns[place] for place in filled)
