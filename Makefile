@@ -12,7 +12,7 @@ ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench docs clean
+.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench results docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -81,7 +81,7 @@ $(VENV)/.fuzz: $(VENV)/.test
 	@touch $@
 
 fuzz: $(VENV)/.fuzz  ## every reader of files on bytes that a fuzzer makes up (Linux); SECONDS_EACH=60
-	@for target in shard head answers ledger config yaml report attacks; do \
+	@for target in shard head answers ledger config yaml report attacks csv; do \
 	  echo "== $$target"; $(ONE) $(BIN)/python tools/fuzz.py $$target -max_total_time=$(SECONDS_EACH) -verbosity=0 || exit 1; \
 	done
 
@@ -94,6 +94,9 @@ bench: $(VENV)/.test  ## speed, memory, tightness
 $(VENV)/.docs: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
+
+results: $(VENV)/.test  ## docs/reproductions.md and docs/frontier.md from the committed results
+	@$(ONE) $(BIN)/python -m tools.docs_results
 
 docs: $(VENV)/.docs  ## the documentation, in site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(ONE) $(BIN)/python -m mkdocs build --quiet --strict

@@ -7,6 +7,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from tools.docs_pages import filled, navigation, pages
+from tools.docs_results import with_curves
 
 __all__ = ["on_config", "on_files", "on_page_markdown"]
 
@@ -26,5 +27,5 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put tables in their places."""
-    return filled(markdown)
+    """Put tables and learning curves in their places."""
+    return with_curves(filled(markdown))

@@ -20,6 +20,8 @@ from typing import Any
 import vflpriv
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config, read_tree
+from vflpriv.data.loading import read as read_data
+from vflpriv.data.tables import read_table
 from vflpriv.errors import InputError
 from vflpriv.recording.files.format import ANSWERS, HEAD, shard_name
 from vflpriv.recording.ledger_file import is_ledger, load_ledger
@@ -48,6 +50,8 @@ view = "device"
 epsilon = 1.0
 """
 CONFIG = '[data]\nname = "digits"\n[engine]\nname = "dpzv"\nrounds = 4\nbatch_size = 8\n[audit]\ntrials = 4\n'
+LABELS = "id,label\na,1\nb,2\nc,1\nd,2\ne,1\n"
+PARTY = 'id,age,job\nb,1,"x, y"\na,2,z\ne,3,z\nd,4,z\nc,5,z\n'
 YAML = "data: {name: digits}\nengine: &e\n  name: dpzv\n  rounds: 4\n  batch_size: 8\naudit:\n  trials: 1e1\nx: *e\n"
 
 
@@ -78,6 +82,15 @@ def _transcript_file(name: str) -> Target:
     return target
 
 
+def _own_data(content: bytes, folder: Path) -> None:
+    """A party's file of a user's own data, beside valid labels."""
+    own = folder / "own"
+    own.mkdir(exist_ok=True)
+    (own / "labels.csv").write_text(LABELS, encoding="utf-8")
+    (own / "party.csv").write_bytes(content)
+    read_data("csv", folder=own, alignment="common")
+
+
 def _read_ledger(path: Path) -> None:
     is_ledger(path)
     load_ledger(path)
@@ -92,6 +105,7 @@ TARGETS: dict[str, Target] = {
     "head": _transcript_file(HEAD),
     "shard": _transcript_file(shard_name(0)),
     "answers": _transcript_file(ANSWERS),
+    "csv": _own_data,
 }
 
 
@@ -112,7 +126,7 @@ def record(folder: Path) -> Path:
 
 def seeds(target: str) -> list[bytes]:
     """Inputs to start from: valid ones, and the shortest invalid ones."""
-    texts = {"config": CONFIG, "yaml": YAML, "ledger": LEDGER, "report": "{}", "attacks": "{}"}
+    texts = {"config": CONFIG, "yaml": YAML, "ledger": LEDGER, "report": "{}", "attacks": "{}", "csv": PARTY}
     if target in texts:
         return [texts[target].encode(), b""]
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +150,7 @@ def ends_well(target: str, content: bytes, folder: Path) -> bool:
 
 def _instrument(atheris: Any) -> None:
     """Count branches of the readers alone: instrumenting all of torch would take minutes."""
-    readers = (load_config, parse_settings, read_tree, load_ledger, read_transcript, InputError)
+    readers = (load_config, parse_settings, read_tree, load_ledger, read_transcript, read_table, InputError)
     for name in {reader.__module__ for reader in readers}:
         module = importlib.import_module(name)
         for item in vars(module).values():

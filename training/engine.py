@@ -101,7 +101,8 @@ class Engine(ABC):
         """All releases of a run, label protection included."""
         releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
         if mechanism is not None:
-            releases = protected(releases, mechanism, schedule.rounds)
+            holds = "server" in cls.label_holders
+            releases = protected(releases, mechanism, schedule.rounds, server_holds=holds)
         return Ledger(schedule=schedule, releases=releases, label_holders=cls.label_holders)
 
     @staticmethod

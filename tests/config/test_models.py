@@ -104,6 +104,8 @@ def test_overrides_reach_any_field(tmp_path):
         (("[engine]", "[train]\npatience = 0\n[engine]"), "train.patience = 0: expected a number >= 1"),
         (('name = "digits"', 'name = "digits"\noverlap = 1.5'), "data.overlap = 1.5: expected a number <= 1"),
         (('name = "digits"', 'name = "digits"\nimbalance = 0.1'), "data.imbalance = 0.1: expected a number >= 1"),
+        (('name = "digits"', 'name = "digits"\nkept_devices = [4]'), "data.kept_devices = 4: expected devices 0 to 3"),
+        (('name = "digits"', 'name = "digits"\nkept_devices = [1, 1]'), "data.kept_devices = [1, 1]: expected each"),
         (
             ('name = "digits"', 'name = "digits"\nnoisy_devices = [4]'),
             "data.noisy_devices = 4: expected devices 0 to 3",

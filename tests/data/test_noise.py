@@ -1,4 +1,4 @@
-"""Noisy devices: whose features have noise, how much, and in which records."""
+"""Data of some devices, and noisy devices: whose features have noise, how much, and in which records."""
 
 from __future__ import annotations
 
@@ -64,3 +64,15 @@ def test_a_device_that_is_not_there_is_named_before_anything_is_trained(device: 
     for reader in (read_data, load_data):
         with pytest.raises(InputError, match=rf"^data.noisy_devices = {device}: expected devices 0 to 2$"):
             reader(config)
+
+
+def test_kept_devices_are_numbered_anew_before_noise_is_added() -> None:
+    whole = load_data(load_config(_CONFIG, {"data.noisy_devices": [], "data.standardise": False}))
+    kept = load_data(
+        load_config(_CONFIG, {"data.kept_devices": [2, 0], "data.noisy_devices": [0], "data.standardise": False})
+    )
+    assert [tuple(block.shape) for block in kept.test_blocks] == [
+        tuple(block.shape) for block in (whole.test_blocks[2], whole.test_blocks[0])
+    ]
+    assert float((kept.blocks[0] - whole.blocks[2]).std()) == pytest.approx(2.0, abs=0.05)
+    assert torch.equal(kept.blocks[1], whole.blocks[0])

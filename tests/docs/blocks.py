@@ -143,7 +143,7 @@ class Page:
         if command in self.ran:
             return  # no file has changed since
         self.ran.append(command)
-        if command.startswith(ONLY_CHECKED):
+        if command.startswith(ONLY_CHECKED) and command not in FLAGS:
             check(words, ROOT)
             return
         program, *arguments = words

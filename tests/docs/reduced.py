@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+
+from vflpriv.cli.options import assignments
+from vflpriv.config.frontier import load_frontier
+from vflpriv.config.reproductions import profile_names
 
 __all__ = ["DATA", "FLAGS", "ONLY_CHECKED", "PRELUDE", "check"]
 
@@ -68,6 +73,9 @@ FLAGS: dict[str, Sequence[str]] = {
     ),
     "vflpriv attack adaptive.toml --out adaptive": _HERE,
     "vflpriv attack features.toml --out features": (*_HERE, "--seeds", "1", *_SMALL),
+    "vflpriv frontier --data csv --folder my-data --epsilon 1 --epsilon 4": (
+        *(*_HERE, "--only", "send-once", "--seeds", "1", "--trials", "0"),
+    ),
 }
 
 _INSTALLED = "vflpriv audit examples/engine_package/audit.toml"
@@ -79,8 +87,12 @@ _FLOWER = ("python examples/flower/train.py", "vflpriv audit --transcript transc
 _BOTH = "vflpriv attack --only split-halves --only split-rare"
 """Fifty trainings; the page has the command for its figures."""
 
-ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER, _BOTH)
-"""Beginnings of commands that set up environments or run for long: targets, folders and extras are looked for."""
+_EXPERIMENTS = ("vflpriv reproduce", "vflpriv frontier")
+"""Published tables and searches for the best accuracy; their pages have the commands of committed results."""
+
+ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER, _BOTH, *_EXPERIMENTS)
+"""Beginnings of commands that set up environments or run for long, unless `FLAGS` has them: targets, folders, extras,
+profiles and candidates are looked for."""
 
 PRELUDE = {"ci.md": "own-system.md"}
 
@@ -89,6 +101,11 @@ def check(words: Sequence[str], root: Path) -> None:
     """Whether what a command of `ONLY_CHECKED` names is there."""
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (root / "Makefile").read_text("utf-8"), re.MULTILINE), words
+    elif words[:2] == ["vflpriv", "reproduce"]:
+        assert words[2:3] == [] or words[2] in profile_names(), words
+    elif words[:2] == ["vflpriv", "frontier"]:
+        source = next((root / word for word in words[2:3] if Path(word).suffix), None)
+        load_frontier(source, assignments([value for option, value in pairwise(words) if option == "--set"]))
     elif words[0] == "vflpriv" or words[1].startswith("examples/"):
         assert all((root / word).is_file() for word in words if word.startswith("examples/")), words
     elif words[0] == "pip":

@@ -70,6 +70,10 @@ def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
     return gradient.div_(batch_size).transpose(1, 2)
 
 
+_ONLOOKERS = frozenset({"device", "devices", "eavesdropper", "outsider", "model"})
+"""Who sees noised labels, or what they did, where the server holds the labels."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LabelMechanism(ABC):
     """Gives every label noise once, and describes that release for the ledger."""
@@ -99,8 +103,8 @@ class LabelMechanism(ABC):
         """The same for a record whose features change too."""
         return self.sensitivity
 
-    def release(self, rounds: int) -> Release:
-        """The ledger's entry."""
+    def release(self, rounds: int, *, server_holds: bool = True) -> Release:
+        """The ledger's entry. A server that does not hold the labels sees what they did to the devices' messages."""
         of_record = dict.fromkeys((Unit.RECORD, Unit.ADD_REMOVE), self.record_sensitivity)
         return Release(
             kind="noised-labels",
@@ -108,7 +112,7 @@ class LabelMechanism(ABC):
             noise=self.noise,
             sensitivity={Unit.LABEL: self.sensitivity, **of_record},
             rounds=np.arange(rounds) == 0,
-            seen_by=frozenset({"device", "devices", "eavesdropper", "outsider", "model"}),
+            seen_by=_ONLOOKERS if server_holds else _ONLOOKERS | {"server"},
             reaches_all=True,
             once=True,
         )
@@ -214,7 +218,9 @@ class RandomizedLabels(Responses, NoisedBefore):
         return self.budget * observed
 
 
-def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: int) -> tuple[Release, ...]:
+def protected(
+    releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: int, *, server_holds: bool = True
+) -> tuple[Release, ...]:
     """The releases of an engine that reads only noised labels: those labels, and the others without a label cost."""
     others = []
     for release in releases:
@@ -222,7 +228,7 @@ def protected(releases: tuple[Release, ...], mechanism: LabelMechanism, rounds: 
         if leak is not None:
             leak = replace(leak, sensitivity=_without_labels(leak.sensitivity))
         others.append(replace(release, sensitivity=_without_labels(release.sensitivity), leak=leak))
-    return (*others, mechanism.release(rounds))
+    return (*others, mechanism.release(rounds, server_holds=server_holds))
 
 
 def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:

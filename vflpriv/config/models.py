@@ -34,7 +34,9 @@ class DataConfig(_Section):
     """Which data set, and how it is split over devices."""
 
     name: str = Field("digits", description="a data set that `vflpriv data` lists")
-    devices: int = Field(4, ge=1, description="how many devices hold a block")
+    devices: int | None = Field(
+        None, ge=1, description="how many devices hold a block; if not given 4, for csv as many as there are files"
+    )
     partition: str | None = Field(
         None, description="rows, slices, patches, views, first-views or segments; the data set's own if not given"
     )
@@ -44,8 +46,11 @@ class DataConfig(_Section):
         le=1,
         description="the share of the next device's part that each device holds too, the last one of the part before",
     )
+    kept_devices: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="devices of the partition that take part, by number from 0; all if empty"
+    )
     noisy_devices: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="devices whose features have Gaussian noise, by number from 0"
+        (), description="devices whose features have Gaussian noise, by number from 0 among those that take part"
     )
     feature_noise: float = Field(
         1.0, gt=0, description="std of the noise of noisy_devices, on features as they are trained on"
@@ -53,7 +58,14 @@ class DataConfig(_Section):
     noisy_records: Literal["all", "test"] = Field(
         "all", description="records that the noise of noisy_devices is added to: all, or those of the test alone"
     )
-    folder: str | None = Field(None, description="where its files are; the user's data folder if not given")
+    folder: str | None = Field(
+        None, description="where its files are; the user's data folder if not given, which csv does not have"
+    )
+    alignment: Literal["exact", "common"] = Field(
+        "exact",
+        description="csv: whether all files must have the same ids (exact), or the records that all of them have are "
+        "kept (common)",
+    )
     keep_shape: bool = Field(False, description="keep blocks as images, as convolutions need them")
     train: int | None = Field(None, ge=1, description="how many training records to keep; all if not given")
     imbalance: float | None = Field(

@@ -21,7 +21,7 @@ from vflpriv.errors import InputError
 __all__ = ["Measure", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
 
 _FOLDER = "reproductions"
-Measure = Literal["accuracy", "auc", "megabytes", "seconds"]
+Measure = Literal["accuracy", "auc", "megabytes", "mebibytes", "seconds"]
 """What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
 _SHARES = {"accuracy", "auc"}
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -68,8 +68,8 @@ class ProfileRow(_Section):
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
     paper: dict[Measure, Printed] = Field(
         default_factory=dict,
-        description="printed figures: accuracy and auc in percent, megabytes and simulated seconds until the target, "
-        "inf where it is printed that the target was never reached",
+        description="printed figures: accuracy and auc in percent; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or "
+        "simulated seconds until the target, inf where it is printed that the target was never reached",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -88,7 +88,7 @@ class Profile(_Section):
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
     measures: tuple[Measure, ...] = Field((), description="shown for all rows, also where the paper prints no figure")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
-    tried: float = Field(1.0, gt=0, le=1, description="share of each row's rounds that its tries are trained for")
+    tried: float = Field(1.0, gt=0, le=1, description="share of a row's rounds that its settings are tried for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()

@@ -86,6 +86,25 @@ class BaseData:
             validation_labels=labelled(self.validation_labels),
         )
 
+    def of_devices(self, kept: Sequence[int]) -> Self:
+        """The blocks of these devices alone, in this order; they are no longer tiles of one image."""
+        for m in kept:
+            if not 0 <= m < self.devices:
+                raise InputError("data.kept_devices", m, f"devices 0 to {self.devices - 1}")
+        if len(set(kept)) < len(kept):
+            raise InputError("data.kept_devices", list(kept), "each device once")
+
+        def of(blocks: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(blocks[m] for m in kept) if blocks else ()
+
+        return replace(
+            self,
+            blocks=of(self.blocks),
+            test_blocks=of(self.test_blocks),
+            validation_blocks=of(self.validation_blocks),
+            grid=None,
+        )
+
     def held_out(self, part: Part) -> tuple[tuple[Any, ...], Any]:
         """Blocks and labels of a part that is not trained on."""
         if part == "test":

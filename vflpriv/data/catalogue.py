@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from vflpriv.common.plugins import Plugins, load_plugins
-from vflpriv.data import folders, readers
+from vflpriv.data import folders, parties, readers
 from vflpriv.data.files import Dataset
 from vflpriv.data.sources import Debian, Npm, PyPI, Source
 from vflpriv.errors import InputError
@@ -205,6 +205,17 @@ _ALL = (
         scale=255.0,
         read=partial(folders.modelnet40, side=56),
         by_hand="the class folders of the shaded pictures from 12 views into the data set's folder",
+    ),
+    Dataset(
+        name="csv",
+        summary="your own records: data.folder has a CSV file for each device and labels.csv, joined by ids",
+        classes=None,
+        partition="views",
+        scale=None,
+        read=parties.every_record,
+        by_hand="one CSV file for each party and labels.csv (columns id and label) into a folder, named by data.folder",
+        own=True,
+        read_common=parties.common_records,
     ),
 )
 DATASETS = {dataset.name: dataset for dataset in _ALL}

@@ -42,7 +42,8 @@ def fetch(name: str, folder: str | os.PathLike[str] | None = None, progress: Pro
 
 
 def _not_fetchable(dataset: Dataset, target: Path) -> InputError:
-    reason = f"cannot be fetched: put {dataset.by_hand} ({target})" if dataset.by_hand else "needs no fetching"
+    place = "" if dataset.own else f" ({target})"
+    reason = f"cannot be fetched: put {dataset.by_hand}{place}" if dataset.by_hand else "needs no fetching"
     names = ", ".join(name for name, other in all_datasets().items() if other.source is not None)
     return InputError("data.name", dataset.name, f"one of {names}; {dataset.name} {reason}")
 

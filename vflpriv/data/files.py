@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from vflpriv.data.sources import Source
 from vflpriv.errors import InputError
 
-__all__ = ["Dataset", "Raw", "contents", "data_folder", "fixed_order", "locate", "verified"]
+__all__ = ["DEVICES", "Dataset", "Raw", "contents", "data_folder", "fixed_order", "locate", "verified"]
 
+DEVICES = 4
+"""How many devices hold a block if nothing is said."""
 _SPLIT_SEED = 20240
 
 
@@ -28,7 +30,7 @@ class Raw:
     """A data set as its reader returns it: whole records, not scaled; texts as an array of `str` objects.
 
     `views` says how many entries of the second axis belong to each view. `indicators` marks the columns that are 0 or
-    1 and stay so when the others are standardised.
+    1 and stay so when the others are standardised. `classes` is given where the catalogue does not know them.
     """
 
     features: NDArray[Any]
@@ -37,22 +39,27 @@ class Raw:
     test_labels: NDArray[Any]
     views: tuple[int, ...] | None = None
     indicators: NDArray[np.bool_] | None = None
+    classes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """One entry of the catalogue: all there is to know of a data set.
 
-    `read` is given the entry and the data set's folder. `partition` is how records are divided among devices unless
-    another way is asked for. `scale` is the value that becomes 1; None standardises each column by the mean and
-    deviation of the training records in use, which an audit treats as public. `tokens` is how many token ids a text
-    becomes. `files` maps the names in the data folder to the SHA-256 of their content, decompressed; they are fetched
-    from `source`. Where no package has them, `by_hand` says what to put into the folder.
+    `read` is given the entry and the data set's folder. `classes` is None where the reader finds them out. `partition`
+    is how records are divided among devices unless another way is asked for. `scale` is the value that becomes 1; None
+    standardises each column by the mean and deviation of the training records in use, which an audit treats as public.
+    `tokens` is how many token ids a text becomes. `files` maps the names in the data folder to the SHA-256 of their
+    content, decompressed; they are fetched from `source`. Where no package has them, `by_hand` says what to put into
+    the folder.
+
+    A user's `own` data are in the folder that is given, not in one named after the data set, and each of their views is
+    one device; `read_common` reads the records that all of the parties have.
     """
 
     name: str
     summary: str
-    classes: int
+    classes: int | None
     partition: str
     scale: float | None
     read: Callable[[Dataset, Path], Raw]
@@ -60,6 +67,8 @@ class Dataset:
     source: Source | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     by_hand: str = ""
+    own: bool = False
+    read_common: Callable[[Dataset, Path], Raw] | None = None
 
     def __post_init__(self) -> None:
         if self.source is not None and not self.files:

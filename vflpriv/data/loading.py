@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Required, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from vflpriv.common.lazy import torch
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.data.catalogue import dataset_named
-from vflpriv.data.files import Dataset, Raw, data_folder
+from vflpriv.data.files import DEVICES, Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
 from vflpriv.data.records import keep_back, long_tail
 from vflpriv.data.tokens import VOCABULARY, WordPiece, encode, hashed
 from vflpriv.errors import InputError
 
-__all__ = ["Choices", "VerticalArrays", "load", "read"]
+__all__ = ["Alignment", "Choices", "VerticalArrays", "load", "read"]
+
+Alignment = Literal["exact", "common"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,7 +56,7 @@ class VerticalArrays(BaseData):
 class Choices(TypedDict, total=False):
     """The arguments of `read` beside the name of the data set."""
 
-    devices: Required[int]
+    devices: int | None
     partition: str | None
     folder: str | os.PathLike[str] | None
     train: int | None
@@ -63,6 +65,7 @@ class Choices(TypedDict, total=False):
     overlap: float
     keep_shape: bool
     vocabulary: str | os.PathLike[str] | None
+    alignment: Alignment
 
 
 def load(name: str, **choices: Unpack[Choices]) -> VerticalData:
@@ -73,7 +76,7 @@ def load(name: str, **choices: Unpack[Choices]) -> VerticalData:
 def read(
     name: str,
     *,
-    devices: int,
+    devices: int | None = None,
     partition: str | None = None,
     folder: str | os.PathLike[str] | None = None,
     train: int | None = None,
@@ -82,26 +85,29 @@ def read(
     overlap: float = 0.0,
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
+    alignment: Alignment = "exact",
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
 
-    Files are looked for in the folder `name` of the data folder. The order of records is fixed, so that the same
-    call always gives the same numbers. `imbalance` is how many times as many training records the first class keeps
-    as the last one, with a long tail between them. `validation` is the share (below 1) or number of the training
-    records that are kept back. `overlap` is the share of its neighbour's part that a device holds too. With
-    `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed or those of the WordPiece
-    `vocabulary` (a folder with a vocab.txt).
+    Files are looked for in the folder `name` of the data folder; those of `csv` in the folder itself, which has one for
+    each device, and of files with different ids the `alignment` "common" keeps the records that all have. The order of
+    records is fixed, so that the same call always gives the same numbers. `imbalance` is how many times as many
+    training records the first class keeps as the last one, with a long tail between them. `validation` is the share
+    (below 1) or number of the training records that are kept back. `overlap` is the share of its neighbour's part that
+    a device holds too. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed
+    or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
     """
     dataset = dataset_named(name)
     if vocabulary is not None and dataset.tokens is None:
         raise InputError("data.vocabulary", str(vocabulary), f"none, since {name} is not text")
-    raw = dataset.read(dataset, data_folder(folder) / name)
-    _check(dataset, raw)
+    raw = _reader(dataset, alignment)(dataset, _place(dataset, folder))
+    classes, devices = _classes(dataset, raw), _device_count(dataset, raw, devices, partition)
+    _check(dataset, raw, classes)
     if train is not None and not 1 <= train <= len(raw.labels):
         raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {name}")
     chosen = np.arange(len(raw.labels))[:train]
     if imbalance is not None:
-        chosen = long_tail(raw.labels[chosen], classes=dataset.classes, imbalance=imbalance)
+        chosen = long_tail(raw.labels[chosen], classes=classes, imbalance=imbalance)
     trained, kept_back = keep_back(chosen, validation)
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
     token_ids = None
@@ -115,7 +121,7 @@ def read(
     blocks, test_blocks, *validation_blocks = (_scaled(cut(part), dataset.scale, images) for part in parts if len(part))
     return VerticalArrays(
         name=name,
-        classes=dataset.classes,
+        classes=classes,
         blocks=blocks,
         labels=raw.labels[trained].astype(np.int64),
         test_blocks=test_blocks,
@@ -125,6 +131,43 @@ def read(
         vocabulary=token_ids,
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape and not overlap else None,
     )
+
+
+def _reader(dataset: Dataset, alignment: Alignment) -> Callable[[Dataset, Path], Raw]:
+    if alignment == "exact":
+        return dataset.read
+    if dataset.read_common is None:
+        raise InputError("data.alignment", alignment, f"exact, since records of {dataset.name} are not joined by ids")
+    return dataset.read_common
+
+
+def _place(dataset: Dataset, folder: str | os.PathLike[str] | None) -> Path:
+    """Where the files of a data set are."""
+    if not dataset.own:
+        return data_folder(folder) / dataset.name
+    if folder is None:
+        raise InputError("data.folder", None, f"a folder; put {dataset.by_hand}")
+    return Path(folder).expanduser()
+
+
+def _classes(dataset: Dataset, raw: Raw) -> int:
+    classes = dataset.classes or raw.classes
+    if classes is None:
+        raise ValueError(f"Expected the number of classes from the entry {dataset.name} or from its reader.")
+    return classes
+
+
+def _device_count(dataset: Dataset, raw: Raw, devices: int | None, partition: str | None) -> int:
+    """How many devices there are; a user's own files say it themselves."""
+    if not dataset.own or raw.views is None:
+        return DEVICES if devices is None else devices
+    if devices not in (None, len(raw.views)):
+        expected = f"{len(raw.views)}, one for each party's file, or nothing"
+        raise InputError("data.devices", devices, expected)
+    if partition not in (None, dataset.partition):
+        expected = f"{dataset.partition} or nothing, since each file of {dataset.name} is one device"
+        raise InputError("data.partition", partition, expected)
+    return len(raw.views)
 
 
 def _rows(features: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
@@ -153,7 +196,7 @@ def _scaled(blocks: tuple[NDArray[Any], ...], scale: float | None, channels_firs
     return blocks
 
 
-def _check(dataset: Dataset, raw: Raw) -> None:
+def _check(dataset: Dataset, raw: Raw, classes: int) -> None:
     parts = (("train", raw.features, raw.labels), ("test", raw.test_features, raw.test_labels))
     for part, features, labels in parts:
         if len(labels) == 0 or features.size == 0:
@@ -162,8 +205,8 @@ def _check(dataset: Dataset, raw: Raw) -> None:
             raise InputError(
                 f"data.{part}", len(labels), f"{len(features)} labels, one for each record of {dataset.name}"
             )
-        if labels.min() < 0 or labels.max() >= dataset.classes:
-            raise InputError(f"data.{part}", int(labels.max()), f"labels 0 to {dataset.classes - 1} in {dataset.name}")
+        if labels.min() < 0 or labels.max() >= classes:
+            raise InputError(f"data.{part}", int(labels.max()), f"labels 0 to {classes - 1} in {dataset.name}")
     if raw.features.shape[1:] != raw.test_features.shape[1:]:
         raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
 

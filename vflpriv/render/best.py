@@ -55,7 +55,7 @@ def _notes(report: BestReport) -> Iterator[str]:
     """What has to be known to read the figures."""
     yield (
         f"Settings were chosen by the accuracy on {f.count(report.validation)} validation records; test records were "
-        f"looked at once, for the best of each ε, with {report.seeds} seeds."
+        f"looked at once, for the best of each ε, with {'one seed' if report.seeds == 1 else f'{report.seeds} seeds'}."
     )
     counted = [p.tuning_runs for p in report.points if p.tuning_runs]
     if counted:

@@ -13,6 +13,7 @@ from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, within
 from vflpriv.render.plots.guarantees import guarantee_plot
+from vflpriv.render.plots.importance import importance_plots
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.render.plots.svg import Plot
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
@@ -101,12 +102,12 @@ def reproduction_markdown(report: Reproduction) -> str:
 
 
 def reproduction_plots(report: Reproduction) -> list[Plot]:
-    """Accuracy against claimed and accounted ε where rows have them, and the learning curves."""
+    """Accuracy against claimed and accounted ε where rows have them, learning curves, importance."""
     guarantees = guarantee_plot(report)
-    return [*([] if guarantees is None else [guarantees]), *learning_plots(report)]
+    return [*([] if guarantees is None else [guarantees]), *learning_plots(report), *importance_plots(report)]
 
 
 def reproduction_html(report: Reproduction) -> str:
-    """The page: the table, accuracy against claimed and accounted ε, curves by round, traffic and time, settings."""
+    """The page: the table, accuracy against ε, curves by round, traffic and time, the devices' importance, settings."""
     page, plots = environment().get_template("reproduction.html.j2"), reproduction_plots(report)
     return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))

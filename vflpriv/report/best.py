@@ -98,7 +98,8 @@ class BestReport(Displayed, Row):
         if not self.points:
             return "No candidate keeps any of these budgets; the reasons are in the table."
         at = min(self.points, key=lambda p: abs(p.epsilon - 1.0))
-        reached = f"{f.percent(at.mean)} test accuracy ({f.interval(at.low, at.high)})"
+        interval = f" ({f.interval(at.low, at.high)})" if len(at.curves) > 1 else ""
+        reached = f"{f.percent(at.mean)} test accuracy{interval}"
         text = f"At ε = {at.epsilon:g} use {at.title}: {reached}."
         best = max(self.points, key=lambda p: p.mean)
         if best.epsilon != at.epsilon and best.mean > at.mean:

@@ -23,6 +23,8 @@ class LearningCurve(Row):
     """Simulated; empty where there is no clock."""
     importance: tuple[float, ...] = ()
     """Of each device at the end, where the engine says so."""
+    importance_caveat: str = ""
+    """Why these numbers say nothing of the devices, in one sentence; empty if they do."""
 
     def until(self, target: float, costs: tuple[float, ...]) -> float | None:
         """The cost at the first evaluation that reached the target; None if none did.

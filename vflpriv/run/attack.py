@@ -247,7 +247,10 @@ def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[Tr
         if reason is None:
             changed = section.model_copy(update={"engine": {**section.engine, **variant.changes}})
             systems = tuple(changed if i == place else s for i, s in enumerate(config.system))
-            system = build_system(config.model_copy(update={"system": systems}), place, data)
+            try:
+                system = build_system(config.model_copy(update={"system": systems}), place, data)
+            except InputError as error:
+                reason = _unfit(error, engine, variant)
         row = TrainedRow(
             system=section.key,
             title=section.title or section.key,
@@ -270,6 +273,15 @@ def _inapplicable(system: System, engine: str, variant: DefenceVariant) -> str |
         return None
     defence = read_defence(named, f"attack.defences.{variant.section}.defence")
     return inapplicable(defence, system.engine, system.settings, system.schedule, system.classes)
+
+
+def _unfit(error: InputError, engine: str, variant: DefenceVariant) -> str:
+    """Why the other settings of a system do not go with a defence; a value of the defence itself that is wrong is an
+    error. How noise is chosen is right or wrong for an engine only."""
+    field = error.field.rpartition(".")[2]
+    if field in variant.changes and field != "noise":
+        raise error
+    return f"{engine} has {field} = {error.value!r}, expected {error.expected}"
 
 
 def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 D = TypeVar("D", bound=BaseData)
-_AFTER_READING = {"standardise", "noisy_devices", "feature_noise", "noisy_records"}
+_AFTER_READING = {"kept_devices", "standardise", "noisy_devices", "feature_noise", "noisy_records"}
 _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_runs")
 
 
@@ -59,7 +59,8 @@ def read_data(config: Config) -> BaseData:
 
 
 def _read(config: Config) -> datasets.VerticalArrays:
-    return datasets.read(**config.data.model_dump(exclude=_AFTER_READING)).checked()
+    data, kept = datasets.read(**config.data.model_dump(exclude=_AFTER_READING)).checked(), config.data.kept_devices
+    return data.of_devices(kept) if kept else data
 
 
 def build_system(config: Config, place: int, data: VerticalData) -> System:

@@ -31,6 +31,7 @@ title = "A table"
 source = "A paper, Table I"
 chosen = "by validation records"
 target = 30
+tried = 0.5
 evaluations = 4
 seeds = 2
 data = { name = "digits", devices = 2, partition = "rows" }
@@ -39,7 +40,7 @@ quick = { rounds = 0.5, train = 200 }
 
 [[row]]
 key = "split"
-paper = { accuracy = 80.0, megabytes = 1.0 }
+paper = { accuracy = 80.0, megabytes = 1.0, mebibytes = 1.0 }
 engine = { name = "split" }
 tries = [{ device_rate = 1e-6, server_rate = 1e-6 }, { device_rate = 0.5, server_rate = 0.5 }]
 
@@ -75,7 +76,7 @@ def test_the_better_setting_on_validation_records_is_taken(report: Reproduction)
 
 def test_figures_are_means_over_seeds(report: Reproduction) -> None:
     split, noised = report.lines
-    accuracy, megabytes = split.figures
+    accuracy, megabytes, mebibytes = split.figures
     ends = [100 * curve.accuracy[-1] for curve in split.curves]
     assert [curve.seed for curve in split.curves] == [0, 1]
     assert accuracy.values == pytest.approx(ends)
@@ -83,6 +84,7 @@ def test_figures_are_means_over_seeds(report: Reproduction) -> None:
     assert accuracy.difference == pytest.approx(sum(ends) / 2 - 80)
     first = [next(m for a, m in zip(c.accuracy, c.megabytes, strict=True) if a >= 0.3) for c in split.curves]
     assert megabytes.values == pytest.approx(first)
+    assert mebibytes.values == pytest.approx([count / 1.048576 for count in first])
     assert noised.guarantee is not None
     assert 0.45 < noised.guarantee.accounted <= 0.5
 
@@ -289,12 +291,28 @@ def test_an_unknown_row_is_refused(path: Path) -> None:
         reproduce_profile(load_profile(path), only=["other"])
 
 
+@pytest.mark.parametrize(("quick", "rounds"), [(False, 12), (True, 6)])
+def test_settings_are_tried_for_a_share_of_the_rounds(path: Path, *, quick: bool, rounds: int) -> None:
+    profile = load_profile(path)
+    config = profile.config(profile.row[0], {}, seed=0, quick=quick, device="cpu", validated=True)
+    assert config.system[0].engine["rounds"] == rounds
+    assert config.data.validation == 0.1
+
+
 def test_a_learning_curve_is_that_of_its_seed(path: Path) -> None:
     profile = load_profile(path)
     config = profile.config(profile.row[0], {}, seed=3, quick=True, device="cpu")
     system = build_system(config, 0, load_data(config))
     assert learning_curve(system) == learning_curve(system)
     assert learning_curve(system).seed == 3
+
+
+def test_a_training_of_one_round_says_that_its_heads_show_the_start(path: Path) -> None:
+    profile = load_profile(path)
+    config = profile.config(profile.row[0], {"name": "vimadmm", "rounds": 1}, seed=0, quick=True, device="cpu")
+    curve = learning_curve(build_system(config, 0, load_data(config)))
+    assert len(curve.importance) == 2
+    assert curve.importance_caveat.startswith("The heads have hardly moved")
 
 
 def test_every_measure_has_a_name_in_tables() -> None:

@@ -92,3 +92,11 @@ def test_the_devices_go_down_the_gradient_of_the_noised_sum():
     torch.testing.assert_close(up, down)
     quiet, _, _ = run(make_system("fdml-client", rounds=1, noise_std=0.0))
     assert not torch.equal(engine.bank.parameters[0]["weight0"], quiet.bank.parameters[0]["weight0"])
+
+
+def test_the_server_sees_what_noised_labels_did():
+    ledger = make_system("fdml", rounds=4, label_protection="rr", label_epsilon=2.0).ledger
+    for view in ("server", "eavesdropper"):
+        exposure = ledger.exposure(Adversary.parse(view), Unit.LABEL)
+        assert not exposure.unprotected
+        assert len(exposure.events) == 1, view

@@ -58,6 +58,7 @@ def learning_curve(
         seconds=tuple(seconds),
         megabytes=tuple(megabytes),
         importance=() if importance is None else tuple(importance.norms[0].tolist()),
+        importance_caveat=(importance.caveat() or "") if importance is not None else "",
     )
 
 

@@ -35,6 +35,8 @@ _CONFIDENCE = 0.95
 _ACCOUNTANT = "auto"
 _APART = 1_000_000
 """Added to the seed of trainings that settings are chosen by."""
+_COUNTED = {"mebibytes": "megabytes"}
+"""What a curve calls a measure, where it is not its name."""
 
 
 @single_threaded()
@@ -120,7 +122,7 @@ class _Plan:
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
-    extra = [name for name in profile.measures if getattr(curves[0], name)]
+    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name))]
     measured = dict.fromkeys([*row.paper, *extra])
     return TrainedLine(
         key=row.key,
@@ -151,7 +153,12 @@ def _value(measure: str, target: float | None, curve: LearningCurve) -> float | 
     if measure == "auc":
         return 100 * curve.auc[-1]
     assert target is not None
-    return curve.until(target / 100, curve.megabytes if measure == "megabytes" else curve.seconds)
+    costs = {
+        "megabytes": curve.megabytes,
+        "mebibytes": tuple(count * 10**6 / 2**20 for count in curve.megabytes),
+        "seconds": curve.seconds,
+    }
+    return curve.until(target / 100, costs[measure])
 
 
 def _guarantee(protected: Protected, system: System) -> Guarantee:

@@ -1,0 +1,161 @@
+"""Pages that are rendered from committed results: what the files render to, whether there are none or several."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tools.docs_results import (
+    RESULTS,
+    frontier_page,
+    reproductions_page,
+    stored,
+    with_curves,
+    write_pages,
+)
+from vflpriv.cli.options import assignments
+from vflpriv.config.frontier import load_frontier
+from vflpriv.config.reproductions import load_profile, profile_names
+from vflpriv.report.best import BestReport, Entry, Point
+from vflpriv.report.curves import LearningCurve, Try
+from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
+
+ROOT = RESULTS.parents[1]
+DOCS = ROOT / "docs"
+LARGEST = 100_000
+CURVE = LearningCurve(seed=0, rounds=(1, 2), accuracy=(0.5, 0.75), megabytes=(1.0, 2.0))
+
+
+def table() -> Reproduction:
+    figure = Figure(measure="accuracy", paper=80.0, values=(75.0,), mean=75.0, low=75.0, high=75.0)
+    line = TrainedLine(key="a", title="Row A", engine="split", settings={}, figures=(figure,), curves=(CURVE,))
+    return Reproduction(
+        tool_version="1",
+        name="cascaded-table-2",
+        title="Table II",
+        source="A paper",
+        setting="",
+        chosen="as printed",
+        command="vflpriv reproduce cascaded-table-2",
+        versions={"vflpriv": "1"},
+        hardware={"machine": "m", "cores": 2},
+        seed=0,
+        seeds=1,
+        quick=False,
+        confidence=0.95,
+        target=None,
+        data={"name": "digits"},
+        lines=(line,),
+    )
+
+
+def frontier(*, points: bool = True) -> BestReport:
+    tried = (Try(settings={}, accuracy=0.7),) if points else ()
+    best = Point(
+        epsilon=1.0,
+        accounted=1.0,
+        key="a",
+        title="a way",
+        engine="split",
+        settings={},
+        mean=0.72,
+        low=0.7,
+        high=0.74,
+        curves=(CURVE, CURVE),
+        tuning_runs=None,
+    )
+    return BestReport(
+        tool_version="1",
+        command="vflpriv frontier --set data.name=digits",
+        versions={"vflpriv": "1"},
+        hardware={"machine": "m", "cores": 2},
+        seed=0,
+        seeds=2,
+        confidence=0.95,
+        data={"name": "digits"},
+        unit="record",
+        view="devices(all)",
+        delta=1e-5,
+        validation=9,
+        entries=(Entry(key="a", title="a way", epsilon=1.0, tried=tried, refusal=None if points else "no noise"),),
+        points=(best,) if points else (),
+    )
+
+
+@pytest.mark.parametrize("name", ["reproductions.md", "frontier.md"])
+def test_pages_are_what_the_committed_results_render_to(name: str) -> None:
+    pages = {
+        "reproductions.md": lambda: reproductions_page(stored(Reproduction)),
+        "frontier.md": lambda: frontier_page(stored(BestReport)),
+    }
+    assert (DOCS / name).read_text("utf-8") == pages[name](), "run `make results`"
+
+
+def test_each_frontier_has_its_picture_and_no_other_is_there() -> None:
+    """Their bytes depend on the version of matplotlib; what they say does not."""
+    answered = {f"{name}.svg": report for name, report in stored(BestReport).items() if report.points}
+    assert {path.name for path in (DOCS / "pictures").glob("frontier-*.svg")} == set(answered)
+    for name, report in answered.items():
+        said = (DOCS / "pictures" / name).read_text("utf-8")
+        assert all(f"at ε = {p.epsilon:g} {p.title} reaches {100 * p.mean:.1f} %" in said for p in report.points), name
+
+
+def test_committed_results_are_small_and_name_a_profile_that_is_there() -> None:
+    for name, report in stored(Reproduction).items():
+        words = shlex.split(report.command)
+        assert (words[:2], words[2], name) == (["vflpriv", "reproduce"], report.name, f"reproduce-{report.name}")
+        assert report.name in profile_names()
+        assert {line.key for line in report.lines} <= {row.key for row in load_profile(report.name).row}
+    for name, best in stored(BestReport).items():
+        words = shlex.split(best.command)
+        source = ROOT / words[2] if len(words) > 2 and not words[2].startswith("-") else None
+        config = load_frontier(source, assignments([value for option, value in pairwise(words) if option == "--set"]))
+        asked = (config.data.name, config.unit.value, config.view, config.delta, config.seeds, config.seed)
+        assert asked == (best.data["name"], best.unit, best.view, best.delta, best.seeds, best.seed), name
+    for path in (*RESULTS.glob("reproduce-*.json"), *RESULTS.glob("frontier-*.json")):
+        assert path.stat().st_size <= LARGEST, path.name
+
+
+def test_pages_without_results_say_so() -> None:
+    for page in (reproductions_page({}), frontier_page({})):
+        assert page.startswith("# ")
+        assert page.endswith("No result is stored yet.\n")
+
+
+def test_pages_are_written_from_the_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "frontier-old.svg").write_text("", encoding="utf-8")
+    for name, report in {
+        "reproduce-a": table(),
+        "frontier-a": frontier(),
+        "frontier-b": frontier(points=False),
+    }.items():
+        (tmp_path / f"{name}.json").write_text(report.model_dump_json(), encoding="utf-8")
+    write_pages(tmp_path, tmp_path)
+    tables, best = ((tmp_path / name).read_text("utf-8") for name in ("reproductions.md", "frontier.md"))
+    assert "| Row A | test accuracy, % | 80.00 | 75.00 | one seed | \\-5.00 | not explained |" in tables
+    assert (
+        "- Table II: 0 of 1 printed percentages are reached within a point; 1 rows differ for no known reason.\n"
+        in tables
+    )
+    assert "```sh\nvflpriv reproduce cascaded-table-2\n```" in tables
+    assert "`reproduce-a.json`: vflpriv 1, on m with 2 cores, seed 0." in tables
+    assert best.index("At ε = 1 use a way: 72.0 %") < best.index("(pictures/frontier-a.svg)") < best.index("no noise")
+    assert "frontier-b.svg" not in best
+    assert "seeds 0 to 1." in best
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["frontier-a.svg"]
+    said = (tmp_path / "pictures" / "frontier-a.svg").read_text("utf-8")
+    assert said.startswith("<svg ")
+    assert "at ε = 1 a way reaches 72.0 %" in said
+
+
+def test_curves_are_drawn_where_the_page_has_a_place_for_them(tmp_path: Path) -> None:
+    (tmp_path / "reproduce-a.json").write_text(table().model_dump_json(), encoding="utf-8")
+    page = with_curves(reproductions_page({"reproduce-a": table()}), tmp_path)
+    assert "<!--" not in page
+    assert len(re.findall(r"!\[Test accuracy[^\]]*\]\(data:image/svg\+xml;base64,", page)) == 2
+    assert with_curves("no place", tmp_path) == "no place"

@@ -1,0 +1,154 @@
+"""Pages of the documentation that are rendered from committed results: `python -m tools.docs_results` rewrites them.
+
+`benchmarks/results/reproduce-*.json` are reports of `vflpriv reproduce` and make up `docs/reproductions.md`;
+`frontier-*.json` are those of `vflpriv frontier` and make up `docs/frontier.md` with its pictures. No figure is typed.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from vflpriv.render.best import best_markdown
+from vflpriv.render.markdown import escape
+from vflpriv.render.plots.best import best_plot
+from vflpriv.render.plots.svg import Plot
+from vflpriv.render.reproduction import reproduction_markdown, reproduction_plots
+from vflpriv.report.best import BestReport
+from vflpriv.report.reproduction import Reproduction
+
+__all__ = ["RESULTS", "frontier_page", "pictures", "reproductions_page", "stored", "with_curves", "write_pages"]
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+_NOTHING = "No result is stored yet."
+_CURVES = re.compile(r"<!-- curves: ([\w.-]+) -->")
+_CURVES_OF = "reproduce-"
+_REPRODUCTIONS = """\
+# Papers' tables, trained again
+
+`vflpriv reproduce NAME` trains every row of a published table or figure with the settings that the paper prints, and
+puts what it reaches beside what is printed; without a name it lists what there is. `--quick` trains fewer rounds on
+fewer records, to see that it runs: its figures are not comparable with the paper's, and their tables say so.
+
+*Difference* is ours minus the paper's, in points where the figure is a share. A difference of more than a point is
+explained in the last column, or said to be *not explained*. Where a paper promises an ε, *claimed ε* is what it
+prints and *accounted ε* what the ledger of the same training adds up to, for the unit and the view named beside it.
+
+Settings that a paper does not print are chosen among a few by the accuracy on validation records, which are training
+records that are kept back. Each section says where its settings come from, and if they were chosen in another way.
+
+`make results` writes this page from `benchmarks/results/reproduce-*.json`, and a test compares the two. The command
+of a section repeats it.
+"""
+_FRONTIER = """\
+# What to use at a given ε
+
+`vflpriv frontier` answers one question: on this data set, for this unit, seen by this adversary, which of the engines
+and defences whose budget can be accounted learns best at each ε? [Units](units.md) and [threat
+models](threat-models.md) say what unit and adversary mean. It works for [your own data](configure.md#your-own-data)
+too.
+
+At each ε every candidate is given the noise that the accountant finds for it. Candidates and their settings are
+compared by the accuracy on validation records, which are training records that are kept back. The best one is then
+trained on all training records with several seeds, and only then are test records looked at. *Test accuracy* is that
+mean with its interval, *accounted ε* what all releases of that training add up to. Each point is then audited with
+worst-case canaries: *measured μ / accounted μ* near 1 says that the accounting is not only right but tight, and a
+verdict `consistent` that the trials refute nothing. A candidate that cannot keep a budget says why.
+
+`make results` writes this page from `benchmarks/results/frontier-*.json`, and a test compares the two. The command of
+a section repeats it.
+"""
+
+R = TypeVar("R", Reproduction, BestReport)
+
+
+def stored(kind: type[R], folder: Path = RESULTS) -> dict[str, R]:
+    """The committed results of a kind, by the name of their file without its ending, in alphabetical order."""
+    prefix = _CURVES_OF if kind is Reproduction else "frontier-"
+    paths = sorted(folder.glob(f"{prefix}*.json"))
+    return {path.stem: kind.model_validate_json(path.read_bytes()) for path in paths}
+
+
+def reproductions_page(found: Mapping[str, Reproduction]) -> str:
+    """The page with every table, and places for the curves, which are drawn when the site is built."""
+    sections = [
+        _section(reproduction_markdown(report).strip(), f"<!-- curves: {name} -->", _origin(name, report))
+        for name, report in found.items()
+    ]
+    return "\n".join([_REPRODUCTIONS, *_overview(found), *(sections or [f"{_NOTHING}\n"])])
+
+
+def frontier_page(found: Mapping[str, BestReport]) -> str:
+    """The page with every question that was asked, its answer and its picture."""
+    sections = []
+    for name, report in found.items():
+        heading, advice, tables = best_markdown(report).split("\n\n", 2)
+        picture = f"![Accuracy against ε](pictures/{name}.svg)" if report.points else ""
+        sections.append(_section(heading, advice, picture, tables.strip(), _origin(name, report)))
+    return "\n".join([_FRONTIER, *_overview(found), *(sections or [f"{_NOTHING}\n"])])
+
+
+def _section(*blocks: str) -> str:
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _overview(found: Mapping[str, Reproduction | BestReport]) -> Iterator[str]:
+    """All sections in one sentence each."""
+    yield from (f"- {escape(report.headline.rstrip('.'))}." for report in found.values())
+    if found:
+        yield ""
+
+
+def _origin(name: str, report: Reproduction | BestReport) -> str:
+    """Where the figures of a section come from."""
+    versions = ", ".join(f"{part} {version}" for part, version in report.versions.items())
+    seeds = f"seed {report.seed}" if report.seeds == 1 else f"seeds {report.seed} to {report.seed + report.seeds - 1}"
+    machine, cores = report.hardware.get("machine", "an unknown machine"), report.hardware.get("cores", "?")
+    return f"`{name}.json`: {escape(versions)}, on {escape(machine)} with {cores} cores, {seeds}."
+
+
+def pictures(found: Mapping[str, BestReport]) -> dict[str, str]:
+    """The picture of each frontier by the name of its file, readable on any background."""
+    drawn = {f"{name}.svg": best_plot(report) for name, report in found.items()}
+    return {name: _on_white(plot) for name, plot in drawn.items() if plot is not None}
+
+
+def _on_white(plot: Plot) -> str:
+    return plot.svg.replace("<svg ", '<svg style="background: #fff" ', 1)
+
+
+def with_curves(text: str, folder: Path = RESULTS) -> str:
+    """A page with its learning curves in their places, as images that no file is needed for."""
+
+    def drawn(place: re.Match[str]) -> str:
+        report = Reproduction.model_validate_json((folder / f"{place[1]}.json").read_bytes())
+        return "\n".join(_image(plot) for plot in reproduction_plots(report))
+
+    return _CURVES.sub(drawn, text)
+
+
+def _image(plot: Plot) -> str:
+    data = base64.b64encode(_on_white(plot).encode()).decode()
+    return f'![{escape(plot.caption)}](data:image/svg+xml;base64,{data}){{ width="48%" }}'
+
+
+def write_pages(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:
+    """Write both pages and the pictures; pictures of results that are no longer there go."""
+    frontiers = stored(BestReport, results)
+    (docs / "reproductions.md").write_text(reproductions_page(stored(Reproduction, results)), encoding="utf-8")
+    (docs / "frontier.md").write_text(frontier_page(frontiers), encoding="utf-8")
+    drawn = pictures(frontiers)
+    for old in (docs / "pictures").glob("frontier-*.svg"):
+        if old.name not in drawn:
+            old.unlink()
+    for name, svg in drawn.items():
+        (docs / "pictures").mkdir(exist_ok=True)
+        (docs / "pictures" / name).write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages()
