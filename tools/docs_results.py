@@ -15,9 +15,8 @@ from typing import TypeVar
 from vflpriv.render.best import best_markdown
 from vflpriv.render.markdown import escape
 from vflpriv.render.plots.best import best_plot
-from vflpriv.render.plots.learning import learning_plots
 from vflpriv.render.plots.svg import Plot
-from vflpriv.render.reproduction import reproduction_markdown
+from vflpriv.render.reproduction import reproduction_markdown, reproduction_plots
 from vflpriv.report.best import BestReport
 from vflpriv.report.reproduction import Reproduction
 
@@ -127,7 +126,7 @@ def with_curves(text: str, folder: Path = RESULTS) -> str:
 
     def drawn(place: re.Match[str]) -> str:
         report = Reproduction.model_validate_json((folder / f"{place[1]}.json").read_bytes())
-        return "\n".join(_image(plot) for plot in learning_plots(report))
+        return "\n".join(_image(plot) for plot in reproduction_plots(report))
 
     return _CURVES.sub(drawn, text)
 

@@ -25,6 +25,7 @@ Measure = Literal["accuracy", "auc", "megabytes", "mebibytes", "seconds"]
 """What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
 _SHARES = {"accuracy", "auc"}
 Percent = Annotated[float, Field(ge=0, le=100)]
+Printed = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
 class _Section(BaseModel):
@@ -36,6 +37,9 @@ class Quick(_Section):
 
     rounds: float = Field(0.1, gt=0, le=1, description="share of each row's rounds")
     train: int | None = Field(None, ge=1, description="training records to keep; as in [data] if not given")
+    test: int | None = Field(
+        None, ge=1, description="test records that accuracy is measured on, the first; all if not given"
+    )
     seeds: int = Field(1, ge=1, description="trainings of each row")
 
 
@@ -58,11 +62,14 @@ class ProfileRow(_Section):
         description="settings of the engine of which the best is taken, by the accuracy on validation records with "
         "another seed",
     )
+    like: str = Field(
+        "", description="the key of an earlier row whose chosen settings this one takes, instead of tries"
+    )
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
-    paper: dict[Measure, float] = Field(
+    paper: dict[Measure, Printed] = Field(
         default_factory=dict,
         description="printed figures: accuracy and auc in percent; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or "
-        "simulated seconds until the target",
+        "simulated seconds until the target, inf where it is printed that the target was never reached",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -79,6 +86,7 @@ class Profile(_Section):
     data: DataConfig = DataConfig()
     engine: dict[str, Any] = Field(default_factory=dict, description="settings that all rows share")
     target: Percent | None = Field(None, description="test accuracy, in percent, that traffic and time are counted to")
+    measures: tuple[Measure, ...] = Field((), description="shown for all rows, also where the paper prints no figure")
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
     tried: float = Field(1.0, gt=0, le=1, description="share of a row's rounds that its settings are tried for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
@@ -89,12 +97,18 @@ class Profile(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         keys = [row.key for row in self.row]
-        for row in self.row:
+        for place, row in enumerate(self.row):
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
-            if self.target is None and set(row.paper) - _SHARES:
+            if self.target is None and {*row.paper, *self.measures} - _SHARES:
                 raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
+            if row.like and (row.tries or row.like not in keys[:place]):
+                raise ValueError(f"row {row.key!r}: like must be the key of an earlier row, without tries beside it")
         return self
+
+    def tried_by(self, row: ProfileRow) -> ProfileRow:
+        """The row whose tries decide the settings of this one: itself, or the one that it is like."""
+        return next(self.tried_by(other) for other in self.row if other.key == row.like) if row.like else row
 
     def config(
         self,
@@ -113,8 +127,8 @@ class Profile(_Section):
         if validated:
             fields["validation"] = self.validation
             share *= self.tried
-        if share < 1:
-            engine["rounds"] = max(1, round(share * engine.get("rounds", 1)))
+        if isinstance(engine.get("rounds"), int):
+            engine["rounds"] = max(1, round(share * engine["rounds"]))
         if quick and self.quick.train is not None:
             fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
         data = parse_settings(DataConfig, fields, f"row.{row.key}.data")

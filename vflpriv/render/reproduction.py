@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -11,15 +12,20 @@ from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, paragraph, within
+from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.importance import importance_plots
 from vflpriv.render.plots.learning import learning_plots
+from vflpriv.render.plots.svg import Plot
 from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
 
-__all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown"]
+__all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown", "reproduction_plots"]
 
 _COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
 _GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
+_OPTIONAL = (">interval", ">difference", "unit", "seen by")
+"""Columns that narrow terminals leave out."""
 _UNEXPLAINED = "not explained"
+_NEVER = "not reached"
 
 
 def figures_grid(report: Reproduction) -> Grid:
@@ -37,12 +43,19 @@ def figures_grid(report: Reproduction) -> Grid:
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
-    name = MEASURES[figure.measure]
+    name, paper = MEASURES[figure.measure], _printed(figure.paper)
     if figure.mean is None or figure.low is None or figure.high is None:
-        return name, f"{figure.paper:.2f}", "not reached", f.NOTHING, f.NOTHING
+        return name, paper, _NEVER, f.NOTHING, f.NOTHING
     several = len(figure.values) > 1
     interval = f"{figure.low:.2f} to {figure.high:.2f}" if several else "one seed"
-    return name, f"{figure.paper:.2f}", f"{figure.mean:.2f}", interval, f"{figure.difference:+.2f}"
+    difference = f.NOTHING if figure.difference is None else f"{figure.difference:+.2f}"
+    return name, paper, f"{figure.mean:.2f}", interval, difference
+
+
+def _printed(paper: float | None) -> str:
+    if paper is None:
+        return f.NOTHING
+    return _NEVER if math.isinf(paper) else f"{paper:.2f}"
 
 
 def _guarantee(line: TrainedLine) -> tuple[str, ...]:
@@ -64,9 +77,13 @@ def _seeds(report: Reproduction) -> str:
 def print_reproduction(report: Reproduction, console: Console) -> None:
     """The table and what has to be known to read it."""
     writer, grid = Writer(console), figures_grid(report)
-    columns = grid.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤")
+    named = grid.columns.replace("accounted ε ≤", "accounted/ε ≤").split(";")
+    columns = [f"?{name}" if name in _OPTIONAL else name for name in named]
     rows = [tuple(row) for row in grid.rows]
-    writer.table(f"{report.headline} ({_seeds(report)})", columns, rows)
+    filled = [place for place in range(len(columns)) if any(row[place] != f.NOTHING for row in rows)]
+    shown = ";".join(columns[place] for place in filled)
+    kept = [tuple(row[place] for place in filled) for row in rows]
+    writer.table(f"{report.headline} ({_seeds(report)})", shown, kept)
     writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}."))
 
 
@@ -84,7 +101,13 @@ def reproduction_markdown(report: Reproduction) -> str:
     return within(_blocks(report), LIMIT, whole="reproduction.json") + "\n"
 
 
+def reproduction_plots(report: Reproduction) -> list[Plot]:
+    """Accuracy against claimed and accounted ε where rows have them, learning curves, importance."""
+    guarantees = guarantee_plot(report)
+    return [*([] if guarantees is None else [guarantees]), *learning_plots(report), *importance_plots(report)]
+
+
 def reproduction_html(report: Reproduction) -> str:
-    """The page: the table, curves by round, by traffic and by simulated time, the devices' importance, all settings."""
-    page, plots = environment().get_template("reproduction.html.j2"), learning_plots(report) + importance_plots(report)
+    """The page: the table, accuracy against ε, curves by round, traffic and time, the devices' importance, settings."""
+    page, plots = environment().get_template("reproduction.html.j2"), reproduction_plots(report)
     return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from vflpriv.report.curves import LearningCurve, Try
@@ -39,7 +40,8 @@ class Figure(Row):
     """One printed figure beside ours: the mean over seeds and its interval; None where a target was not reached."""
 
     measure: str
-    paper: float
+    paper: float | None
+    """None where the paper prints none, infinite where it prints that the target was never reached."""
     values: tuple[float | None, ...]
     mean: float | None
     low: float | None = None
@@ -47,15 +49,19 @@ class Figure(Row):
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
-        return None if self.mean is None else self.mean - self.paper
+        """Ours less the paper's; None where one of the two is not a number."""
+        if self.mean is None or self.paper is None or math.isinf(self.paper):
+            return None
+        return self.mean - self.paper
 
     @property
     def large(self) -> bool:
         """Whether it is off by more than a point; amounts that are no shares are off where their interval excludes the
-        paper's."""
+        paper's. Never where the paper prints none."""
+        if self.paper is None:
+            return False
         if self.difference is None:
-            return True
+            return (self.mean is None) != math.isinf(self.paper)
         if self.measure in SHARES:
             return abs(self.difference) > _LARGE
         return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
@@ -111,7 +117,7 @@ class Reproduction(Displayed, Row):
     @property
     def headline(self) -> str:
         """How many figures agree, in one line."""
-        figures = [figure for line in self.lines for figure in line.figures]
+        figures = [figure for line in self.lines for figure in line.figures if figure.paper is not None]
         if self.quick:
             return f"{self.title}: a quick look, with fewer rounds than published"
         if not figures:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import yaml
+from rich.console import Console
 
 from vflpriv import api
+from vflpriv.common.registry import find
 from vflpriv.config.reproductions import Measure, load_profile, profile_names
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
+from vflpriv.render.plots.guarantees import guarantee_plot
+from vflpriv.render.plots.learning import learning_plots
+from vflpriv.render.reproduction import figures_grid, print_reproduction
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import MEASURES, Reproduction
 from vflpriv.run.experiments.learning import learning_curve
@@ -106,6 +113,14 @@ def test_quick_trains_fewer_rounds_and_records(path: Path) -> None:
     assert "quick" in report.headline
 
 
+def test_quick_may_be_measured_on_fewer_test_records(path: Path) -> None:
+    profile = load_profile(path)
+    profile = profile.model_copy(update={"quick": profile.quick.model_copy(update={"test": 7})})
+    (line,) = reproduce_profile(profile, quick=True, only=["split"], quiet=True).lines
+    right = 7 * line.curves[0].accuracy[-1]
+    assert right == pytest.approx(round(right))
+
+
 def test_a_stopped_run_goes_on(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profile, trained = load_profile(path), []
     whole = reproduce_profile(profile, quick=True, quiet=True)
@@ -132,6 +147,143 @@ def test_all_files_are_written(path: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "reproduction.html").read_text("utf-8")
     assert "another model" in page
     assert "<svg" in page
+
+
+LIKE = """
+title = "A figure"
+source = "A paper, Figure 2"
+chosen = "by validation records"
+target = 30
+measures = ["accuracy", "seconds"]
+tried = 0.25
+seeds = 1
+data = { name = "digits", devices = 2, partition = "rows", train = 200 }
+engine = { rounds = 8, batch_size = 32 }
+
+[[row]]
+key = "first"
+engine = { name = "split" }
+tries = [{ device_rate = 1e-6, server_rate = 1e-6 }, { device_rate = 0.5, server_rate = 0.5 }]
+
+[[row]]
+key = "second"
+engine = { name = "split", embedding = 8, delays.network = { mean = 2.0 } }
+like = "first"
+
+[[row]]
+key = "never"
+paper = { megabytes = inf }
+engine = { name = "split", device_rate = 1e-6, server_rate = 1e-6 }
+"""
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "alike.toml"
+    path.write_text(LIKE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def alike_report(alike: Path) -> Reproduction:
+    return reproduce_profile(load_profile(alike), quiet=True)
+
+
+def test_a_row_takes_the_settings_that_were_chosen_for_another(alike: Path, alike_report: Reproduction) -> None:
+    first, second, _ = alike_report.lines
+    assert len(first.tried) == 2
+    assert not second.tried
+    assert (first.settings["device_rate"], second.settings["device_rate"]) == (0.5, 0.5)
+    (alone,) = reproduce_profile(load_profile(alike), only=["second"], quiet=True).lines
+    assert alone == second
+
+
+def test_measures_are_shown_without_a_printed_figure_where_trainings_have_them(alike_report: Reproduction) -> None:
+    first, second, _ = alike_report.lines
+    assert [figure.measure for figure in first.figures] == ["accuracy"]
+    assert [(figure.measure, figure.paper, figure.large) for figure in second.figures] == [
+        ("accuracy", None, False),
+        ("seconds", None, False),
+    ]
+    curve = second.curves[0]
+    assert second.figures[1].mean == curve.until(0.3, curve.seconds)
+    assert next(iter(figures_grid(alike_report).rows))[2] == "–"
+    plots = learning_plots(alike_report)
+    assert [plot.header[-1] for plot in plots] == [
+        "Rounds",
+        "MB on the wire, all devices",
+        "Simulated seconds",
+    ]
+    assert [row[0] for row in plots[-1].rows] == ["second"]
+
+
+def test_columns_without_anything_are_not_printed(report: Reproduction, alike_report: Reproduction) -> None:
+    bare = alike_report.model_copy(update={"lines": alike_report.lines[:2]})
+    printed = []
+    for each in (report, bare):
+        text = io.StringIO()
+        print_reproduction(each, Console(file=text, width=200))
+        printed.append(text.getvalue())
+    assert "difference" in printed[0]
+    assert "paper" in printed[0]
+    assert "difference" not in printed[1]
+    assert "why it differs" not in printed[1]
+
+
+def test_a_target_that_neither_reaches_agrees(alike_report: Reproduction) -> None:
+    megabytes, _ = alike_report.lines[2].figures
+    assert megabytes.mean is None
+    assert not megabytes.large
+    assert Reproduction.model_validate_json(alike_report.to_json()) == alike_report
+    (row,) = [row for row in figures_grid(alike_report).rows if "MB" in row[1]]
+    assert row[2:4] == ("not reached", "not reached")
+    reached = megabytes.model_copy(update={"mean": 3.0, "values": (3.0,), "low": 3.0, "high": 3.0})
+    assert reached.large
+    assert reached.difference is None
+
+
+def test_tries_are_trained_for_their_share_of_the_rounds(alike: Path) -> None:
+    profile = load_profile(alike)
+    row = profile.row[0]
+    tried = profile.config(row, {}, seed=0, quick=False, device="cpu", validated=True)
+    assert tried.system[0].engine["rounds"] == 2
+    assert tried.data.validation == profile.validation
+    assert profile.config(row, {}, seed=0, quick=False, device="cpu").system[0].engine["rounds"] == 8
+
+
+def test_guarantees_are_drawn_at_both_budgets(report: Reproduction) -> None:
+    plot = guarantee_plot(report)
+    assert plot is not None
+    (row,) = plot.rows
+    assert row[0] == "With noise"
+    assert row[2] == "0.50"
+    assert "claimed" in plot.svg
+    assert "mathdefault" not in plot.svg
+    bare = [line.model_copy(update={"guarantee": None}) for line in report.lines]
+    assert guarantee_plot(report.model_copy(update={"lines": tuple(bare)})) is None
+
+
+def test_an_infinite_budget_is_drawn_at_the_edge(report: Reproduction) -> None:
+    noised = report.lines[1]
+    assert noised.guarantee is not None
+    endless = noised.guarantee.model_copy(update={"accounted": float("inf")})
+    line = noised.model_copy(update={"guarantee": endless})
+    plot = guarantee_plot(report.model_copy(update={"lines": (line,)}))
+    assert plot is not None
+    assert plot.rows[0][3] == "∞"
+
+
+def test_the_legend_of_many_rows_is_below_the_plot(report: Reproduction) -> None:
+    line = report.lines[0]
+    many = [line.model_copy(update={"title": f"row {number}"}) for number in range(12)]
+    few = learning_plots(report.model_copy(update={"lines": tuple(many[:3])}))[0].svg
+    all_of_them = learning_plots(report.model_copy(update={"lines": tuple(many)}))[0].svg
+    heights = [
+        float(found.group(1)) for text in (few, all_of_them) if (found := re.search(r"viewBox=\"0 0 \S+ (\S+)\"", text))
+    ]
+    assert heights[1] > heights[0] + 50
+    assert "row 11" in all_of_them
+    assert len(set(re.findall(r"stroke: var\(--plot-([\w-]+)", all_of_them)) - {"frame"}) == 1  # all rows: one engine
 
 
 def test_an_unknown_row_is_refused(path: Path) -> None:
@@ -171,7 +323,13 @@ def test_every_measure_has_a_name_in_tables() -> None:
 def test_profiles_of_the_package_declare_systems(name: str) -> None:
     profile = load_profile(name)
     assert profile.source.strip()
-    assert all(row.paper or row.protected or row.title for row in profile.row)
+    for row in profile.row:
+        assert row.paper or row.protected or row.title
+        tries = profile.tried_by(row).tries or ({},)
+        config = profile.config(row, tries[0], seed=0, quick=True, device="cpu", validated=True)
+        raw = dict(config.system[0].engine)
+        settings = find("engine", raw.pop("name")).settings_type
+        settings.model_validate(settings.completed(raw))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +339,8 @@ def test_profiles_of_the_package_declare_systems(name: str) -> None:
         ({"target": 120}, "target"),
         ({"target": None}, "config"),
         ({"colour": "red"}, "colour"),
+        ({"row": [{"key": "a", "engine": {"name": "split"}, "like": "b"}]}, "config"),
+        ({"target": None, "row": [{"key": "a", "engine": {"name": "split"}}], "measures": ["seconds"]}, "config"),
     ],
 )
 def test_bad_profiles_name_the_field(change: dict[str, Any], field: str, tmp_path: Path) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import percent, shorten
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, logarithmic, svg
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import Reproduction, TrainedLine
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 __all__ = ["learning_plots"]
 
-_SIZE = (4.6, 3.2)
+_WIDTH, _HEIGHT = 4.6, 3.2
+_INSIDE = 7
+"""So many rows have their legend inside the plot; more have it below, one line of this height for two rows."""
+_LEGEND_LINE = 0.17
 _INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
-_DASHES = ("-", "--", ":", "-.")
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _AXES = {
     "rounds": "rounds",
     "megabytes": "MB on the wire, all devices",
@@ -22,18 +31,21 @@ _AXES = {
 
 
 def learning_plots(report: Reproduction) -> list[Plot]:
-    """One plot for each thing that all trainings counted."""
-    shown = [axis for axis in _AXES if all(getattr(c, axis) for line in report.lines for c in line.curves)]
-    return [_plot(report, axis) for axis in shown]
+    """One plot for each thing that trainings counted, of those that did."""
+    return [_plot(report, axis) for axis in _AXES if _counted(report, axis)]
+
+
+def _counted(report: Reproduction, axis: str) -> list[TrainedLine]:
+    return [line for line in report.lines if all(getattr(curve, axis) for curve in line.curves)]
 
 
 def _plot(report: Reproduction, axis: str) -> Plot:
-    rows = [(line.title, *_ends(line, axis)) for line in report.lines]
+    rows = [(line.title, *_ends(line, axis)) for line in _counted(report, axis)]
     described = "; ".join(f"{title} ends at {accuracy} after {cost}" for title, accuracy, cost in rows)
     return Plot(
         svg=_drawn(report, axis, f"Test accuracy by {_AXES[axis]}: {described}."),
         caption=f"Test accuracy, mean over seeds, against {_AXES[axis]}.",
-        header=("Row", "Accuracy at the end", _AXES[axis].capitalize()),
+        header=("Row", "Accuracy at the end", _AXES[axis][0].upper() + _AXES[axis][1:]),
         rows=rows,
     )
 
@@ -44,22 +56,43 @@ def _ends(line: TrainedLine, axis: str) -> tuple[str, str]:
 
 
 def _drawn(report: Reproduction, axis: str, description: str) -> str:
-    with drawing(*_SIZE) as (figure, axes):
-        for number, line in enumerate(report.lines):
-            ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
+    lines = _counted(report, axis)
+    below = 0.0 if len(lines) <= _INSIDE else _LEGEND_LINE * math.ceil(len(lines) / 2) + 0.1
+    with drawing(_WIDTH, _HEIGHT + below) as (figure, axes):
+        for line, (ink, dashes) in zip(lines, _strokes(lines), strict=True):
             places = _mean([getattr(curve, axis) for curve in line.curves])
             heights = _mean([curve.accuracy for curve in line.curves])
             axes.plot(places, heights, lw=1.6, ls=dashes, color=ink, label=shorten(line.title, 28))
         if report.target is not None:
             axes.axhline(report.target / 100, color=COLOURS["frame"], lw=0.8, ls=(0, (2, 3)))
-        if axis != "rounds" and _spread(report.lines, axis) > 100:
-            axes.set_xscale("log")
+        if axis != "rounds" and _spread(lines, axis) > 100:
+            logarithmic(axes)
         axes.set_xlabel(_AXES[axis])
         axes.set_ylabel("test accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        axes.legend(frameon=False, fontsize=7.5, loc="best")
+        _legend(figure, axes, below)
         return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
+
+
+def _strokes(lines: Sequence[TrainedLine]) -> list[tuple[str, Any]]:
+    """Colour and dashes of each row: a colour of its own, or where there are too many one for each engine."""
+    if len(lines) <= _INSIDE:
+        places = [(number, number // len(_INKS)) for number in range(len(lines))]
+    else:
+        names = [line.engine for line in lines]
+        engines = list(dict.fromkeys(names))
+        places = [(engines.index(name), names[:number].count(name)) for number, name in enumerate(names)]
+    return [(COLOURS[_INKS[ink % len(_INKS)]], _DASHES[dash % len(_DASHES)]) for ink, dash in places]
+
+
+def _legend(figure: Figure, axes: Axes, below: float) -> None:
+    if not below:
+        axes.legend(frameon=False, fontsize=7.5, loc="best")
+        return
+    place, height = axes.get_position(), _HEIGHT + below
+    axes.set_position((place.x0, place.y0 + below / height, place.width, place.height - below / height))
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=7, loc="lower left", ncols=2)
 
 
 def _mean(columns: Sequence[Sequence[float]]) -> list[float]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "STYLE", "Plot", "drawing", "drawn", "svg", "titled"]
+__all__ = ["COLOURS", "STYLE", "Plot", "drawing", "drawn", "logarithmic", "svg", "titled"]
 
 # matplotlib draws with these colours; the page may override each one through its CSS variable. Okabe-Ito hues,
 # darkened until each has a contrast of 3:1 on white.
@@ -71,6 +71,13 @@ def drawing(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
         axes = figure.add_axes((0.65 / width, 0.5 / height, (width - 0.8) / width, (height - 0.65) / height))
         axes.spines[["top", "right"]].set_visible(False)
         yield figure, axes
+
+
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic horizontal axis whose numbers are plain text, since formulas are not parsed."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}".replace("e+0", "e"))
+    axes.xaxis.set_minor_formatter(lambda x, _: "")
 
 
 def svg(figure: Figure, title: str, description: str, prefix: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +35,8 @@ _CONFIDENCE = 0.95
 _ACCOUNTANT = "auto"
 _APART = 1_000_000
 """Added to the seed of trainings that settings are chosen by."""
+_COUNTED = {"mebibytes": "megabytes"}
+"""What a curve calls a measure, where it is not its name."""
 
 
 @single_threaded()
@@ -56,27 +57,19 @@ def reproduce_profile(
     keys = chosen_keys([row.key for row in profile.row], only)
     rows = [row for row in profile.row if row.key in keys]
     count = seeds or (profile.quick.seeds if quick else profile.seeds)
-    builder = _Builder(profile, quick=quick, device=device)
-    simplest = [dict(row.tries[0]) if row.tries else {} for row in rows]
-
-    def to_try(place: int, settings: dict[str, Any]) -> System:
-        return builder.system(rows[place], settings, seed + _APART, validated=True)
-
-    rounds = [builder.system(*each, seed).rounds for each in zip(rows, simplest, strict=True)]
+    plan = _Plan(profile, rows, seed=seed, quick=quick, device=device)
     with progress_bar(quiet) as bar:
-        trainings = [count + profile.tried * len(row.tries) for row in rows]
-        task = Task(bar, round(sum(map(operator.mul, trainings, rounds))))
+        task = Task(bar, plan.rounds(count))
         trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
-        tries = tried([row.tries for row in rows], to_try, trainer)
-        settings = [best_of(found, plain) for found, plain in zip(tries, simplest, strict=True)]
-        pairs = [each for each in zip(rows, settings, strict=True) for _ in range(count)]
-        systems = [builder.system(*each, seed + number % count) for number, each in enumerate(pairs)]
+        tries = dict(zip(plan.leaders, tried(plan.choices, plan.to_try, trainer), strict=True))
+        settings = {key: best_of(found, plan.simplest[key]) for key, found in tries.items()}
+        systems = [plan.to_train(row, settings, number) for row in rows for number in range(count)]
         curves = trainer.curves(systems, evaluations=profile.evaluations)
     lines = []
     for place, row in enumerate(rows):
         own = slice(place * count, (place + 1) * count)
         line = _line(profile, row, systems[own][0], curves[own])
-        lines.append(line.model_copy(update={"tried": tuple(tries[place])}))
+        lines.append(line.model_copy(update={"tried": tuple(tries.get(row.key, ()))}))
     return Reproduction(
         tool_version=__version__,
         name=profile.name,
@@ -97,14 +90,31 @@ def reproduce_profile(
     )
 
 
-class _Builder:
-    """Builds the systems of a profile; data that several of them use are read once."""
+class _Plan:
+    """The trainings of these rows of a profile, and the tries that decide their settings; data are read once."""
 
-    def __init__(self, profile: Profile, *, quick: bool, device: str) -> None:
-        self._profile, self._quick, self._device = profile, quick, device
-        self._loaded = Loaded()
+    def __init__(self, profile: Profile, rows: Sequence[ProfileRow], *, seed: int, quick: bool, device: str) -> None:
+        self._profile, self._rows, self._seed, self._quick, self._device = profile, rows, seed, quick, device
+        self._loaded = Loaded(tested=profile.quick.test if quick else None)
+        self.leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
+        self.simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in self.leaders.items()}
+        self.choices = [leader.tries if len(leader.tries) > 1 else () for leader in self.leaders.values()]
 
-    def system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
+    def to_try(self, place: int, settings: Mapping[str, Any]) -> System:
+        """The training, on other records than those of validation, of one of the choices."""
+        leader = list(self.leaders.values())[place]
+        return self._system(leader, settings, self._seed + _APART, validated=True)
+
+    def to_train(self, row: ProfileRow, settings: Mapping[str, Mapping[str, Any]], number: int) -> System:
+        """The training of a row with the settings that were chosen for it."""
+        return self._system(row, settings[self._profile.tried_by(row).key], self._seed + number)
+
+    def rounds(self, count: int) -> int:
+        """The rounds of all tries and of `count` trainings of each row."""
+        of_tries = [len(some) * self.to_try(place, some[0]).rounds for place, some in enumerate(self.choices) if some]
+        return sum(of_tries) + count * sum(self.to_train(row, self.simplest, 0).rounds for row in self._rows)
+
+    def _system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
         config = self._profile.config(
             row, settings, seed=seed, quick=self._quick, device=self._device, validated=validated
         )
@@ -112,19 +122,21 @@ class _Builder:
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
+    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name))]
+    measured = dict.fromkeys([*row.paper, *extra])
     return TrainedLine(
         key=row.key,
         title=row.title or row.key,
         engine=system.engine_name,
         settings=system.settings_facts,
-        figures=tuple(_figure(measure, paper, profile.target, curves) for measure, paper in row.paper.items()),
+        figures=tuple(_figure(name, row.paper.get(name), profile.target, curves) for name in measured),
         guarantee=None if row.protected is None else _guarantee(row.protected, system),
         explained=row.explained,
         curves=tuple(curves),
     )
 
 
-def _figure(measure: str, paper: float, target: float | None, curves: Sequence[LearningCurve]) -> Figure:
+def _figure(measure: str, paper: float | None, target: float | None, curves: Sequence[LearningCurve]) -> Figure:
     values = tuple(_value(measure, target, curve) for curve in curves)
     reached = [value for value in values if value is not None]
     if len(reached) < len(values):
