@@ -25,7 +25,8 @@ class Scripted:
         assert part == "validation"
         accuracy = self.accuracies[self.evaluations]
         self.evaluations += 1
-        return Evaluation(accuracy=torch.tensor([accuracy]), loss=torch.zeros(1))
+        nothing = torch.zeros(1)
+        return Evaluation(accuracy=torch.tensor([accuracy]), loss=nothing, logits=nothing, labels=nothing)
 
     def trained(self):
         return {"model": self.model}

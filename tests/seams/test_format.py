@@ -81,5 +81,5 @@ def test_formats_are_named_after_their_modules_and_listed_without_them():
         assert issubclass(item, Format)
         assert item.__module__ == f"vflpriv.render.formats.{name}"
         assert item.summary
-        assert set(item.results) <= {"report", "attacks"}
+        assert set(item.results) <= {"report", "attacks", "reproduction", "frontier"}
     assert set(DEFAULT_FORMATS) <= set(formats)

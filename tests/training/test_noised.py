@@ -17,7 +17,7 @@ from vflpriv.run.systems import claims_of, declare_system, read_data
 
 ALL_ROUNDS = {"rounds": 6, "batch_size": 8}
 PUBLISHED = {
-    "dpzv": ({}, {"dpzv-device", "dpzv-devices", "dpzv-model"}),
+    "dpzv": ({}, {"dpzv-device", "dpzv-devices", "dpzv-embeddings", "dpzv-model"}),
     **{
         name: ({"protection": "client"}, {"vimadmm-client"})
         for name in ("split", "fedbcd", "fdml", "vimadmm", "vimadmm-j", "linear-admm", "vafl", "vafl-tsync")
