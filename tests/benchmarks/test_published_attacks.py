@@ -108,8 +108,10 @@ def test_settings_are_chosen_on_other_records_or_seeds():
     assert torch.equal(other.test_labels, scored.labels[380:400])
     for name, candidates in rows.CANDIDATES.items():
         for candidate in candidates:
-            records = rows.ROWS[name].data.train
-            assert candidate.held is None or candidate.skip >= records, name
+            row = rows.ROWS[name]
+            # Where all records are scored, as published, the page says that some of them were chosen by.
+            said = row.data.train is None and "among those that are scored" in row.chosen
+            assert candidate.held is None or said or candidate.skip >= row.data.train, name
     seen = runs.validated(runs.Candidate(row=toy(lines=(runs.Line(attack="label_norm"),))))
     assert (
         seen["attacks"]["label_norm"]["success"]
