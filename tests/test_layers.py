@@ -218,9 +218,9 @@ def test_help_accounting_and_rendering_start_without_torch() -> None:
 
 def test_commands_that_do_not_train_run_without_torch(tmp_path: Path) -> None:
     without_torch(
-        "from vflpriv.cli.main import app\n"
+        "from vflpriv.cli.main import run\n"
         f"for command in {COMMANDS!r}:\n"
-        "    code = app(command.split(), standalone_mode=False)\n"
+        "    code = run(command.split())\n"
         "    if code or 'torch' in sys.modules: sys.exit(f'{command}: {code}')",
         tmp_path,
     )

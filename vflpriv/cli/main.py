@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Annotated, NoReturn, TextIO
 
 import typer
@@ -27,7 +28,7 @@ from vflpriv.cli.start import demo, init
 from vflpriv.cli.systems import account, calibrate, train, validate
 from vflpriv.errors import StoreWarning, VflprivError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="vflpriv",
@@ -70,11 +71,21 @@ for _command in _COMMANDS:
     app.command(cls=Command)(_command)
 
 
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and give its exit code; errors are raised."""
+    return _program()(list(arguments), prog_name="vflpriv", standalone_mode=False) or 0
+
+
+@cache
+def _program() -> Callable[..., int | None]:
+    """All commands with their options, which take a while to put together."""
+    return typer.main.get_command(app)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def papers(context: typer.Context) -> None:
     """Audit published systems: the same as `audit papers`, with the options of audit."""
-    code = app(["audit", "papers", *context.args], prog_name="vflpriv", standalone_mode=False)
-    raise typer.Exit(code or 0)
+    raise typer.Exit(run(["audit", "papers", *context.args]))
 
 
 for _kind in LISTED:
@@ -126,7 +137,7 @@ def main() -> None:
     """Run the command line: bad input is one line and exit code 2; only a bug shows its traceback, with exit code 4."""
     with _signals_raised(), _short_warnings():
         try:
-            code = app(prog_name="vflpriv", standalone_mode=False)
+            code = run(sys.argv[1:])
             if sys.stdout is not None:
                 sys.stdout.flush()
         except VflprivError as error:
@@ -143,7 +154,7 @@ def main() -> None:
             raise SystemExit(_UNREAD if isinstance(stopped.__context__, BrokenPipeError) else stopped.code) from None
         except Exception as error:  # noqa: BLE001 (the last place where a bug can be shown)
             _failed(error)
-        _stop(_STOPPED if code == _INTERRUPTED else "", code or 0)
+        _stop(_STOPPED if code == _INTERRUPTED else "", code)
 
 
 def _failed(error: Exception) -> NoReturn:

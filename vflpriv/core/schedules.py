@@ -156,18 +156,12 @@ class Schedule:
 
     def counts(self, rounds: NDArray[np.bool_]) -> Ints:
         """How often each record is in the batch, over the rounds marked true."""
-        chosen = np.flatnonzero(rounds)
-        whole = self.size[chosen] == self.records  # batches of all records, of which there may be millions
-        counts = np.full(self.records, int(whole.sum()), dtype=np.int64)
-        for first, times in zip(*self._distinct(chosen[~whole]), strict=True):
-            np.add.at(counts, self.batch(int(first)), times)
-        return counts
-
-    def _distinct(self, rounds: Ints) -> tuple[Ints, Ints]:
-        """The first of these rounds with each batch, and how many of them have it: devices of a round share one."""
-        key = self.start[rounds] * (self.records + 1) + self.size[rounds]
-        _, first, times = np.unique(key, return_index=True, return_counts=True)
-        return rounds[first], times.astype(np.int64)
+        start, end = self.start[rounds], self.start[rounds] + self.size[rounds]
+        places = len(self.order) + 1
+        # A place of `order` counts as often as a batch has begun by then and has not yet ended.
+        begun, ended = np.bincount(start, minlength=places), np.bincount(end, minlength=places)
+        times = np.cumsum(begun - ended)[:-1]
+        return np.bincount(self.order, weights=times, minlength=self.records).astype(np.int64)
 
     def staleness(self) -> Counter[int]:
         """The ages, in rounds, of the embeddings that rounds use from devices that are not active in them.
@@ -191,7 +185,9 @@ class Schedule:
         end = int(chosen[whole[0]]) if len(whole) else self.rounds  # by then every record has had a round
         chosen = chosen[chosen < end]
         first = np.full(self.records, end, dtype=np.int64)
-        for t in self._distinct(chosen)[0]:
+        # Devices of a round share its batch: the first round with each is enough.
+        _, distinct = np.unique(self.start[chosen] * (self.records + 1) + self.size[chosen], return_index=True)
+        for t in chosen[distinct]:
             np.minimum.at(first, self.batch(int(t)), t)
         return first
 
