@@ -99,7 +99,9 @@ results: $(VENV)/.test  ## docs/reproductions.md and docs/frontier.md from the c
 	@$(ONE) $(BIN)/python -m tools.docs_results
 
 docs: $(VENV)/.docs  ## the documentation, in site/index.html
-	@NO_MKDOCS_2_WARNING=1 $(ONE) $(BIN)/python -m mkdocs build --quiet --strict
+	@rm -rf site
+	@$(ONE) $(BIN)/python -m tools.docs_source build/docs
+	@$(ONE) $(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees build/docs site
 	@echo "Documentation: site/index.html"
 
 clean:  ## everything that was built, except reports and data

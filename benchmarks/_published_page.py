@@ -36,7 +36,7 @@ def rendered(results: Mapping[str, Results]) -> str:
 
 def _section(found: Results) -> Iterator[str]:
     row = found.row
-    yield f"## {row.title} {{ #{row.key} }}"
+    yield f"## {row.title}"
     yield ""
     yield f"{row.source}."
     yield ""

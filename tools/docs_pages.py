@@ -29,7 +29,7 @@ from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.units import Unit
 from vflpriv.data.catalogue import DATASETS
 
-__all__ = ["TRIALS", "filled", "navigation", "pages", "power_rows"]
+__all__ = ["TRIALS", "filled", "generated_below", "pages", "power_rows"]
 
 _KINDS = {
     "engine": (engine_page, "A training algorithm with what it sends, what it lets out and what its authors claim."),
@@ -95,12 +95,9 @@ def power_rows() -> list[tuple[str, ...]]:
     return [(formatting.mu(mu), *(found(mu, n) for n in TRIALS)) for mu in (0.25, 0.5, 1.0, 2.0)]
 
 
-def navigation() -> list[dict[str, list[str | dict[str, str]]]]:
-    """The generated pages as sections of the navigation."""
-    return [
-        {f"{kind.capitalize()}s": [f"{kind}s/index.md", *({name: f"{kind}s/{name}.md"} for name in available(kind))]}
-        for kind in _KINDS
-    ]
+def generated_below() -> dict[str, tuple[str, ...]]:
+    """The page of each engine, attack and so on, below the list of its kind."""
+    return {f"{kind}s/index.md": tuple(f"{kind}s/{name}.md" for name in available(kind)) for kind in _KINDS}
 
 
 def _configuration() -> str:

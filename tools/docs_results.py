@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -121,19 +120,22 @@ def _on_white(plot: Plot) -> str:
     return plot.svg.replace("<svg ", '<svg style="background: #fff" ', 1)
 
 
-def with_curves(text: str, folder: Path = RESULTS) -> str:
-    """A page with its learning curves in their places, as images that no file is needed for."""
+def with_curves(text: str, folder: Path, results: Path = RESULTS) -> str:
+    """A page with its learning curves in their places; they are drawn into this folder, which lies beside the page."""
 
     def drawn(place: re.Match[str]) -> str:
-        report = Reproduction.model_validate_json((folder / f"{place[1]}.json").read_bytes())
-        return "\n".join(_image(plot) for plot in reproduction_plots(report))
+        report = Reproduction.model_validate_json((results / f"{place[1]}.json").read_bytes())
+        return "\n".join(
+            _image(plot, folder / f"{place[1]}-{i}.svg") for i, plot in enumerate(reproduction_plots(report))
+        )
 
     return _CURVES.sub(drawn, text)
 
 
-def _image(plot: Plot) -> str:
-    data = base64.b64encode(_on_white(plot).encode()).decode()
-    return f'![{escape(plot.caption)}](data:image/svg+xml;base64,{data}){{ width="48%" }}'
+def _image(plot: Plot, path: Path) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_on_white(plot), encoding="utf-8")
+    return f'![{escape(plot.caption)}]({path.parent.name}/{path.name}){{width="48%"}}'
 
 
 def write_pages(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:

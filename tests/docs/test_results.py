@@ -155,7 +155,9 @@ def test_pages_are_written_from_the_files_alone(tmp_path: Path) -> None:
 
 def test_curves_are_drawn_where_the_page_has_a_place_for_them(tmp_path: Path) -> None:
     (tmp_path / "reproduce-a.json").write_text(table().model_dump_json(), encoding="utf-8")
-    page = with_curves(reproductions_page({"reproduce-a": table()}), tmp_path)
+    page = with_curves(reproductions_page({"reproduce-a": table()}), tmp_path / "pictures", tmp_path)
     assert "<!--" not in page
-    assert len(re.findall(r"!\[Test accuracy[^\]]*\]\(data:image/svg\+xml;base64,", page)) == 2
+    linked = re.findall(r"!\[Test accuracy[^\]]*\]\(pictures/([\w.-]+)\)", page)
+    assert linked == ["reproduce-a-0.svg", "reproduce-a-1.svg"]
+    assert all((tmp_path / "pictures" / name).read_text("utf-8").startswith("<svg ") for name in linked)
     assert with_curves("no place", tmp_path) == "no place"

@@ -1,4 +1,4 @@
-"""The documentation site: what is generated, and, where mkdocs is installed, the whole of it."""
+"""The documentation site: what is generated, its navigation and, where Sphinx is installed, the whole of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import sys
 import pytest
 
 from tests.docs.blocks import ROOT
+from tests.docs.links import anchors
 from tools.docs_markdown import PAPERS
-from tools.docs_pages import TRIALS, filled, navigation, pages, power_rows
+from tools.docs_pages import TRIALS, filled, pages, power_rows
+from tools.docs_source import navigation, sources, write_source
 from vflpriv.audits.statistics.power import power_gdp
 from vflpriv.cli.lists import LISTED
 from vflpriv.common.registry import available
@@ -29,8 +31,16 @@ def test_there_is_a_page_for_everything_that_is_registered(generated):
             assert page.startswith(f"# {name}\n")
             assert item.__doc__.split("\n")[0][:20].replace("_", "\\_") in page
             assert f"({name}.md)" in generated[f"{kind}s/index.md"]
-    listed = str(navigation())
-    assert all(f"{kind}s/{name}.md" in listed for kind in LISTED for name in available(kind))
+
+
+def test_every_page_has_one_place_in_the_navigation():
+    below = navigation()
+    listed = [name for names in below.values() for name in names]
+    assert sorted([*listed, "index.md"]) == sorted(sources())
+    depth = {"index.md": 0}
+    for page, names in below.items():
+        depth |= dict.fromkeys(names, depth[page] + 1)
+    assert max(depth.values()) <= 3
 
 
 def test_pages_say_what_is_declared(generated):
@@ -50,7 +60,8 @@ def test_pages_say_what_is_declared(generated):
 
 def test_papers_and_tables_are_there(generated):
     papers = (ROOT / "docs" / "papers.md").read_text("utf-8")
-    assert all(f"## {name} {{ #{anchor} }}" in papers for name, anchor in PAPERS.items())
+    assert set(PAPERS.values()) <= set(anchors(papers))
+    assert all(f"\n## {name}\n" in papers for name in PAPERS)
     for path in (ROOT / "docs").glob("*.md"):
         assert "<!-- table:" not in filled(path.read_text("utf-8")), path.name
     reading = filled((ROOT / "docs" / "reading-a-report.md").read_text("utf-8"))
@@ -63,11 +74,13 @@ def test_papers_and_tables_are_there(generated):
 
 @pytest.mark.slow
 def test_the_site_is_built_and_asks_nobody_for_anything(tmp_path):
-    pytest.importorskip("material", reason="needs pip install 'vflpriv[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    pages_ = list((tmp_path / "site").rglob("*.html"))
-    assert len(pages_) > 50
-    for path in pages_:
-        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", path.read_text("utf-8")):
-            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), (path.name, tag)
+    for name in ("sphinx", "myst_parser", "pydata_sphinx_theme", "sphinx_copybutton"):
+        pytest.importorskip(name, reason="needs pip install 'vflpriv[docs]'")
+    write_source(tmp_path / "source")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", tmp_path / "source", tmp_path / "site"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    built = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    assert {name.replace(".md", ".html") for name in sources()} <= built
+    for name in built:
+        for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", (tmp_path / "site" / name).read_text("utf-8")):
+            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), (name, tag)
