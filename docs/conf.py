@@ -16,17 +16,19 @@ myst_enable_extensions = ["attrs_inline"]
 
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "navbar_align": "left",
-    "navbar_persistent": [],
-    "navbar_end": ["search-button", "theme-switcher"],
+    "navbar_persistent": ["search-button"],
+    "navbar_end": ["theme-switcher"],
     "show_prev_next": False,
     "footer_start": [],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
 }
+html_sidebars = {name: [] for name in ("ci", "faq", "gallery")}  # nothing is below them
 html_context = {"default_mode": "auto"}
 html_static_path = ["static"]
+html_extra_path = ["extra"]  # the reports of the gallery
 html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False

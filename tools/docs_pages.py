@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
 import typer
 
 from tools.docs_bounds import accountant_page, audit_page
+from tools.docs_gallery import gallery_page
 from tools.docs_markdown import prose, settings_table, table
 from tools.docs_variants import attack_page, defence_page, engine_page, overview
 from vflpriv.audits.statistics.power import EXCESS, power_gdp
@@ -53,7 +55,11 @@ _SECTIONS = {
 @cache
 def pages() -> dict[str, str]:
     """Text by path within the documentation."""
-    found = {"reference/configuration.md": _configuration(), "reference/commands.md": _commands()}
+    found = {
+        "gallery.md": gallery_page(),
+        "reference/configuration.md": _configuration(),
+        "reference/commands.md": _commands(),
+    }
     for kind, (page, intro) in _KINDS.items():
         found[f"{kind}s/index.md"] = overview(kind, intro)
         found |= {f"{kind}s/{name}.md": page(name) for name in available(kind)}
@@ -75,10 +81,16 @@ def _tables() -> dict[str, str]:
         "units": table(("unit", "what one neighbouring world changes", "includes"), units),
         "canaries": table(("canary", "what it is"), [(f"`{kind}`", kind.description) for kind in CanaryKind]),
         "power": table(("claimed μ", *(f"2 × {n} trials" for n in TRIALS)), power_rows()),
+        "guesses": table(("ε", "the best adversary is right at most", "a coin"), _guesses()),
         "formats": table(
             ("format", "what it is"), [(f"`{n}`", item.summary) for n, item in available("format").items()]
         ),
     }
+
+
+def _guesses() -> list[tuple[str, str, str]]:
+    """How often the best adversary guesses a fair coin under randomised response, the worst that ε permits."""
+    return [(f"{epsilon:g}", percent(1 / (1 + math.exp(-epsilon))), percent(0.5)) for epsilon in (0.1, 0.5, 1, 2, 4, 8)]
 
 
 TRIALS = (100, 400, 1500, 5000)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tools.docs_gallery import FOLDER, write_gallery
 from tools.docs_pages import filled, generated_below, pages
 from tools.docs_results import with_curves
 
@@ -20,14 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
 NAVIGATION: Mapping[str, Sequence[str]] = {
-    "index.md": ("tutorial.md", "own-system.md", "reading-a-report.md", "configure.md", "ci.md", "reference.md"),
-    "own-system.md": ("starting.md", "adapters.md", "library.md"),
-    "reading-a-report.md": ("threat-models.md", "units.md", "limits.md", "mutations.md"),
-    "configure.md": (
-        *("attack.md", "frontier.md", "reproductions.md", "published-figures.md", "budgets.md", "scaling.md"),
+    "index.md": ("engineer.md", "reviewer.md", "author.md", "ci.md", "faq.md", "gallery.md", "reference.md"),
+    "engineer.md": (
+        *("own-system.md", "starting.md", "adapters.md", "tutorial.md", "configure.md", "attack.md", "frontier.md"),
+        *("library.md", "scaling.md"),
     ),
+    "reviewer.md": ("reading-a-report.md", "threat-models.md", "units.md", "limits.md", "mutations.md"),
+    "author.md": ("budgets.md", "papers.md", "reproductions.md", "published-figures.md"),
     "reference.md": (
-        *("reference/configuration.md", "reference/commands.md", "transcripts.md", "papers.md", "architecture.md"),
+        *("reference/configuration.md", "reference/commands.md", "transcripts.md", "architecture.md"),
         *("engines/index.md", "defences/index.md", "attacks/index.md", "audits/index.md", "accountants/index.md"),
     ),
 }
@@ -49,6 +51,7 @@ def write_source(folder: Path) -> None:
     """Write all pages, pictures and settings; what an earlier call left in the folder goes."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "extra" / FOLDER).mkdir(parents=True)
     below = navigation()
     for name, text in sources().items():
         path = folder / name
@@ -67,3 +70,4 @@ def _contents(below: Sequence[str]) -> str:
 
 if __name__ == "__main__":
     write_source(Path(sys.argv[1]))
+    write_gallery(Path(sys.argv[1]) / "extra" / FOLDER)
