@@ -95,8 +95,9 @@ $(VENV)/.docs: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
 
-results: $(VENV)/.test  ## docs/reproductions.md and docs/frontier.md from the committed results
+results: $(VENV)/.test  ## docs/reproductions.md and docs/frontier.md from the committed results; the README's output and table
 	@$(ONE) $(BIN)/python -m tools.docs_results
+	@$(ONE) $(BIN)/python -m tools.docs_readme
 
 docs: $(VENV)/.docs  ## the documentation, in site/index.html
 	@rm -rf site

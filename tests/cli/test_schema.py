@@ -34,8 +34,8 @@ def problems(checker: Any, document: Any) -> list[str]:
 def configurations() -> dict[str, str]:
     paths = [path for path in (ROOT / "vflpriv" / "config").glob("*.toml") if path.name != "frontier.toml"]
     found = {path.name: path.read_text("utf-8") for path in paths}
-    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    found |= {f"README {i}": text for i, text in enumerate(blocks) if "[engine]" in text}
+    blocks = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "configure.md").read_text("utf-8"), re.DOTALL)
+    found |= {f"configure.md {i}": text for i, text in enumerate(blocks) if "[engine]" in text}
     return found | {"small": SMALL, "tiny": TINY}
 
 

@@ -130,6 +130,12 @@ class Page:
         for line in block.text.strip().splitlines():
             assert line in self.printed, f"nothing printed {line!r}"
 
+    def run_diff(self, block: Block) -> None:
+        """Lines that are kept or added are lines of `train.py`, in this order, whatever its comments."""
+        lines = iter(re.sub(r"  # .*", "", line) for line in (self.folder / "train.py").read_text("utf-8").splitlines())
+        for line in block.text.splitlines():
+            assert line[0] == "-" or line[1:] in lines, f"train.py has no line {line[1:]!r} here"
+
     def run_diagram(self, block: Block) -> None:
         """Nothing to run; `tests/test_layers.py` holds the drawing of the layers against the imports."""
 

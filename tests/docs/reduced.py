@@ -63,10 +63,8 @@ FLAGS: dict[str, Sequence[str]] = {
     ),
     "vflpriv audit papers --only dpzv-state": _STATE,
     "vflpriv audit papers --only dpzv-state --workers 2": _STATE,
-    "vflpriv attack": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack --out matrix": (*_ONE_ATTACKED, "--set", "system.split-sum.engine.rounds=8"),
     "vflpriv attack attack.toml": (*_HERE, "--seeds", "1", *_SMALL),
-    "vflpriv attack audit.toml --fail-on 'leakage>0.05'": (*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),
     "vflpriv attack attack.toml --fail-on 'leakage>0.05'": (*_HERE, "--seeds", "2", *_SMALL),
     "vflpriv attack attack.toml --out attacks --fail-on 'leakage>0.05'": (
         *(*_HERE, "--seeds", "2", *_SMALL, *_FEW_ATTACKS),

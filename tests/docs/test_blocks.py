@@ -88,6 +88,7 @@ def test_nothing_is_reduced_that_is_not_there(generated):
         ("```sh\nvflpriv engines  # exit code 1\n```", "exit code 0, expected"),
         ("```sh\nvflpriv validate missing.toml\n```", "exit code 2, expected"),
         ("```sh\nvflpriv engines\n```\n\n```text\nno such engine\n```", "nothing printed 'no such engine'"),
+        ("```python\n# train.py\na = 1\n```\n\n```diff\n a = 1\n+b = 2\n```", "train.py has no line 'b = 2' here"),
         ("```sh\nmake nothing\n```", "make"),
         ("```sh\npip install ./nowhere\n```", "pip"),
     ],

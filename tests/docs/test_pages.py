@@ -43,7 +43,7 @@ def test_the_table_of_message_kinds_is_the_one_of_the_code():
 
 
 def test_two_lines_are_added_to_the_first_example_of_a_users_system():
-    page = (ROOT / "README.md").read_text("utf-8")
+    page = (ROOT / "docs" / "own-system.md").read_text("utf-8")
     code = page[page.index("# train.py") :].partition("```")[0].splitlines()
     added = [line for line in code if line.endswith("# +")]
     assert len(added) == 2

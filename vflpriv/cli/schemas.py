@@ -10,6 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from vflpriv.common.registry import available
+from vflpriv.config.loading import OF_A_SYSTEM
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport
@@ -55,8 +56,7 @@ def _config_schema() -> dict[str, Any]:
     parts["Engine"] = {"description": "An engine by its name, with its settings.", "oneOf": engines}
     system["properties"]["engine"] = {"$ref": "#/$defs/Engine"}
     system["required"] = ["engine"]
-    fields = schema["properties"]
-    fields["engine"], fields["audit"] = {"$ref": "#/$defs/Engine"}, {"$ref": "#/$defs/AuditConfig"}
+    schema["properties"] |= {name: system["properties"][name] for name in OF_A_SYSTEM}
     del schema["required"]
     return schema | {"anyOf": [{"required": ["system"]}, {"required": ["engine"]}]}
 

@@ -17,11 +17,11 @@ from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 
-__all__ = ["EMBEDDED", "load_config", "put", "read_tree"]
+__all__ = ["EMBEDDED", "OF_A_SYSTEM", "load_config", "put", "read_tree"]
 
 EMBEDDED = ("default", "papers")
 """Configurations that come with the package and are loaded by name."""
-_OF_A_SYSTEM = ("engine", "audit", "tuning_runs", "positive_classes")
+OF_A_SYSTEM = ("engine", "audit", "tuning_runs", "positive_classes")
 """Fields of a system that may stand at the top level if there is only one."""
 _MOST_BYTES = 1_000_000
 _LONG_KEY = re.compile(r"""(?<![\w."'-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
@@ -53,12 +53,12 @@ def load_config(
 
 def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Write out the short forms: a single system at the top level, a system named after its engine."""
-    expanded = {k: v for k, v in raw.items() if k not in _OF_A_SYSTEM}
+    expanded = {k: v for k, v in raw.items() if k not in OF_A_SYSTEM}
     listed = raw.get("system", [])
     if "engine" in raw and isinstance(listed, list):
-        listed = [*listed, {k: raw[k] for k in _OF_A_SYSTEM if k in raw}]
+        listed = [*listed, {k: raw[k] for k in OF_A_SYSTEM if k in raw}]
     else:
-        expanded |= {k: raw[k] for k in _OF_A_SYSTEM if k in raw and k != "engine"}
+        expanded |= {k: raw[k] for k in OF_A_SYSTEM if k in raw and k != "engine"}
     if isinstance(listed, list) and listed:
         expanded["system"] = [_named(system) for system in listed]
     return expanded

@@ -1,0 +1,129 @@
+"""What the README shows of the program, made by the program: `python -m tools.docs_readme` rewrites these parts of it.
+
+Between the marks `demo` stands what `vflpriv demo` prints, between the marks `found` a table of findings, each with its
+command. No figure is typed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from tools.docs_markdown import fence, table
+from tools.docs_results import RESULTS, stored
+from vflpriv import api
+from vflpriv.common import formatting as f
+from vflpriv.report.best import BestReport
+from vflpriv.report.reproduction import Reproduction
+
+__all__ = ["demo_output", "found_table", "part", "with_part", "write_readme"]
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def part(text: str, name: str) -> str:
+    """What stands between the marks of a part."""
+    return _pattern(name).search(text)[2]  # type: ignore[index]
+
+
+def with_part(text: str, name: str, content: str) -> str:
+    """A text with another content between the marks of a part."""
+    return _pattern(name).sub(lambda marks: f"{marks[1]}\n{content.strip()}\n{marks[3]}", text)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {name}\b[^>]*-->)\n(.*?)(<!-- /{name} -->)", re.DOTALL)
+
+
+def demo_output() -> str:
+    """What `vflpriv demo` prints at 80 columns, as a block."""
+    command = [sys.executable, "-m", "vflpriv", "demo", "--quiet"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    first, last = (next(i for i, line in enumerate(lines) if line.startswith(word)) for word in ("claim", "next:"))
+    return fence("text", "\n".join(lines[first:last]))
+
+
+def found_table(results: Path = RESULTS) -> str:
+    """Findings of budgets, which are computed here, and of committed results."""
+    rows = [_dpzv(), _clip(), _vafl(), _completion(results), _reproduced(results), _frontier(results)]
+    return table(("finding", "shown by"), [(finding, f"`{command}`") for finding, command in rows])
+
+
+def _claims(config: str | None, system: str) -> dict[str, Any]:
+    (audited,) = api.account(config, only=[system]).systems
+    return {claim.key: claim for claim in audited.claims}
+
+
+def _dpzv() -> tuple[str, str]:
+    claims = _claims(None, "dpzv-published")
+    claim = claims["dpzv-device"]
+    one, every = (f.epsilon(claims[key].paper_reading.epsilon_upper) for key in ("dpzv-device", "dpzv-devices"))
+    finding = (
+        f"DPZV, {claim.where}: ε = {f.epsilon(claim.epsilon)} is claimed, and counts on secret batches. Devices know "
+        f"theirs: {one} towards one device, {every} towards all, even in the paper's reading."
+    )
+    return finding, "vflpriv account --only dpzv-published"
+
+
+def _clip() -> tuple[str, str]:
+    claim = _claims("papers", "dpzv-clip")["dpzv-device"]
+    accounted = f.epsilon(claim.accounted.epsilon_upper)
+    finding = f"Its clip, as printed, does not bound what it should: accounted ε = {accounted}, with a witness."
+    return finding, "vflpriv audit papers --only dpzv-clip"
+
+
+def _vafl() -> tuple[str, str]:
+    claim = _claims("papers", "vafl-rows")["vafl-steps"]
+    accounted = f.epsilon(claim.paper_reading.epsilon_upper)
+    finding = (
+        f"VAFL, {claim.where}: ε = {f.epsilon(claim.epsilon)} is claimed. Each row belongs to one record, and nothing "
+        f"averages it: {accounted}, even in the paper's reading."
+    )
+    return finding, "vflpriv account papers --only vafl-rows"
+
+
+def _completion(results: Path) -> tuple[str, str]:
+    run = json.loads((results / "attacks-mnist.json").read_text("utf-8"))
+    attack = "label_completion_active"
+    found = [step["attacks"][attack] for step in run["steps"].values() if attack in step["attacks"]]
+    success, alone = (f.percent(mean(value for one in found for value in one[key])) for key in ("success", "blind"))
+    finding = (
+        f"Split learning, MNIST: a party that knows {run['row']['known']} labels of each class reads {success} of the "
+        f"others; without the protocol {alone}."
+    )
+    return finding, run["command"]
+
+
+def _reproduced(results: Path) -> tuple[str, str]:
+    report = stored(Reproduction, results)["reproduce-vimadmm-table-3"]
+    return f"{report.headline.rstrip('.')}.", report.command
+
+
+def _frontier(results: Path) -> tuple[str, str]:
+    report = stored(BestReport, results)["frontier-mnist-record"]
+    best = min(report.points, key=lambda point: point.epsilon)
+    finding = (
+        f"It can be done: {f.percent(best.mean)} on MNIST, each {report.unit} at ε = {best.epsilon:g}, "
+        f"δ = {f.delta(report.delta)} towards all devices ({best.title})."
+    )
+    return finding, report.command
+
+
+def write_readme(path: Path = README) -> None:
+    """Write both parts anew."""
+    text = path.read_text("utf-8")
+    for name, content in (("demo", demo_output()), ("found", found_table())):
+        text = with_part(text, name, content)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_readme()
