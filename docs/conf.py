@@ -20,6 +20,7 @@ html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],
     "navbar_end": ["theme-switcher"],
+    "collapse_navigation": True,
     "show_prev_next": False,
     "footer_start": [],
     "footer_end": [],

@@ -9,7 +9,9 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,9 @@ class Page:
         if block.name is not None:
             compile(block.text, block.name, "exec")  # it is run by the command that names it
             return
-        exec(compile(block.text, "block", "exec"), self.names)  # noqa: S102
+        with redirect_stdout(StringIO()) as said:
+            exec(compile(block.text, "block", "exec"), self.names)  # noqa: S102
+        self.printed += said.getvalue()
 
     def run_toml(self, block: Block) -> None:
         """A ledger, a configuration, or an excerpt of one, which is completed by an engine."""
@@ -126,7 +130,7 @@ class Page:
         self.run_sh(Block("sh", "\n".join(step["run"] for step in steps if "run" in step), block.line))
 
     def run_text(self, block: Block) -> None:
-        """What the commands before it print, line by line."""
+        """What the commands and programs before it print, line by line."""
         for line in block.text.strip().splitlines():
             assert line in self.printed, f"nothing printed {line!r}"
 
