@@ -76,7 +76,7 @@ def test_a_worse_audit_does_not_pass(monkeypatch, capsys, folder, tmp_path):
     lines = [line for line in printed.splitlines() if line.startswith("worse than the baseline: ")]
     assert code == 1
     assert read_report(tmp_path / "report.json").exit_code == 0
-    assert any("sound: accounted ε of claim calibrated" in line and "1.00 before, 2.00 now" in line for line in lines)
+    assert any("sound: accounted ε of record" in line and "1.00 before, 2.00 now" in line for line in lines)
     results = json.loads(sarif.read_text("utf-8"))["runs"][0]["results"]
     assert [r["ruleId"] for r in results] == ["regression"] * len(lines)
     place = results[0]["locations"][0]["physicalLocation"]

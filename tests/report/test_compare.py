@@ -86,10 +86,14 @@ def test_a_worse_verdict_and_a_claim_that_is_gone_are_regressions(report: Report
     joint = report.systems[1]
     refuted = joint.claims[0].model_copy(update={"verdict": Verdict.VIOLATED})
     found = compare(report, changed(report, 1, claims=(refuted, joint.claims[1])), Tolerance())
-    assert sentences(found) == ["joint: verdict of joint-device: consistent before, violated now"]
+    expected = "joint: verdict of record seen by device (joint-device): consistent before, violated now"
+    assert sentences(found) == [expected]
     assert not compare(changed(report, 1, claims=(refuted, joint.claims[1])), report, Tolerance()).regressions
     gone = compare(report, changed(report, 1, claims=()), Tolerance())
-    assert len(gone.regressions) == 3  # the ε and the verdict of one claim, the verdict of the one without an ε
+    # Its ε is still among the budgets; the other claim did not apply.
+    assert [(c.what, c.new) for c in gone.regressions] == [("verdict", "not claimed")]
+    unknown = compare(report, changed(report, 1, claims=(), budgets=()), Tolerance())
+    assert [(c.what, c.new) for c in unknown.regressions] == [("epsilon", None), ("verdict", "not claimed")]
     fewer = compare(report, changed(report, 1, attacks=(), utility=None), Tolerance())
     assert [c.what for c in fewer.regressions] == ["accuracy"]
 

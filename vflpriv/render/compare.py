@@ -7,22 +7,25 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.render.console import Writer
-from vflpriv.render.markdown import escape, table
+from vflpriv.render.markdown import escape, paragraph, table
 from vflpriv.report.compare import Comparison
 
 __all__ = ["compare_markdown", "print_comparison"]
 
+_STYLES = {"worse": "bold red", "better": "green", "": ""}
+_MARKS = {"worse": "❌ **worse**", "better": "✅ better", "": ""}
+
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """One line per change, then what only one report has, then the outcome."""
+    """What is worse, what is better and what else differs, then what only one report has, then the outcome."""
     writer = Writer(console)
     rows = []
-    for change in comparison.changes:
-        mark = Text("worse", style="bold red") if change.regression else Text("")
-        names = (f.shorten(change.system, 30), change.name, f.clean(change.where))
-        rows.append((*names, *change.values, mark))
+    for change in comparison.joined:
+        mark = Text(change.direction, style=_STYLES[change.direction])
+        what = f"{change.name} of {change.where}" if change.where else change.name
+        rows.append((mark, f.shorten(change.system, 30), f.clean(what), *change.values))
     if rows:
-        writer.table("Changes", "system;what;of;>before;>now;", rows)
+        writer.table("Changes", ";system;what;>before;>now", rows)
     writer.list([(f.clean(name), note) for name, note in _absent(comparison)])
     writer.line(Text(comparison.headline, style="bold red" if comparison.regressions else "bold"))
 
@@ -32,10 +35,9 @@ def compare_markdown(comparison: Comparison) -> str:
     blocks = ["# Compared with the baseline", f"**{escape(comparison.headline)}**"]
     if comparison.changes:
         rows = []
-        for change in comparison.changes:
-            names = (escape(change.system), escape(change.name), escape(change.where))
-            mark = "❌ **worse**" if change.regression else ""
-            rows.append((mark, *names, *(escape(value) for value in change.values)))
+        for change in comparison.joined:
+            names = (escape(change.system), escape(change.name), paragraph(change.where))
+            rows.append((_MARKS[change.direction], *names, *(escape(value) for value in change.values)))
         blocks.append(table(("", "System", "What", "Of", "Before", "Now"), "::::--", rows))
     blocks += ["\n".join(f"- {escape(name)}: {note}" for name, note in _absent(comparison))]
     return "\n\n".join(block for block in blocks if block) + "\n"
