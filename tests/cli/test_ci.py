@@ -102,7 +102,10 @@ def test_a_worse_audit_does_not_pass(monkeypatch, capsys, folder, tmp_path):
         (["report", "--config", "none.toml", "."], "report = 'report.json': expected a readable report.json"),
         (["compare", "none.json", "none.json"], "report = 'none.json'"),
         (["compare", ".", ".", "--format", "pdf"], "--format = 'pdf': expected one of text, md, json"),
-        (["schema", "everything"], "schema = 'everything': expected one of config, report, attacks, comparison"),
+        (
+            ["schema", "everything"],
+            "schema = 'everything': expected one of config, ledger, report, attacks",
+        ),
         (["train", "--only", "nobody"], "--only = 'nobody': expected one of dpzv-published"),
         (["train", "--save", "file/models"], "--save = 'file/models': expected a folder that can be written to"),
     ],
@@ -127,5 +130,7 @@ def test_papers_is_the_audit_of_that_name(monkeypatch, capsys, tmp_path):
     assert "physicalLocation" not in json.loads(sarif.read_text("utf-8"))["runs"][0]["results"][0]["locations"][0]
     code, printed, _ = run(monkeypatch, capsys, "papers", "--help")
     assert code == 0
+    assert "Usage: vflpriv papers [OPTIONS]" in printed
     assert "--baseline" in printed
+    assert "--ledger" not in printed
     assert run(monkeypatch, capsys, "papers", "--only", "nobody")[0] == 2

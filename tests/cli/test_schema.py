@@ -14,6 +14,7 @@ import pytest
 from tests.cli.test_cli import SMALL, run
 from tests.tiny import TINY
 from vflpriv.cli.schemas import SCHEMAS
+from vflpriv.recording.ledger_file import is_ledger
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -84,3 +85,12 @@ def test_the_command_prints_them(monkeypatch, capsys):
         code, printed, _ = run(monkeypatch, capsys, "schema", name)
         assert code == 0
         assert json.loads(printed)["$schema"].endswith("2020-12/schema")
+
+
+def test_ledgers_fit_their_schema(checkers):
+    ledgers = [path for path in sorted((ROOT / "examples").rglob("*.toml")) if is_ledger(path)]
+    assert len(ledgers) >= 2
+    for path in ledgers:
+        assert problems(checkers["ledger"], tomllib.loads(path.read_text("utf-8"))) == [], path
+    assert problems(checkers["ledger"], {"release": [{"kind": "embedding"}]}) != []
+    assert problems(checkers["ledger"], {"releases": []}) != []

@@ -91,7 +91,7 @@ class VaflSharedSettings(AggregationSettings, UplinkSettings, DownlinkSettings, 
     def _not_negative(cls, value: object) -> object:
         numbers = value if isinstance(value, list | tuple) else (value,)
         if not all(isinstance(n, int | float) and not isinstance(n, bool) and n >= 0 for n in numbers):
-            raise ValueError("Input should be greater than or equal to 0, one number or one for each hidden layer")
+            raise ValueError("a number >= 0, or a list with one for each hidden layer")
         return value if numbers == (value,) else tuple(float(n) for n in numbers)
 
     @field_validator("hidden_noise")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -35,7 +37,10 @@ from vflpriv.cli.options import (
     parsed_value,
 )
 
-__all__ = ["audit"]
+__all__ = ["audit", "papers"]
+
+_OF_OTHER_SYSTEMS = ("config", "transcript", "train", "ledger", "trust_ledger")
+"""Parameters that say what to audit."""
 
 
 def audit(
@@ -90,3 +95,13 @@ def audit(
         workers=parsed_value(workers),
     )
     raise typer.Exit(gate.finish(report, out, format_ or DEFAULT_FORMATS, config=ledger or config))
+
+
+def papers(**options: Any) -> None:
+    """Audit published systems, each gap between a paper and its algorithm a system of its own: `audit papers`."""
+    audit(Path("papers"), **options)
+
+
+_signature = inspect.signature(audit, eval_str=True)
+_kept = [p for name, p in _signature.parameters.items() if name not in _OF_OTHER_SYSTEMS]
+papers.__signature__ = _signature.replace(parameters=_kept)  # type: ignore[attr-defined]

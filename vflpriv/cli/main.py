@@ -17,7 +17,7 @@ import typer
 
 from vflpriv import __version__
 from vflpriv.cli.attack import attack
-from vflpriv.cli.audit import audit
+from vflpriv.cli.audit import audit, papers
 from vflpriv.cli.frontier import frontier
 from vflpriv.cli.lists import LISTED, data_app, lister
 from vflpriv.cli.options import Command
@@ -64,7 +64,7 @@ def _main(
 
 
 _COMMANDS = (
-    *(demo, init, audit, attack, report, compare, schema, train, reproduce, frontier),
+    *(demo, init, audit, papers, attack, report, compare, schema, train, reproduce, frontier),
     *(replay, validate, account, calibrate, ledger, merge),
 )
 for _command in _COMMANDS:
@@ -80,12 +80,6 @@ def run(arguments: Sequence[str]) -> int:
 def _program() -> Callable[..., int | None]:
     """All commands with their options, which take a while to put together."""
     return typer.main.get_command(app)
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
-def papers(context: typer.Context) -> None:
-    """Audit published systems: the same as `audit papers`, with the options of audit."""
-    raise typer.Exit(run(["audit", "papers", *context.args]))
 
 
 for _kind in LISTED:

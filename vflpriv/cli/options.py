@@ -59,7 +59,10 @@ ConfidenceOption = Annotated[
 DataOption = Annotated[str | None, typer.Option(help="Data set by name.")]
 OnlyOption = Annotated[list[str] | None, typer.Option(help="Audit only the systems with these keys.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Any field, such as system.0.engine.rounds=92.")]
-DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
+_TORCH_DEVICE, _OLD_DEVICE = "--torch-device", "--device"
+DeviceOption = Annotated[
+    str | None, typer.Option(_TORCH_DEVICE, help="Where tensors are computed: auto, cpu, cuda or mps.")
+]
 AccountantOption = Annotated[str | None, typer.Option(help=ACCOUNTANT_HELP)]
 FormatsOption = Annotated[list[str] | None, typer.Option("--format", help=f"{_FORMATS}; repeat for more.")]
 FormatOption = Annotated[str, typer.Option("--format", help="text or json.")]
@@ -130,6 +133,16 @@ class Command(TyperCommand):
                 if place in text:
                     parameter.help = text.replace(place, ", ".join(_listed(place)))  # type: ignore[attr-defined]
         return list(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; `--device` is what `--torch-device` was called once, and no help mentions it."""
+        if any(_TORCH_DEVICE in parameter.opts for parameter in self.params):
+            args = [_TORCH_DEVICE + a.removeprefix(_OLD_DEVICE) if _is_old_device(a) else a for a in args]
+        return super().parse_args(ctx, args)
+
+
+def _is_old_device(argument: str) -> bool:
+    return argument == _OLD_DEVICE or argument.startswith(f"{_OLD_DEVICE}=")
 
 
 def _listed(place: str) -> Iterable[str]:

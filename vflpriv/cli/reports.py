@@ -75,9 +75,9 @@ def compare(
 
 
 def schema(
-    name: Annotated[str, typer.Argument(help="config, report, attacks or comparison.")] = "config",
+    name: Annotated[str, typer.Argument(help="config, ledger, report, attacks or comparison.")] = "config",
 ) -> None:
-    """Print the JSON Schema of a configuration or of a report."""
+    """Print the JSON Schema of a configuration, a ledger or a report."""
     from vflpriv.cli.schemas import schema_text
 
     print(schema_text(name))  # noqa: T201

@@ -1,4 +1,4 @@
-"""The JSON Schemas that `vflpriv schema` prints: of a configuration, and of each result."""
+"""The JSON Schemas that `vflpriv schema` prints: of a configuration, of a ledger, and of each result."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vflpriv.common.registry import available
 from vflpriv.config.loading import OF_A_SYSTEM
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
+from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import Report
 from vflpriv.report.compare import Comparison
@@ -63,6 +64,7 @@ def _config_schema() -> dict[str, Any]:
 
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
     "config": _config_schema,
+    "ledger": LedgerConfig.model_json_schema,
     "report": _result_schema(Report),
     "attacks": _result_schema(AttackReport),
     "comparison": _result_schema(Comparison),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
-from vflpriv.errors import InputError
+from vflpriv.errors import InputError, first_problem
 from vflpriv.recording.arrays import RecordIds, host_tensor, labels_of
 from vflpriv.recording.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
@@ -34,8 +34,8 @@ class CheckedWire(ABC):
         try:
             self.head = Head.model_validate({**fields, "records": self.record_ids.count})
         except ValidationError as error:
-            first = error.errors()[0]
-            raise InputError(f"record: {first['loc'][0]}", first["input"], first["msg"]) from error
+            problem = first_problem(error)
+            raise problem.error(f"record: {problem.place}") from error
         self._over = False
         self._watch: Watch | None = None
         self._last_ids: tuple[Tensor, int, Tensor] | None = None

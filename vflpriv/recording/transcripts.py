@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
-from vflpriv.errors import InputError, wanted
+from vflpriv.errors import InputError, first_problem
 from vflpriv.recording.checks import check_shapes, check_values, message_of
 from vflpriv.recording.files.format import (
     ANSWERS,
@@ -218,9 +218,8 @@ def _validated(model: type[M], text: str, where: str) -> M:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "content"
-        raise InputError(f"{where}: {place}", first.get("input"), wanted(first["msg"])) from error
+        problem = first_problem(error)
+        raise problem.error(f"{where}: {problem.place or 'content'}") from error
 
 
 def _shards(folder: Path, head: Head) -> list[Path]:

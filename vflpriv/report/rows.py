@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vflpriv.common.registry import find
 from vflpriv.core.claims import Verdict
-from vflpriv.errors import InputError, wanted
+from vflpriv.errors import InputError, first_problem
 
 __all__ = [
     "BudgetRow",
@@ -154,9 +154,8 @@ def read_row(kind: type[R], path: Path, name: str) -> R:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise InputError(f"report {path.name}: {where}", first.get("input"), wanted(first["msg"])) from error
+        problem = first_problem(error)
+        raise problem.error(f"report {path.name}: {problem.place or 'file'}") from error
 
 
 class BudgetRow(Row):

@@ -172,8 +172,8 @@ def test_replicas_with_noise_at_convolutions_are_independent():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_noise": "loud"}, "greater than or equal to 0, one number or one for each hidden layer"),
-        ({"hidden_noise": (0.1, -0.1)}, "greater than or equal to 0"),
+        ({"hidden_noise": "loud"}, "a number >= 0, or a list with one for each hidden layer"),
+        ({"hidden_noise": (0.1, -0.1)}, "a number >= 0"),
         ({"hidden_noise": (0.1, 0.1), "hidden": (4,)}, "one number, or 1, one for each hidden layer"),
         ({"hidden_noise": (0.1,), "bottom": "cnn4"}, "one number, or 4, one for each hidden layer"),
         ({"noise": "calibrated", "protection": "unclipped"}, "without a clip no noise keeps a budget"),
