@@ -12,7 +12,7 @@ ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench results docs clean
+.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench results docs dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -104,6 +104,15 @@ docs: $(VENV)/.docs  ## the documentation, in site/index.html
 	@$(ONE) $(BIN)/python -m tools.docs_source build/docs
 	@$(ONE) $(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees build/docs site
 	@echo "Documentation: site/index.html"
+
+$(VENV)/.release: $(VENV)/.test
+	@$(PIP) install -c constraints.txt -e '.[release]'
+	@touch $@
+
+dist: $(VENV)/.release  ## the sdist and a wheel built from it, checked, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## everything that was built, except reports and data
 	@rm -rf $(VENV) build dist site *.egg-info .typecheck .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage htmlcov vflpriv/common/*.so

@@ -84,7 +84,7 @@ def _asked(name: str, merged: Merged, delta: float) -> CrossCheck:
     except _RefusedError as refused:
         return CrossCheck(library=name, refusal=str(refused))
     except ImportError:
-        return CrossCheck(library=name, refusal="is not installed")
+        return CrossCheck(library=name, refusal="is not installed: pip install 'vflpriv[cross-check]'")
     except Exception as failure:  # noqa: BLE001 (whatever another library raises: it must not end the accounting)
         reason = " ".join(f"{type(failure).__name__}: {failure}".split())
         return CrossCheck(library=name, refusal=f"failed ({reason[:120]})")

@@ -93,7 +93,7 @@ def test_a_library_that_fails_is_named_and_ends_nothing(monkeypatch):
     monkeypatch.setitem(known, "opacus RDP", (missing, *known["opacus RDP"][1:]))
     checks = answers(expose(event(Gaussian(1.0))))
     assert checks["opacus PRV"].refusal == "failed (ZeroDivisionError: by zero)"
-    assert checks["opacus RDP"].refusal == "is not installed"
+    assert checks["opacus RDP"].refusal == "is not installed: pip install 'vflpriv[cross-check]'"
     assert checks["dp-accounting PLD"].epsilon is not None
     pure = cross_checks(expose(event(Laplace(2.0))), 0.0)
     assert {check.refusal for check in pure} == {"needs δ between 0 and 1, not 0"}

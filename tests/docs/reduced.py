@@ -17,7 +17,7 @@ from vflpriv.cli.options import assignments
 from vflpriv.config.frontier import load_frontier
 from vflpriv.config.reproductions import profile_names
 
-__all__ = ["DATA", "FLAGS", "ONLY_CHECKED", "PRELUDE", "check"]
+__all__ = ["CPU_WHEELS", "DATA", "FLAGS", "ONLY_CHECKED", "PRELUDE", "check"]
 
 DATA = {"mnist": "digits"}
 
@@ -92,6 +92,9 @@ ONLY_CHECKED = ("make", "pip", "python3.11 -m venv", _INSTALLED, *_FLOWER, _BOTH
 """Beginnings of commands that set up environments or run for long, unless `FLAGS` has them: targets, folders, extras,
 profiles and candidates are looked for."""
 
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
+"""Where torch is without CUDA; the one address that an installation may name."""
+
 PRELUDE = {"ci.md": "own-system.md"}
 
 
@@ -109,6 +112,8 @@ def check(words: Sequence[str], root: Path) -> None:
     elif words[0] == "pip":
         extras = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
         for word in words[2:]:
+            if word in ("--extra-index-url", CPU_WHEELS):
+                continue
             path, _, extra = word.removesuffix("]").partition("[")
             assert word in ("-e", "-c") or path == "vflpriv" or (root / path).exists(), words
             assert not extra or extra in extras, words
