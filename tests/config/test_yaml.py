@@ -153,6 +153,8 @@ def test_a_field_that_is_nested_deeply_is_one_line() -> None:
     with pytest.raises(InputError) as caught:
         load_config(None, {".".join("a" * 3_000): 1})
     assert len(str(caught.value)) < 200
+    with pytest.raises(InputError, match=r"^config = 'settings': expected plain values \("):
+        load_config(None, {"data.name": "\ud800"})
 
 
 def test_a_device_that_never_ends_is_not_read_to_its_end() -> None:

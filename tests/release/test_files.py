@@ -135,7 +135,8 @@ def test_the_sdist_has_what_tests_need() -> None:
         if kind in ("include", "graft"):
             assert (ROOT / name).exists(), name
     top = {path.name for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")}
-    assert top - {"pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"} <= names.keys()
+    always = {"pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "PKG-INFO", "setup.cfg"}
+    assert top - always <= names.keys()
 
 
 def test_other_accountants_are_an_extra_that_tests_have() -> None:

@@ -24,5 +24,8 @@ def parse_settings(model: type[M], raw: Mapping[str, Any], where: str) -> M:
     try:
         return model.model_validate_json(text, strict=True)
     except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "json_invalid":  # nested too deeply, or half a character
+            raise InputError(where or "config", "settings", f"plain values ({first['ctx']['error']})") from error
         problem = first_problem(error)
         raise problem.error(".".join(part for part in (where, problem.place) if part) or "config") from error
