@@ -128,9 +128,11 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, with these names in place. (typer brings its own click, hence no types.)"""
         for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
+            # The help as it was written: what is registered may differ the next time.
+            text = getattr(parameter, "written_help", None) or getattr(parameter, "help", None) or ""
             for place in (_FORMATS, _STARTERS):
                 if place in text:
+                    parameter.written_help = text  # type: ignore[attr-defined]
                     parameter.help = text.replace(place, ", ".join(_listed(place)))  # type: ignore[attr-defined]
         return list(super().get_params(ctx))
 

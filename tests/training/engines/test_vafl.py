@@ -305,7 +305,7 @@ def test_stale_positions_by_hand():
     [
         ({"max_delay": 0}, "greater than or equal to 1"),
         ({"activation": "all"}, "clocks or round-robin"),
-        ({"hidden_noise": -1.0}, "greater than or equal to 0"),
+        ({"hidden_noise": -1.0}, "a number >= 0"),
         ({"noise_std": 1.0}, "without a clip it protects nothing"),
         ({"aggregation": "mean"}, "weighted"),
     ],
