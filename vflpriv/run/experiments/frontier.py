@@ -29,6 +29,7 @@ from vflpriv.run.budgets import accounted
 from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
 from vflpriv.run.experiments.reading import Loaded
+from vflpriv.run.experiments.together import curves_of_seeds
 from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
@@ -188,7 +189,7 @@ class _Search:
         seeds = range(self.config.seed, self.config.seed + self.config.seeds)
         built = [self.at(winner.candidate, winner.settings, winner.epsilon, seed=seed) for seed in seeds]
         systems = [b.system for b in built if isinstance(b.system, System)]
-        curves = trainer.curves(systems, evaluations=1)
+        curves = curves_of_seeds(trainer, systems)
         values = [curve.accuracy[-1] for curve in curves]
         mean, low, high = mean_interval(values, self.config.confidence, (0.0, 1.0))
         return Point(
