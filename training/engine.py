@@ -163,7 +163,7 @@ class Engine(ABC):
     # What a variant does -------------------------------------------------------------------------------------------
 
     seeds: Sequence[int] | None
-    """A seed for each replica, where they are trainings of several seeds on one schedule; None where all have `seed`."""
+    """One for each replica, where they are trainings of several seeds on one schedule; None where all have `seed`."""
 
     def __init__(
         self,

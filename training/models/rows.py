@@ -38,9 +38,7 @@ class CentredRows:
         """The rows of these features, seen from each replica's centre."""
         shared = len(features) == 1
         # Distances by way of products would be wrong where they are short.
-        apart = torch.cdist(
-            features, centre.unsqueeze(0 if shared else 1), compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        apart = torch.cdist(features, centre.unsqueeze(0 if shared else 1), compute_mode="donot_use_mm_for_euclid_dist")
         return cls(features=features, centre=centre, distances=apart[0].T if shared else apart[..., 0])
 
     @property

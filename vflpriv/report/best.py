@@ -9,7 +9,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["Audit", "BestReport", "Entry", "Point"]
+__all__ = ["Audit", "BestReport", "Entry", "FullSize", "Point", "Reduced"]
 
 
 class Entry(Row):
@@ -29,6 +29,27 @@ class Entry(Row):
         return max((each.accuracy for each in self.tried), default=None)
 
 
+class Reduced(Row):
+    """A setting that the audit of a point changes, since neither sensitivity nor noise depends on it."""
+
+    setting: str
+    point: str | int | float | bool | None
+    audited: str | int | float | bool | None
+
+
+class FullSize(Row):
+    """Trials of a point without reduced settings, and with them: what either shows of the distance of the worlds.
+
+    Distances are those of the releases on the wire, in units of the noise.
+    """
+
+    trials: int
+    distance: float
+    reduced_distance: float
+    same: bool
+    """Whether the two are the same; where they are not, nothing was reduced."""
+
+
 class Audit(Row):
     """What trainings in two worlds measured of a point, with worst-case canaries."""
 
@@ -38,6 +59,8 @@ class Audit(Row):
     """A lower bound at the report's confidence."""
     trials: int
     records: int
+    reduced: tuple[Reduced, ...] = ()
+    full_size: FullSize | None = None
 
     @property
     def tightness(self) -> float | None:

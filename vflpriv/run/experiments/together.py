@@ -1,4 +1,4 @@
-"""Trainings that differ by their seed alone, on the replica axis of one engine: features that all read are read once."""
+"""Trainings that differ by their seed alone, on the replica axis of one engine: what all of them read is read once."""
 
 from __future__ import annotations
 
