@@ -116,14 +116,24 @@ class BestReport(Displayed, Row):
         return f"{self.data.get('name', 'data')}: the {self.unit} unit, seen by {self.view}, δ = {f.delta(self.delta)}"
 
     @property
+    def asked(self) -> Point | None:
+        """The point whose ε is nearest to 1; None where there is no point."""
+        return min(self.points, key=lambda p: abs(p.epsilon - 1.0), default=None)
+
+    @property
+    def choice(self) -> str:
+        """What to use near ε = 1, in one sentence."""
+        if (at := self.asked) is None:
+            return "No candidate keeps any of these budgets; the reasons are in the table."
+        interval = f" ({f.interval(at.low, at.high)})" if len(at.curves) > 1 else ""
+        return f"At ε = {at.epsilon:g} use {at.title}: {f.percent(at.mean)} test accuracy{interval}."
+
+    @property
     def advice(self) -> str:
         """What to use, in one or two sentences."""
-        if not self.points:
-            return "No candidate keeps any of these budgets; the reasons are in the table."
-        at = min(self.points, key=lambda p: abs(p.epsilon - 1.0))
-        interval = f" ({f.interval(at.low, at.high)})" if len(at.curves) > 1 else ""
-        reached = f"{f.percent(at.mean)} test accuracy{interval}"
-        text = f"At ε = {at.epsilon:g} use {at.title}: {reached}."
+        text, at = self.choice, self.asked
+        if at is None:
+            return text
         best = max(self.points, key=lambda p: p.mean)
         if best.epsilon != at.epsilon and best.mean > at.mean:
             text += f" More budget buys {f.percent(best.mean)} at ε = {best.epsilon:g}, with {best.title}."

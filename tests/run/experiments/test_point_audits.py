@@ -52,9 +52,7 @@ def audited(config: FrontierConfig, epsilon: float) -> Point:
         curves=(),
         tuning_runs=None,
     )
-    audits = PointAudits(
-        config=config, system_at=search.at, records=200, executor=InProcess(), store=None, quiet=True
-    )
+    audits = PointAudits(config=config, system_at=search.at, records=200, executor=InProcess(), store=None, quiet=True)
     return audits.audited(candidate, point)
 
 

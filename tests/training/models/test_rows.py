@@ -41,9 +41,7 @@ def test_the_clipped_mean_of_rows_in_factors_is_that_of_rows_written_down(replic
     assert (norms > 1.5).any()
     assert (norms < 1.5).any()
     values = torch.cat((written_down(features, centre), slopes), dim=2)
-    torch.testing.assert_close(
-        mechanism.of_rows(CentredRows.of(features, centre), slopes), mechanism.noiseless(values)
-    )
+    torch.testing.assert_close(mechanism.of_rows(CentredRows.of(features, centre), slopes), mechanism.noiseless(values))
 
 
 def test_no_row_is_longer_than_one_even_at_the_centre():
