@@ -64,7 +64,7 @@ class CentredRows:
             products = torch.matmul(turned.flatten(0, 1), self.features[0].T).unflatten(0, turned.shape[:2])
         else:
             products = torch.bmm(turned, self.features.transpose(1, 2))
-        centred = products.sub_(torch.bmm(turned, self.centre.unsqueeze(2))).div_(self._divisors)
+        centred: Tensor = products.sub_(torch.bmm(turned, self.centre.unsqueeze(2))).div_(self._divisors)
         return centred.add_(constant).mul_(_HALF).transpose(1, 2)
 
     def outer(self, slopes: Tensor) -> Tensor:

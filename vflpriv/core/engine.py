@@ -269,7 +269,7 @@ class Engine(Protocol):
         """Train one round."""
         ...
 
-    def evaluate(self, *, part: Part = "test") -> Evaluation:
+    def evaluate(self, *, replicas: int = 32, part: Part = "test") -> Evaluation:
         """Training loss of the current models, and their accuracy on the test or the validation records."""
         ...
 

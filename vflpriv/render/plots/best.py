@@ -34,7 +34,9 @@ def best_plot(report: BestReport) -> Plot | None:
 
 
 def _drawn(report: BestReport, description: str) -> str:
-    with drawing(*_SIZE) as (figure, axes):
+    width, height = _SIZE
+    with drawing(width, height) as (figure, axes):
+        axes.set_position((0.8 / width, 0.5 / height, (width - 0.95) / width, (height - 0.8) / height))
         for number, (title, entries) in enumerate(_candidates(report.entries).items()):
             ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
             places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
@@ -64,14 +66,15 @@ def _draw_points(axes: Axes, report: BestReport) -> None:
             axes.plot([p.epsilon] * 2, [p.low, p.high], color=ink, lw=1)
         if asked:
             axes.plot([p.epsilon], [p.mean], color=ink, marker="D", ms=9)
-        above = {"textcoords": "offset points", "xytext": (0, 8), "ha": "center"}
         axes.annotate(
             percent(p.mean),
             (p.epsilon, p.high),
             color=ink,
             fontsize=10 if asked else 7.5,
             fontweight="bold" if asked else "normal",
-            **above,
+            textcoords="offset points",
+            xytext=(0, 8),
+            ha="center",
         )
 
 

@@ -112,8 +112,7 @@ class PointAudits:
     def _distance(self, system: object, trials: int) -> float | None:
         """Between the worlds' releases, in units of the noise, as trials find it on the wire."""
         adversary, unit = Adversary.parse(self.config.view), self.config.unit
-        refused = not isinstance(system, System) or TwoWorldAudit.view_refusal(system, adversary, unit=unit)
-        if refused:
+        if not isinstance(system, System) or TwoWorldAudit.view_refusal(system, adversary, unit=unit) is not None:
             return None
         audit = TwoWorldAudit(executor=self.executor)
         full = min(trials, _AUDIT.full_trials)
