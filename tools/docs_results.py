@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -74,9 +75,8 @@ verdict `consistent` that the trials refute nothing. A candidate that cannot kee
 a section repeats it.
 """
 
+_SAMPLED_TITLE = "## Why send once has no sampled batches"
 _SAMPLED = """\
-## Why send once has no sampled batches
-
 Devices never learn which records a step of the server uses, so that amplification by sampling would be legitimate
 there. It brings nothing that can be told from chance: with {share} of the records in each step, the best of three
 settings reaches {sampled} on {count} validation records at ε = {budgets} (mnist, pixels as they are), and {whole}
@@ -109,8 +109,8 @@ def frontier_page(found: Mapping[str, BestReport]) -> str:
         heading, advice, tables = best_markdown(report).split("\n\n", 2)
         picture = f"![Accuracy against ε](pictures/{name}.svg)" if report.points else ""
         sections.append(_section(heading, advice, picture, tables.strip(), _origin(name, report)))
-    sections = sections or [f"{_NOTHING}\n"]
-    return "\n".join([_FRONTIER, *_overview(found), *sections, sampled_batches()])
+    sections = [*sections, sampled_batches()] if sections else [f"{_NOTHING}\n"]
+    return "\n".join([_FRONTIER, *_overview(found), *sections])
 
 
 def sampled_batches(path: Path = RESULTS / "sampled-batches.json") -> str:
@@ -120,7 +120,7 @@ def sampled_batches(path: Path = RESULTS / "sampled-batches.json") -> str:
         " / ".join(shown(each[name]) for each in stored_result["results"])
         for name, shown in (("epsilon", "{:g}".format), ("sampled", percent), ("all_records", percent))
     )
-    return _SAMPLED.format(
+    sentence = _SAMPLED.format(
         share=percent(stored_result["share"]),
         budgets=budgets,
         sampled=sampled,
@@ -128,6 +128,7 @@ def sampled_batches(path: Path = RESULTS / "sampled-batches.json") -> str:
         count=count(stored_result["validation"]),
         command=stored_result["command"],
     )
+    return f"{_SAMPLED_TITLE}\n\n{textwrap.fill(sentence, 120, break_on_hyphens=False)}\n"
 
 
 def _section(*blocks: str) -> str:

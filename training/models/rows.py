@@ -25,13 +25,14 @@ _NEAR = 1e-3
 class CentredRows:
     """The row of features x in a replica with centre c is (1, (x - c) / |x - c|) / √2, of norm 1 and never longer.
 
-    `features` are (R, B, width), or (1, B, width) where replicas share them; `centre` is (R, width), and `distances`
-    are (R, B) |x - c|.
+    `features` are (R, B, width), or (1, B, width) where replicas share them; `centre` is (R, width), `divisors` are
+    (R, 1, B) |x - c|, and `lengths` (R, B, 1) the norms of the rows.
     """
 
     features: Tensor
     centre: Tensor
-    distances: Tensor
+    divisors: Tensor
+    lengths: Tensor
 
     @classmethod
     def of(cls, features: Tensor, centre: Tensor) -> CentredRows:
@@ -39,22 +40,23 @@ class CentredRows:
         shared = len(features) == 1
         # Distances by way of products would be wrong where they are short.
         apart = torch.cdist(features, centre.unsqueeze(0 if shared else 1), compute_mode="donot_use_mm_for_euclid_dist")
-        return cls(features=features, centre=centre, distances=apart[0].T if shared else apart[..., 0])
-
-    @property
-    def _divisors(self) -> Tensor:
-        """(R, 1, B)"""
-        return self.distances.unsqueeze(1).clamp(min=_NEAR)
-
-    @property
-    def lengths(self) -> Tensor:
-        """(R, B, 1) the norm of each row."""
-        shortened = (self.distances / _NEAR).clamp(max=1.0)
-        return (0.5 + 0.5 * shortened.square()).sqrt().unsqueeze(2)
+        distances = apart[0].T if shared else apart[..., 0]
+        shortened = (distances / _NEAR).clamp(max=1.0)
+        return cls(
+            features=features,
+            centre=centre,
+            divisors=distances.clamp(min=_NEAR).unsqueeze(1),
+            lengths=(0.5 + 0.5 * shortened.square()).sqrt().unsqueeze(2),
+        )
 
     def first(self) -> CentredRows:
         """The first replica's rows, as views."""
-        return CentredRows(features=self.features[:1], centre=self.centre[:1], distances=self.distances[:1])
+        return CentredRows(
+            features=self.features[:1],
+            centre=self.centre[:1],
+            divisors=self.divisors[:1],
+            lengths=self.lengths[:1],
+        )
 
     def times(self, weight: Tensor) -> Tensor:
         """(R, B, C) the rows' products with weights (R, 1 + width, C); records lie last in memory."""
@@ -64,13 +66,13 @@ class CentredRows:
             products = torch.matmul(turned.flatten(0, 1), self.features[0].T).unflatten(0, turned.shape[:2])
         else:
             products = torch.bmm(turned, self.features.transpose(1, 2))
-        centred: Tensor = products.sub_(torch.bmm(turned, self.centre.unsqueeze(2))).div_(self._divisors)
+        centred: Tensor = products.sub_(torch.bmm(turned, self.centre.unsqueeze(2))).div_(self.divisors)
         return centred.add_(constant).mul_(_HALF).transpose(1, 2)
 
     def outer(self, slopes: Tensor) -> Tensor:
         """(R, (1 + width) · C) the sum over records of their rows times their slopes, (R, B, C)."""
         columns = slopes.transpose(1, 2)
-        scaled = columns / self._divisors
+        scaled = columns / self.divisors
         if len(self.features) == 1:
             sums = torch.matmul(scaled.flatten(0, 1), self.features[0]).unflatten(0, scaled.shape[:2])
         else:
