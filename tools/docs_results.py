@@ -71,6 +71,12 @@ mean with its interval, *accounted ε* what all releases of that training add up
 worst-case canaries: *measured μ / accounted μ* near 1 says that the accounting is not only right but tight, and a
 verdict `consistent` that the trials refute nothing. A candidate that cannot keep a budget says why.
 
+What a worst-case canary shows depends on clip, noise and rounds, and not on how many records or features there are. So
+audits train on few records, with noise calibrated for them, and a candidate may name settings that make them smaller
+still (`audit = { … }`). The notes of a section name them. A few hundred trials are made without them, and have to show
+the same distance between the worlds on the wire; otherwise all are. There are as many trials as it takes to measure
+0.95 of the accounted μ on average (`tightness`), and `trials` at most.
+
 `make results` writes this page from `benchmarks/results/frontier-*.json`, and a test compares the two. The command of
 a section repeats it.
 """

@@ -50,7 +50,7 @@ def trials_for_ratio(mu: float, ratio: float, confidence: float) -> int:
     The rate Φ(-μ/2) falls by φ(μ/2)/2 with μ, and is known up to z √(p(1 - p)/2n).
 
     >>> trials_for_ratio(1.0, 0.9, 0.95)
-    929
+    932
     """
     rate, slope = float(ndtr(-mu / 2)), math.exp(-(mu**2) / 8) / math.sqrt(2 * math.pi) / 2
     spread = float(ndtri(confidence)) / (slope * (1 - ratio) * mu)
