@@ -162,6 +162,9 @@ class Engine(ABC):
 
     # What a variant does -------------------------------------------------------------------------------------------
 
+    seeds: Sequence[int] | None
+    """One for each replica, where they are trainings of several seeds on one schedule; None where all have `seed`."""
+
     def __init__(
         self,
         data: VerticalData,
@@ -170,13 +173,14 @@ class Engine(ABC):
         schedule: Schedule,
         seed: int,
         replicas: Sequence[int] = (0,),
+        seeds: Sequence[int] | None = None,
         torch_device: torch.device | None = None,
         conducts: Mapping[int, Conduct] | None = None,
     ) -> None:
         self.torch_device = torch_device or torch.device("cpu")
         self.data = data.to(self.torch_device)
         self.settings, self.schedule = settings, schedule
-        self.seed, self.replicas = seed, tuple(replicas)
+        self.seed, self.replicas, self.seeds = seed, tuple(replicas), seeds
         check_choice(settings, data, self.bottoms)
         self.embedding = embedding_width(settings, data)
         self._as_given = self.data
@@ -339,7 +343,7 @@ class Engine(ABC):
 
     def stream(self, name: str) -> Stream:
         """One of the run's named random streams, a sequence of its own for each replica."""
-        return Stream.of(self.seed, name, self.replicas, self.torch_device)
+        return Stream.of(self.seeds or self.seed, name, self.replicas, self.torch_device)
 
     def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""

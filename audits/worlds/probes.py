@@ -22,7 +22,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Recorder, Wire
-from vflpriv.training.mechanisms.base import ScalarMean, VectorMean
+from vflpriv.training.mechanisms.base import ScalarMean, VectorMean, shared
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 
 __all__ = [
@@ -57,8 +57,8 @@ class Shift:
 class Released:
     """One value as it left: before and after the noise, and the message that carried it (None if none did).
 
-    `worlds` is its noiseless value in either world, (R, 2, …), where a canary of the run moves it: what an adversary
-    who knows every other record can compute for itself. `shift` is the same for many canaries.
+    `worlds` is its noiseless value in either world, (R or 1, 2, …), where a canary of the run moves it: what an
+    adversary who knows every other record can compute for itself. `shift` is the same for many canaries.
     """
 
     kind: str
@@ -207,7 +207,7 @@ class CanaryProbe(Probe):
         if isinstance(point.mechanism, ScalarMean):
             return self._of_scalar(point.mechanism, contributions)
         if isinstance(point.mechanism, VectorMean) and self.canary.at_clip:
-            return self._of_vector(point.mechanism, contributions)
+            return self._of_vector(point, contributions)
         if self.canary.at_clip and self.canary.concerns(contributions.party):
             self._worlds = extremes(point.mechanism, self.canary, contributions.values, contributions.records)
             return _own_world(self._worlds, self._world)
@@ -240,14 +240,17 @@ class CanaryProbe(Probe):
         self._worlds = noiseless.unsqueeze(1) + change / mechanism.batch_size
         return noiseless
 
-    def _of_vector(self, mechanism: VectorMean, contributions: Contributions) -> Tensor:
-        """A mean of vectors in which the canary's is C e, or the opposite: the same in every entry."""
-        place = self._place(contributions.round)
+    def _of_vector(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        """A mean of vectors in which the canary's is C e, or the opposite: the same in every entry.
+
+        Where replicas share what the others contribute, it is computed once.
+        """
+        place, mechanism = self._place(contributions.round), point.mechanism
         if place is None:
-            return mechanism.noiseless(contributions.values)
-        values = contributions.values.clone()
+            return point.noiseless(contributions)
+        values = (contributions.values[:1] if shared(contributions.values) else contributions.values).clone()
         values[:, place] = 0.0
-        others = mechanism.noiseless(values)
+        others = point.noiseless(replace(contributions, values=values))
         edge = mechanism.clip / (mechanism.batch_size * math.sqrt(others.shape[-1]))
         self._worlds = others.unsqueeze(1) + edge * self._sides.unsqueeze(-1)
         return _own_world(self._worlds, self._world)
@@ -319,8 +322,9 @@ def canary_probe(system: System, replicas: Sequence[int], canary: Canary) -> Can
 
 
 def _own_world(either: Tensor, world: Tensor) -> Tensor:
-    """Each replica's value in the world it lives in."""
-    return either[torch.arange(len(either), device=either.device), world]
+    """Each replica's value in the world it lives in, of (R, 2, …), or of (1, 2, …) that replicas share."""
+    places = torch.arange(len(world), device=either.device)
+    return either[places if len(either) > 1 else torch.zeros_like(places), world]
 
 
 def extremes(mechanism: object, canary: Canary, clipped: Tensor, records: Tensor) -> Tensor:

@@ -123,7 +123,8 @@ class Followers:
 def _first(argument: Any) -> Any:
     """The first replica's part of an argument, copied: engines may go on to change what they handed over."""
     if isinstance(argument, Contributions):
-        return replace(argument, values=argument.values[:1].detach().clone(), relabelled=None)
+        rows = None if argument.rows is None else argument.rows.first()
+        return replace(argument, values=argument.values[:1].detach().clone(), rows=rows, relabelled=None)
     if isinstance(argument, Mapping):
         return {name: tensor[:1].detach().clone() for name, tensor in argument.items()}
     return argument

@@ -58,3 +58,9 @@ def test_normals_pass_the_kolmogorov_smirnov_test_and_ten_percent_wider_ones_fai
 def test_unknown_streams_are_refused():
     with pytest.raises(ValueError, match="one of init"):
         derive(0, "nois")
+
+
+def test_replicas_with_seeds_of_their_own_draw_what_each_seed_draws():
+    together = Stream.of([3, 8], "noise", [0, 0], CPU).normal(5, 1)
+    alone = [Stream.of(seed, "noise", [0], CPU).normal(5, 1)[0] for seed in (3, 8)]
+    assert torch.equal(together, torch.stack(alone))

@@ -68,8 +68,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "vimadmm-j-rr": (315, 0),
     "linear-admm": (249, 0),
     "linear-admm-client": (817, 0),
-    "send-once": (213, 0),
-    "send-once-random": (213, 0),
+    "send-once": (217, 0),
+    "send-once-random": (216, 0),
 }
 """Of each variant the most launches, and copies to the device, in a round after the first of two replicas.
 

@@ -27,12 +27,14 @@ from vflpriv.core.views import ON_THE_WIRE
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
-from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean, shared
 from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, descend, first_replicas
+from vflpriv.training.models.base import Model, Parameters, descend
 from vflpriv.training.models.heads import Linear
+from vflpriv.training.models.remembered import Remembered
+from vflpriv.training.models.rows import CentredRows
 from vflpriv.training.models.scattering import Scattering
 from vflpriv.training.noised import NoiseChoice, NoisedSettings
 
@@ -43,6 +45,8 @@ __all__ = ["SendOnce", "SendOnceSettings"]
 
 _CENTRE = 2.0
 """Steps that the noised mean of the rows costs as much as."""
+_SCATTERED = Remembered(2_000_000_000)
+"""Scattering takes longer than a training on what it gives."""
 
 
 class SendOnceSettings(NoisedSettings):
@@ -124,6 +128,8 @@ class SendOnce(Engine):
     asynchronous = False
     settings: SendOnceSettings
     top: Model
+    _rows: CentredRows | None
+    """What the server learns from, once it has the features."""
 
     @classmethod
     def check(cls, settings: Any, data: BaseData) -> None:
@@ -147,14 +153,11 @@ class SendOnce(Engine):
         self.top_parameters = {name: torch.zeros(replicas, *shape, device=device) for name, shape in shapes.items()}
         self._velocity: dict[str, Tensor] = {}
         mechanisms, kept = self.mechanisms(s, self.schedule), not s.share_model
-        step = mechanisms["model-step"]
-        assert isinstance(step, OuterMean)
-        step = replace(step, slopes=self.data.classes)
-        self.step_point = self.release_point("model-step", step, internal=kept)
+        self.step_point = self.release_point("model-step", mechanisms["model-step"], internal=kept)
         if s.centre:
             centre = mechanisms["model-centre"]
             self.centre_point = self.release_point("model-centre", centre, stream="server-noise", internal=kept)
-        self._table = torch.empty(0, device=device)
+        self._rows = None
 
     def _width(self) -> int:
         """Of a record's row at the server, its constant included."""
@@ -165,11 +168,19 @@ class SendOnce(Engine):
 
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         """Features of all records in the first round, or when a training goes on; nothing where the server has them."""
-        if self._table.numel():
+        if self._rows is not None:
             return {}
-        outputs = self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
-        encrypted = self.settings.encrypted_uplink
+        outputs, encrypted = self._outputs(records), self.settings.encrypted_uplink
         return {m: Payload("embeddings", {"embedding": outputs[m]}, encrypted=encrypted) for m in members}
+
+    def _outputs(self, records: Tensor) -> list[Tensor]:
+        """(R, B, width) of each device, expanded where replicas share them."""
+        if self.settings.features == "random":
+            return self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
+        features = [self.data.features(m, records) for m in range(self.data.devices)]
+        alike = [not self.data.differs(m) for m in range(self.data.devices)]
+        rows = [x.flatten(1).unsqueeze(0) if one else x.flatten(2) for x, one in zip(features, alike, strict=True)]
+        return [x.expand(len(self.replicas), -1, -1) for x in rows]
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
@@ -177,7 +188,7 @@ class SendOnce(Engine):
             joint = self._joint([uplinks[m]["embedding"] for m in sorted(uplinks)])
             if self.settings.centre and not round_:
                 return self._told(round_, Payload("model-centre", {"centre": self._learn_centre(joint, records)}))
-            self._fill(joint)
+            self._rows = self._seen(joint, len(self.replicas))
         return self._told(round_, Payload("model-step", {"step": self._step(round_, records)}))
 
     def _told(self, round_: int, payload: Payload) -> Mapping[int, Payload]:
@@ -189,27 +200,22 @@ class SendOnce(Engine):
         contributions = Contributions(round=0, party=self.data.devices, records=records, values=rows)
         centre = self.centre_point.vector(contributions, joint.shape[2])
         self.top_parameters["centre"].copy_(centre)
-        self._fill(joint)
+        self._rows = self._seen(joint, len(self.replicas))
         return centre
-
-    def _fill(self, joint: Tensor) -> None:
-        """Write the rows down; beside each is room for the slopes of a step: a record's values are both."""
-        rows = self._rows(joint, len(self.replicas))
-        self._table = rows.new_zeros(*rows.shape[:2], rows.shape[2] + self.data.classes)
-        self._table[..., : rows.shape[2]] = rows
 
     def _step(self, round_: int, records: Tensor) -> Tensor:
         """Clip, noise and go down one step; (R, width · classes) the noised gradient."""
-        s, classes = self.settings, self.data.classes
-        rows, slopes = self._table.split([self._table.shape[2] - classes, classes], dim=2)
-        logits = self.top.apply(self.top_parameters, rows)
-        slopes.copy_(loss_gradient(logits, self.labels_of(records, lambda: logits), 1))
-        contributions = Contributions(round=round_, party=self.data.devices, records=records, values=self._table)
-        released = self.step_point.vector(contributions, rows.shape[2] * classes)
-        gradient = {"weight0": released.unflatten(1, (rows.shape[2], classes))}
+        s, weight = self.settings, self.top_parameters["weight0"]
+        assert self._rows is not None
+        logits = self._rows.times(weight)
+        slopes = loss_gradient(logits, self.labels_of(records, lambda: logits), 1)
+        contributions = Contributions(
+            round=round_, party=self.data.devices, records=records, values=slopes, rows=self._rows
+        )
+        released = self.step_point.vector(contributions, weight[0].numel())
         descend(
-            {"weight0": self.top_parameters["weight0"]},
-            gradient,
+            {"weight0": weight},
+            {"weight0": released.unflatten(1, weight.shape[1:])},
             rate=s.server_rate,
             momentum=s.top_momentum,
             velocity=self._velocity,
@@ -218,26 +224,28 @@ class SendOnce(Engine):
         return released
 
     def _joint(self, parts: Sequence[Tensor]) -> Tensor:
-        """(R or 1, B, width) the features of all devices together, of norm 1."""
+        """(R or 1, B, width) the features of all devices together, of norm 1; 1 where replicas share them."""
+        if all(shared(part) for part in parts):
+            parts = [part[:1] for part in parts]
         if self._scattering is None:
-            joint = torch.cat(list(parts), dim=2)
-        else:
-            bands = [part.unflatten(2, block.shape[1:]) for part, block in zip(parts, self.data.blocks, strict=True)]
-            images = torch.cat(bands, dim=2)
-            joint = self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2])
-        return _unit(joint)
+            return _unit(torch.cat(list(parts), dim=2))
+        bands = [part.unflatten(2, block.shape[1:]) for part, block in zip(parts, self.data.blocks, strict=True)]
+        return _SCATTERED(self._scattered, torch.cat(bands, dim=2), self._scattering.grid)
 
-    def _rows(self, joint: Tensor, replicas: int) -> Tensor:
-        """(R, B, 1 + width) what the first replicas learn from: rows of norm 1 whose first entry is the constant."""
-        moved = _unit(joint - self.top_parameters["centre"][:replicas].unsqueeze(1))
-        return torch.cat((torch.ones_like(moved[..., :1]), moved), dim=2).mul_(0.5**0.5)
+    def _scattered(self, images: Tensor) -> Tensor:
+        assert self._scattering is not None
+        return _unit(self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2]))
+
+    def _seen(self, joint: Tensor, replicas: int) -> CentredRows:
+        """What the first replicas learn from, or predict from: the features, seen from the noised mean."""
+        return CentredRows.of(joint[:replicas], self.top_parameters["centre"][:replicas])
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Devices that are sent a step take it in their copy of the server's model, which is equal to it."""
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        rows = self._rows(self._joint(self.bank.predict(blocks, replicas)), replicas)
-        return self.top.apply(first_replicas(self.top_parameters, replicas), rows)
+        rows = self._seen(self._joint(self.bank.predict(blocks, replicas)), replicas)
+        return rows.times(self.top_parameters["weight0"][:replicas])
 
     # Releases and claims -------------------------------------------------------------------------------------------
 

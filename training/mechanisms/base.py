@@ -18,14 +18,19 @@ from numpy.typing import NDArray
 
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream, secure_normal
-from vflpriv.core.engine import Contributions, Probe
+from vflpriv.core.engine import Contributions, Probe, Rows
 from vflpriv.core.releases import Exact, Gaussian, Noise, Release, StateLeak
 from vflpriv.core.units import Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Mechanism", "NoNoise", "NoiseSource", "OuterMean", "ReleasePoint", "ScalarMean", "VectorMean"]
+__all__ = ["Mechanism", "NoNoise", "NoiseSource", "OuterMean", "ReleasePoint", "ScalarMean", "VectorMean", "shared"]
+
+
+def shared(values: Tensor) -> bool:
+    """Whether all replicas of these values (R, …) are one in memory, so that what follows of them is computed once."""
+    return len(values) > 1 and values.stride(0) == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +192,8 @@ class VectorMean(Mechanism):
     """The records of the largest batch, where it may be larger than B."""
 
     def noiseless(self, values: Tensor) -> Tensor:
+        if shared(values):
+            return self.noiseless(values[:1]).expand(len(values), -1)
         norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)
         return (values * (self.clip / norm).clamp(max=1.0)).sum(-2) / self.batch_size
 
@@ -203,18 +210,26 @@ _SMALL = 1e-15
 class OuterMean(VectorMean):
     """The same mean where a record's vector is the gradient of a linear model: its features times its slopes.
 
-    A record's values are its features, and then as many slopes as the model has outputs. The gradient of one record has
-    the norm of the features times that of the slopes, so that no record's gradient is ever written down.
+    A record's values are its slopes, beside rows that hold the features; or, in one tensor, its features and then as
+    many slopes as the model has outputs. The gradient of one record has the norm of the features times that of the
+    slopes, so that no record's gradient is ever written down.
     """
 
     slopes: int = 1
 
     def noiseless(self, values: Tensor) -> Tensor:
         rows, slopes = values.split([values.shape[-1] - self.slopes, self.slopes], dim=-1)
-        norm = _length(rows) * _length(slopes)
-        clipped = slopes * (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
+        clipped = self._clipped(slopes, _length(rows))
         # With the few slopes on the left this product is many times faster than its transpose.
         return torch.matmul(clipped.transpose(-1, -2), rows).transpose(-1, -2).flatten(-2) / self.batch_size
+
+    def of_rows(self, rows: Rows, slopes: Tensor) -> Tensor:
+        """The same value, of slopes (R, B, C) and the rows that they belong to."""
+        return rows.outer(self._clipped(slopes, rows.lengths)) / self.batch_size
+
+    def _clipped(self, slopes: Tensor, lengths: Tensor) -> Tensor:
+        norm = lengths * _length(slopes)
+        return slopes * (self.clip / norm.clamp(min=1e-30)).clamp(max=1.0)
 
 
 def _length(rows: Tensor) -> Tensor:
@@ -302,6 +317,9 @@ class ReleasePoint:
 
     def noiseless(self, contributions: Contributions) -> Tensor:
         """The value that these contributions make, before noise."""
+        if contributions.rows is not None:
+            assert isinstance(self.mechanism, OuterMean)
+            return self.mechanism.of_rows(contributions.rows, contributions.values)
         return contributions.values if contributions.clipped else self.mechanism.noiseless(contributions.values)
 
     def release(self, contributions: Contributions, normals: Tensor) -> Tensor:

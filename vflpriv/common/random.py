@@ -33,9 +33,10 @@ class Stream:
     keys: Tensor
 
     @classmethod
-    def of(cls, seed: int, name: str, replicas: Sequence[int], device: torch.device) -> Stream:
-        """The stream `name` of these replicas, under the run's seed."""
-        seeds = [derive(seed, name, r) for r in replicas]
+    def of(cls, seed: int | Sequence[int], name: str, replicas: Sequence[int], device: torch.device) -> Stream:
+        """The stream `name` of these replicas, under the run's seed, or each under a seed of its own."""
+        runs = [seed] * len(replicas) if isinstance(seed, int) else seed
+        seeds = [derive(run, name, r) for run, r in zip(runs, replicas, strict=True)]
         words = torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds], dtype=torch.int64)
         return cls(words.to(device))
 

@@ -38,6 +38,11 @@ class Candidate(_Section):
         ({},), min_length=1, description="settings of which the best is taken, by the accuracy on validation records"
     )
     units: tuple[Unit, ...] = Field(tuple(Unit), min_length=1, description="the units for which it is tried")
+    audit: dict[str, Any] = Field(
+        {},
+        description="settings that its audits have instead, to be faster: sizes that neither sensitivity nor noise "
+        "depends on; a few trials without them have to show the same distance between the worlds",
+    )
     images: bool = Field(False, description="whether it needs blocks that are bands of an image's rows")
 
 
@@ -61,7 +66,13 @@ class FrontierConfig(_Section):
         "that they are not",
     )
     trials: int = Field(
-        2000, ge=0, description="trainings in each world by which the best candidate is audited; 0 for none"
+        2000, ge=0, description="trainings in each world, at most, by which the best candidate is audited; 0 for none"
+    )
+    tightness: float = Field(
+        0.95,
+        gt=0,
+        lt=1,
+        description="measured μ over accounted μ that an audit is to reach on average: no more trials than that takes",
     )
     audit_records: int = Field(
         100, ge=2, description="training records of an audit, or a batch of them; its noise is calibrated for them"

@@ -34,6 +34,7 @@ __all__ = [
     "NoiseParameters",
     "Probe",
     "ReleasePoint",
+    "Rows",
 ]
 
 _MOVED = 0.01
@@ -110,12 +111,30 @@ class Importance:
         )
 
 
+class Rows(Protocol):
+    """What a linear model reads of the records of a batch: a record's gradient is its row times its slopes."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """(R, B, 1) the norm of each row."""
+        ...
+
+    def outer(self, slopes: Tensor) -> Tensor:
+        """(R, width · C) the sum over records of their rows times their slopes, (R, B, C)."""
+        ...
+
+    def first(self) -> Rows:
+        """The first replica's rows."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contributions:
     """What the records of a batch contribute to one release.
 
     `values` is (R, B) or (R, B, width). `clipped` says that they are the noiseless value already, because the clip is
-    part of the model's forward pass. `relabelled(places, labels)` gives the contributions, (R, k, c), of the records at
+    part of the model's forward pass. With `rows`, what a record contributes is its row times its values. Rows do not
+    change while they are in use. `relabelled(places, labels)` gives the contributions, (R, k, c), of the records at
     k places of the batch under each of c other labels, (k, c).
     """
 
@@ -125,6 +144,7 @@ class Contributions:
     records: Tensor
     values: Tensor
     clipped: bool = False
+    rows: Rows | None = None
     relabelled: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
@@ -183,6 +203,7 @@ class Engine(Protocol):
         schedule: Schedule,
         seed: int,
         replicas: Sequence[int] = (0,),
+        seeds: Sequence[int] | None = None,
         torch_device: torch.device | None = None,
         conducts: Mapping[int, Conduct] | None = None,
     ) -> None: ...
@@ -248,7 +269,7 @@ class Engine(Protocol):
         """Train one round."""
         ...
 
-    def evaluate(self, *, part: Part = "test") -> Evaluation:
+    def evaluate(self, *, replicas: int = 32, part: Part = "test") -> Evaluation:
         """Training loss of the current models, and their accuracy on the test or the validation records."""
         ...
 

@@ -189,11 +189,12 @@ class System(DeclaredSystem):
         data: VerticalData | None = None,
         probe: Probe | None = None,
         conducts: Mapping[int, Conduct] | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> Engine:
         """An engine ready to run these replicas.
 
-        `data` takes the place of the system's own, `probe` is attached to its release points, and `conducts` are those
-        of dishonest devices.
+        `data` takes the place of the system's own, `probe` is attached to its release points, `conducts` are those of
+        dishonest devices, and `seeds`, one for each replica, take the place of the system's seed.
         """
         engine = self.engine(
             self.data if data is None else data,
@@ -203,6 +204,7 @@ class System(DeclaredSystem):
             replicas=replicas,
             torch_device=self.torch_device,
             conducts=conducts,
+            **({} if seeds is None else {"seeds": seeds}),
         )
         if probe is not None:
             engine.attach(probe)

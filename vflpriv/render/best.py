@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -62,13 +62,37 @@ def _notes(report: BestReport) -> Iterator[str]:
         yield f"The {counted[0]} trainings of the search at each ε are counted against the budget."
     else:
         yield "The trainings of the search are not counted against the budget (count_tuning = true counts them)."
+    yield from _audit_notes(report)
+
+
+def _audit_notes(report: BestReport) -> Iterator[str]:
+    """How points were audited, and what was smaller in it."""
     audited = [p.audit for p in report.points if p.audit is not None]
-    if audited:
+    if not audited:
+        return
+    trials, records = (sorted({getattr(a, name) for a in audited}) for name in ("trials", "records"))
+    yield (
+        f"Each point was audited with worst-case canaries, {_range(trials)} trainings in each world, on "
+        f"{_range(records)} records with noise calibrated for them; measured is a lower bound at "
+        f"{f.confidence(report.confidence)}."
+    )
+    smaller = {p.title: p.audit for p in report.points if p.audit is not None and p.audit.reduced}
+    for title, audit in smaller.items():
+        changes = ", ".join(f"{r.setting} = {r.audited} in place of {r.point}" for r in audit.reduced)
+        yield f"Audits of {title} had {changes}, on which neither sensitivity nor noise depends."
+    compared = [a.full_size for a in audited if a.full_size is not None]
+    if compared:
+        gap = max(abs(c.distance - c.reduced_distance) / c.distance for c in compared)
         yield (
-            f"Each point was audited with worst-case canaries, {f.count(audited[0].trials)} trainings in each world, "
-            f"on {f.count(audited[0].records)} records with noise calibrated for them; measured is a lower bound at "
-            f"{f.confidence(report.confidence)}."
+            f"In {f.count(compared[0].trials)} more trainings of each world without these changes the distance between "
+            f"the worlds on the wire was the same, up to {gap:.1g} of it."
+            if all(c.same for c in compared)
+            else "Where the worlds were not as far apart with these changes, all trainings were made without them."
         )
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return " to ".join(dict.fromkeys((f.count(numbers[0]), f.count(numbers[-1]))))
 
 
 def print_best(report: BestReport, console: Console) -> None:

@@ -9,7 +9,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.rows import Displayed, Row
 
-__all__ = ["Audit", "BestReport", "Entry", "Point"]
+__all__ = ["Audit", "BestReport", "Entry", "FullSize", "Point", "Reduced"]
 
 
 class Entry(Row):
@@ -29,6 +29,27 @@ class Entry(Row):
         return max((each.accuracy for each in self.tried), default=None)
 
 
+class Reduced(Row):
+    """A setting that the audit of a point changes, since neither sensitivity nor noise depends on it."""
+
+    setting: str
+    point: str | int | float | bool | None
+    audited: str | int | float | bool | None
+
+
+class FullSize(Row):
+    """Trials of a point without reduced settings, and with them: what either shows of the distance of the worlds.
+
+    Distances are those of the releases on the wire, in units of the noise.
+    """
+
+    trials: int
+    distance: float
+    reduced_distance: float
+    same: bool
+    """Whether the two are the same; where they are not, nothing was reduced."""
+
+
 class Audit(Row):
     """What trainings in two worlds measured of a point, with worst-case canaries."""
 
@@ -38,6 +59,8 @@ class Audit(Row):
     """A lower bound at the report's confidence."""
     trials: int
     records: int
+    reduced: tuple[Reduced, ...] = ()
+    full_size: FullSize | None = None
 
     @property
     def tightness(self) -> float | None:
@@ -93,14 +116,24 @@ class BestReport(Displayed, Row):
         return f"{self.data.get('name', 'data')}: the {self.unit} unit, seen by {self.view}, δ = {f.delta(self.delta)}"
 
     @property
+    def asked(self) -> Point | None:
+        """The point whose ε is nearest to 1; None where there is no point."""
+        return min(self.points, key=lambda p: abs(p.epsilon - 1.0), default=None)
+
+    @property
+    def choice(self) -> str:
+        """What to use near ε = 1, in one sentence."""
+        if (at := self.asked) is None:
+            return "No candidate keeps any of these budgets; the reasons are in the table."
+        interval = f" ({f.interval(at.low, at.high)})" if len(at.curves) > 1 else ""
+        return f"At ε = {at.epsilon:g} use {at.title}: {f.percent(at.mean)} test accuracy{interval}."
+
+    @property
     def advice(self) -> str:
         """What to use, in one or two sentences."""
-        if not self.points:
-            return "No candidate keeps any of these budgets; the reasons are in the table."
-        at = min(self.points, key=lambda p: abs(p.epsilon - 1.0))
-        interval = f" ({f.interval(at.low, at.high)})" if len(at.curves) > 1 else ""
-        reached = f"{f.percent(at.mean)} test accuracy{interval}"
-        text = f"At ε = {at.epsilon:g} use {at.title}: {reached}."
+        text, at = self.choice, self.asked
+        if at is None:
+            return text
         best = max(self.points, key=lambda p: p.mean)
         if best.epsilon != at.epsilon and best.mean > at.mean:
             text += f" More budget buys {f.percent(best.mean)} at ε = {best.epsilon:g}, with {best.title}."

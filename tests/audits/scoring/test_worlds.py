@@ -8,13 +8,15 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.scoring.worlds import SCORERS, Request, strength_key
+from vflpriv.audits.scoring.worlds import SCORERS, LikelihoodRatio, Request, strength_key
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.audits.worlds.canaries import most_exposed, plan
+from vflpriv.audits.worlds.probes import Released
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.core.wire import SERVER, Message, device
 
 ALL, MODEL = Adversary.parse("devices(all)"), Adversary.parse("model")
 
@@ -52,3 +54,22 @@ def test_views_of_both_kinds_are_measured_in_one_set_of_trainings_and_keep_their
     assert len({trials.canary.record for trials in found.values()}) == 1
     planned = TwoWorldAudit.trainings(system, [ALL, MODEL], CanaryKind.NATURAL, trials=8, unit=Unit.RECORD)
     assert sum(rounds) == planned * system.schedule.rounds == 16 * system.schedule.rounds
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_ratio_of_a_wide_release_is_right_in_single_precision(shared):
+    """The squares that it is the difference of are a million times as large."""
+    system = make_system("send-once")
+    (std,) = {r.noise.std for r in system.ledger.releases if r.kind == "model-step"}
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(1 if shared else 4, 1, 50_000, generator=generator) + 1e-6 * torch.tensor([[[1.0], [-1.0]]])
+    released = means.mean(1) + std * torch.randn(4, 50_000, generator=generator)
+    message = Message(round=1, sender=SERVER, receiver=device(0), kind="model-step", tensors={}, records=None)
+    value = Released(
+        kind="model-step", std=std, party=0, noiseless=released, released=released, worlds=means, message=message
+    )
+    ratio = LikelihoodRatio(system.ledger, [ALL], devices=3)
+    ratio.add(value)
+    a, b, x = means[:, 0].double(), means[:, 1].double(), released.double()
+    expected = ((x - b).square() - (x - a).square()).sum(1) / (2 * std**2)
+    torch.testing.assert_close(ratio.totals[str(ALL)].double(), expected, rtol=1e-4, atol=1e-4 * expected.std().item())

@@ -7,9 +7,9 @@ import pytest
 from scipy.special import bdtr, expit, ndtr
 
 from tests.audits.statistics.mechanisms import allowed
-from vflpriv.audits.statistics.bounds import tail
+from vflpriv.audits.statistics.bounds import Errors, mu_error_rate, tail
 from vflpriv.audits.statistics.means import mean_bounds, p_value_mean
-from vflpriv.audits.statistics.power import power_dp, power_gdp, power_of_rates
+from vflpriv.audits.statistics.power import power_dp, power_gdp, power_of_rates, trials_for_ratio
 
 REPETITIONS = 40_000
 
@@ -65,3 +65,12 @@ def test_values_that_agree_refute_what_single_ones_cannot() -> None:
     assert p_value_mean([0.0, 0.1], 0.0) == 0.0
     with pytest.raises(ValueError, match="between 0 and 1"):
         p_value_mean([1.2], 0.5)
+
+
+@pytest.mark.parametrize("ratio", [0.8, 0.95])
+@pytest.mark.parametrize("mu", [0.14, 0.27, 1.0, 2.0])
+def test_so_many_trials_measure_this_share_of_mu_on_average(mu: float, ratio: float) -> None:
+    trials = trials_for_ratio(mu, ratio, 0.95)
+    wrong = round(trials * float(ndtr(-mu / 2)))
+    errors = Errors(false_positives=wrong, negatives=trials, false_negatives=wrong, positives=trials)
+    assert mu_error_rate(errors, 0.95) / mu == pytest.approx(ratio, abs=0.02)

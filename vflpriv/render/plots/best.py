@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import interval, percent, shorten
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
 from vflpriv.report.best import BestReport, Entry
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["best_plot"]
 
@@ -30,25 +34,48 @@ def best_plot(report: BestReport) -> Plot | None:
 
 
 def _drawn(report: BestReport, description: str) -> str:
-    with drawing(*_SIZE) as (figure, axes):
+    width, height = _SIZE
+    with drawing(width, height) as (figure, axes):
+        axes.set_position((0.8 / width, 0.5 / height, (width - 0.95) / width, (height - 0.8) / height))
         for number, (title, entries) in enumerate(_candidates(report.entries).items()):
             ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
             places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
             axes.plot(*places, lw=1.1, ls=dashes, marker=".", color=ink, alpha=0.75, label=shorten(title, 52))
-        best = report.points
-        axes.plot([p.epsilon for p in best], [p.mean for p in best], lw=2, color=COLOURS["crafted"], marker="D", ms=5)
-        for p in best:
-            if len(p.curves) > 1:
-                axes.plot([p.epsilon] * 2, [p.low, p.high], color=COLOURS["crafted"], lw=1)
-        axes.plot([], [], color=COLOURS["crafted"], lw=2, marker="D", ms=5, label="to use, on test records")
+        _draw_points(axes, report)
         axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted({e.epsilon for e in report.entries} | {p.epsilon for p in report.points}))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set_xlabel(f"accounted ε, {report.unit} unit, seen by {report.view}")
         axes.set_ylabel("accuracy")
         axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         axes.legend(frameon=False, fontsize=7.5, loc="best")
+        axes.margins(y=0.12)
+        axes.set_title(shorten(report.choice, 96), loc="left", fontsize=9.5, fontweight="bold")
         return svg(figure, f"Accuracy against ε on {report.data.get('name', 'data')}", description, "best")
+
+
+def _draw_points(axes: Axes, report: BestReport) -> None:
+    """What to use at each ε, with its accuracy in figures; the point that the title speaks of stands out."""
+    best, ink = report.points, COLOURS["crafted"]
+    label = "to use, on test records"
+    axes.plot([p.epsilon for p in best], [p.mean for p in best], lw=2, color=ink, marker="D", ms=5, label=label)
+    for p in best:
+        asked = p is report.asked
+        if len(p.curves) > 1:
+            axes.plot([p.epsilon] * 2, [p.low, p.high], color=ink, lw=1)
+        if asked:
+            axes.plot([p.epsilon], [p.mean], color=ink, marker="D", ms=9)
+        axes.annotate(
+            percent(p.mean),
+            (p.epsilon, p.high),
+            color=ink,
+            fontsize=10 if asked else 7.5,
+            fontweight="bold" if asked else "normal",
+            textcoords="offset points",
+            xytext=(0, 8),
+            ha="center",
+        )
 
 
 def _candidates(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

@@ -16,19 +16,17 @@ from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.frontier import Candidate, FrontierConfig
-from vflpriv.config.models import AuditConfig
-from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.report.best import Audit, BestReport, Entry, Point
+from vflpriv.report.best import BestReport, Entry, Point
 from vflpriv.report.curves import LearningCurve, Try
-from vflpriv.report.rows import ClaimRow
-from vflpriv.run.audit import audit_config
 from vflpriv.run.budgets import accounted
 from vflpriv.run.experiments.facts import hardware, versions
 from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.experiments.point_audits import PointAudits
 from vflpriv.run.experiments.reading import Loaded
+from vflpriv.run.experiments.together import curves_of_seeds
 from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
@@ -63,7 +61,10 @@ def find_frontier(
         trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=running)
         entries = search.entries(options, trainer)
         points = [search.point(winner, trainer) for winner in search.winners(options, entries)]
-    audited = [_audited(config, point, search, running, store=store, quiet=quiet) for point in points]
+    audits = PointAudits(
+        config=config, system_at=search.at, records=search.data().records, executor=running, store=store, quiet=quiet
+    )
+    audited = [audits.audited(search.candidate(point.key), point) for point in points]
     return BestReport(
         tool_version=__version__,
         command=command,
@@ -117,6 +118,10 @@ class _Search:
     def data(self, **fields: Any) -> VerticalData:
         """The data of the question, with these fields of [data]."""
         return self._loaded.data(self.config.config(self.config.candidate[0], {}, seed=self.config.seed, **fields))
+
+    def candidate(self, key: str) -> Candidate:
+        """The candidate with this key."""
+        return next(candidate for candidate in self.candidates if candidate.key == key)
 
     def _tuning(self) -> int | None:
         """The trainings at one ε before the last one, where they are counted."""
@@ -188,7 +193,7 @@ class _Search:
         seeds = range(self.config.seed, self.config.seed + self.config.seeds)
         built = [self.at(winner.candidate, winner.settings, winner.epsilon, seed=seed) for seed in seeds]
         systems = [b.system for b in built if isinstance(b.system, System)]
-        curves = trainer.curves(systems, evaluations=1)
+        curves = curves_of_seeds(trainer, systems)
         values = [curve.accuracy[-1] for curve in curves]
         mean, low, high = mean_interval(values, self.config.confidence, (0.0, 1.0))
         return Point(
@@ -204,51 +209,3 @@ class _Search:
             curves=tuple(curves),
             tuning_runs=winner.tuning_runs,
         )
-
-
-def _audited(
-    config: FrontierConfig,
-    point: Point,
-    search: _Search,
-    executor: Executor,
-    *,
-    store: Path | None,
-    quiet: bool | None,
-) -> Point:
-    """The point with what an audit of it found, on fewer records, with noise that is calibrated for them."""
-    if not config.trials:
-        return point
-    candidate = next(c for c in search.candidates if c.key == point.key)
-    kept = {name: point.settings[name] for each in candidate.tries for name in each if name in point.settings}
-    records = min(max(config.audit_records, point.settings["batch_size"]), search.data().records)
-    found = search.at(candidate, kept, point.epsilon, seed=config.seed, train=records)
-    section = found.config.system[0].model_copy(update={"audit": _AUDIT.model_copy(update={"trials": config.trials})})
-    report = audit_config(
-        found.config.model_copy(update={"system": (section,)}),
-        store=store,
-        command="",
-        quiet=quiet,
-        executor=executor,
-    )
-    claims = [c for c in report.systems[0].claims if c.unit == config.unit.value and _same(c, config.view)]
-    if not claims:
-        return point
-    return point.model_copy(update={"audit": _audit_row(claims[0], config.trials, records)})
-
-
-_AUDIT = AuditConfig(canaries=(CanaryKind.WORST_CASE,), full_trials=32, whole_view=0, attacks=())
-
-
-def _same(claim: ClaimRow, view: str) -> bool:
-    return str(Adversary.parse(claim.adversary)) == view
-
-
-def _audit_row(claim: ClaimRow, trials: int, records: int) -> Audit:
-    measured = max((m.mu_lower for m in claim.measurements), default=None)
-    return Audit(
-        verdict=claim.verdict,
-        accounted_mu=claim.accounted.mu,
-        measured_mu=measured,
-        trials=trials,
-        records=records,
-    )

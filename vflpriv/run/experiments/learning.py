@@ -72,7 +72,7 @@ class Trainer:
 
     def curves(self, systems: Sequence[System], *, evaluations: int, part: Part = "test") -> list[LearningCurve]:
         """The curve of each system."""
-        keys = [self._key(system, evaluations, part) for system in systems]
+        keys = [self.key(system, evaluations, part) for system in systems]
         curves = {place: curve for place, key in enumerate(keys) if (curve := self.store.load(key)) is not None}
         for place in curves:
             self.progress.advance(systems[place].rounds)
@@ -92,7 +92,8 @@ class Trainer:
         curves |= dict(zip(missing, computed, strict=True))
         return [curves[place] for place in range(len(systems))]
 
-    def _key(self, system: System, evaluations: int, part: Part) -> str | None:
+    def key(self, system: System, evaluations: int, part: Part) -> str | None:
+        """The name under which the curve of a system is stored; None where nothing is."""
         kept = self.store.folder is not None
         return result_key(system, "learning", __version__, evaluations, part) if kept else None
 
