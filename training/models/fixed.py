@@ -55,5 +55,6 @@ class Cosines(Model):
 def _waves(length: int, count: int, like: Tensor) -> Tensor:
     """(count, length) orthonormal cosines, from the constant to higher frequencies."""
     places = torch.arange(length, device=like.device, dtype=like.dtype) + 0.5
-    waves = torch.cos(math.pi / length * torch.arange(count, device=like.device, dtype=like.dtype)[:, None] * places)
-    return waves / waves.norm(dim=1, keepdim=True)
+    steps = torch.arange(count, device=like.device, dtype=like.dtype)[:, None]
+    waves: Tensor = torch.nn.functional.normalize(torch.cos(math.pi / length * steps * places), dim=1)
+    return waves

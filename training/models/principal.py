@@ -65,4 +65,5 @@ def _axes(sample: Tensor, components: int) -> Tensor:
     variances = variances.clamp(min=(variances[-1] * _FLAT).clamp(min=1e-12))
     if wide:
         vectors = sample.T @ vectors / (variances * len(sample)).sqrt()
-    return vectors / variances.sqrt().sqrt()
+    axes: Tensor = vectors / variances.sqrt().sqrt()
+    return axes

@@ -137,10 +137,10 @@ class PointAudits:
     def _claim(self, found: AtTarget, trials: int, epsilon: float) -> ClaimRow | None:
         """The claim of the point's budget, tested; label protections claim it for a single device alone."""
         audit = _AUDIT.model_copy(update={"trials": trials})
-        c, own = self.config, ()
-        if c.unit is Unit.LABEL:
-            own = (ClaimConfig(key="point", unit=c.unit, view=c.view, epsilon=epsilon, delta=c.delta),)
-        section = found.config.system[0].model_copy(update={"audit": audit, "claim": own})
+        c = self.config
+        stated = ClaimConfig(key="point", unit=c.unit, view=c.view, epsilon=epsilon, delta=c.delta)
+        changes = {"audit": audit, **({"claim": (stated,)} if c.unit is Unit.LABEL else {})}
+        section = found.config.system[0].model_copy(update=changes)
         report = audit_config(
             found.config.model_copy(update={"system": (section,)}),
             store=self.store,
