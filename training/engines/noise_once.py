@@ -30,10 +30,10 @@ from vflpriv.training.mechanisms.labels import as_target, loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES, Emptied, UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, first_replicas, initialise
-from vflpriv.training.models.fixed import Cosines, Identity
-from vflpriv.training.models.joint import JointFeatures, JointKind, image_shape
+from vflpriv.training.models.features.fixed import Cosines, Identity
+from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape
+from vflpriv.training.models.features.principal import Coordinates
 from vflpriv.training.models.passes import Sgd, constant, start
-from vflpriv.training.models.principal import Coordinates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -168,22 +168,33 @@ class NoiseOnce(Engine):
 
     @no_grad
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
-        """Features of all records in the first round, or when a training goes on; nothing where the server has them."""
-        if self._rows is not None:
+        """Features of all records in the first round."""
+        if round_:
             return {}
-        return {m: Payload("embeddings", self._point.rows(0, m, records, self._clipped(m, records))) for m in members}
+        rows = {m: {"embedding": self._clipped(m, records)} for m in members}
+        return {m: Payload("embeddings", self._point.rows(0, m, records, own)) for m, own in rows.items()}
 
-    def _clipped(self, m: int, records: Tensor) -> dict[str, Tensor]:
+    def _clipped(self, m: int, records: Tensor) -> Tensor:
         """(R, N, width) what device m would send without noise, expanded where replicas share it."""
         features = self.data.features(m, records)
         rows = features.flatten(2) if self.data.differs(m) else features.flatten(1).unsqueeze(0)
         sent = self._point.mechanism.noiseless(self.bank.models[m].apply({}, rows))
-        return {"embedding": sent.expand(len(self.replicas), -1, -1)}
+        return sent.expand(len(self.replicas), -1, -1)
+
+    def _sent_before(self, records: Tensor) -> list[Tensor]:
+        """What devices sent in the first round: the server of a training that goes on still has it."""
+        found = []
+        for m in range(self.data.devices):
+            rows = self._clipped(m, records)
+            normals = self._point.noise.tensor(tuple(rows.shape[1:]), 0, m) if self.settings.noise_std else rows
+            found.append(self._point.mechanism.release(rows, normals))
+        return found
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:
-        if uplinks:
-            joint = self._join([uplinks[m]["embedding"] for m in sorted(uplinks)])
+        if self._rows is None:
+            sent = [uplinks[m]["embedding"] for m in sorted(uplinks)]
+            joint = self._join(sent or self._sent_before(records))
             self._coordinates = Coordinates.of(joint, min(self.settings.components, joint.shape[2]))
             self._rows = self._coordinates(joint)
         before = _flat(self.top_parameters)

@@ -31,9 +31,9 @@ from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, descend
-from vflpriv.training.models.fixed import Identity
+from vflpriv.training.models.features.fixed import Identity
+from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape, scaled_to_one
 from vflpriv.training.models.heads import Linear
-from vflpriv.training.models.joint import JointFeatures, JointKind, image_shape, scaled_to_one
 from vflpriv.training.models.rows import CentredRows
 from vflpriv.training.noised import NoiseChoice, NoisedSettings
 

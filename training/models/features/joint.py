@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from vflpriv.common.lazy import torch
 from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import shared
+from vflpriv.training.models.features.scattering import Scattering
 from vflpriv.training.models.remembered import Remembered
-from vflpriv.training.models.scattering import Scattering
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflpriv.training.models.principal import Coordinates
+from vflpriv.training.models.features.principal import Coordinates
 
 
 def rows(number: int, width: int = 6, seed: int = 0) -> torch.Tensor:
