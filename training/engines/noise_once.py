@@ -32,7 +32,7 @@ from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, first_replicas, initialise
 from vflpriv.training.models.features.fixed import Cosines, Identity
 from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape
-from vflpriv.training.models.features.principal import Coordinates
+from vflpriv.training.models.features.principal import fitted, in_coordinates, shape_of
 from vflpriv.training.models.passes import Sgd, constant, start
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = ["NoiseOnce", "NoiseOnceSettings"]
 
 _RIDGE = 1e-3
 """Added to every variance, of which the mean is 1."""
+_COORDINATES = "coordinates"
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
@@ -125,7 +126,6 @@ class NoiseOnce(Engine):
     asynchronous = False
     settings: NoiseOnceSettings
     top: Model
-    _coordinates: Coordinates | None
     _rows: Tensor | None
     """(R or 1, N, k) what the server learns from, once it has the features."""
 
@@ -149,15 +149,22 @@ class NoiseOnce(Engine):
         self.bank = Bank(models, self.stream("init"))
         self._join = JointFeatures(s.joint_features, shapes, grid=s.grid)
         width = self._join.size([model.width for model in models])
-        width = min(s.components, width, self.data.records) or width
-        self.top = Mlp((width, *s.top_hidden, self.data.classes), activate=False)
+        self._components = min(s.components, width, self.data.records)
+        self.top = Mlp((self._components or width, *s.top_hidden, self.data.classes), activate=False)
+        coordinates = torch.zeros(len(self.replicas), *shape_of(width, self._components), device=self.torch_device)
         self.top_parameters = initialise(self.top, self.stream("init"), self.data.devices)
         for name in list(self.top.shapes)[-2:]:
             self.top_parameters[name].zero_()
+        self.top_parameters[_COORDINATES] = coordinates
         self._velocity: dict[str, Tensor] = {}
         self._point = self.release_point("embeddings", self.mechanisms(s, self.schedule)["embeddings"])
         self._shuffled = Stream.of(0, "batches", [0], self.torch_device)
-        self._coordinates = self._rows = None
+        self._rows = None
+
+    @property
+    def _learnt(self) -> dict[str, Tensor]:
+        """The parameters that steps move."""
+        return {name: self.top_parameters[name] for name in self.top.shapes}
 
     def _model(self, shape: tuple[int, ...]) -> Identity | Cosines:
         kept = self.settings.frequencies
@@ -195,14 +202,15 @@ class NoiseOnce(Engine):
         if self._rows is None:
             sent = [uplinks[m]["embedding"] for m in sorted(uplinks)]
             joint = self._join(sent or self._sent_before(records))
-            self._coordinates = Coordinates.of(joint, min(self.settings.components, joint.shape[2]))
-            self._rows = self._coordinates(joint)
-        before = _flat(self.top_parameters)
+            coordinates = fitted(joint, self._components)
+            self.top_parameters[_COORDINATES].copy_(coordinates)
+            self._rows = in_coordinates(joint, coordinates, self._components)
+        before = _flat(self._learnt)
         if self.settings.learner == "means":
             self._take_means(records)
         else:
             self._descend(round_, records)
-        payload = Payload("model-step", {"step": _flat(self.top_parameters) - before})
+        payload = Payload("model-step", {"step": _flat(self._learnt) - before})
         return dict.fromkeys(self.schedule.members(round_) if self.settings.share_model else (), payload)
 
     def _descend(self, round_: int, records: Tensor) -> None:
@@ -216,7 +224,7 @@ class NoiseOnce(Engine):
     def _step(self, batch: Tensor, sgd: Sgd) -> None:
         assert self._rows is not None
         rows = self._rows.index_select(1, batch)
-        pass_ = start(self.top, self.top_parameters, rows[0] if len(rows) == 1 else rows)
+        pass_ = start(self.top, self._learnt, rows[0] if len(rows) == 1 else rows)
         logits = pass_.outputs
         slope = loss_gradient(logits, self.labels_of(batch, lambda: logits), len(batch))
         pass_.descend(constant(slope), self._velocity, sgd)
@@ -242,11 +250,9 @@ class NoiseOnce(Engine):
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
         outputs = [self._point.mechanism.noiseless(own) for own in self.bank.predict(blocks, replicas)]
-        joint = self._join(outputs)
-        rows = joint.new_zeros(*joint.shape[:2], self.top.fan_in("weight0"))
-        if self._coordinates is not None:
-            rows = self._coordinates(joint)
-        return self.top.apply(first_replicas(self.top_parameters, replicas), rows[0] if len(rows) == 1 else rows)
+        parameters = first_replicas(self.top_parameters, replicas)
+        rows = in_coordinates(self._join(outputs), parameters[_COORDINATES], self._components)
+        return self.top.apply(parameters, rows)
 
     # Releases and claims -------------------------------------------------------------------------------------------
 
@@ -257,6 +263,8 @@ class NoiseOnce(Engine):
         sent = np.repeat(first[:, None], schedule.devices, axis=1)
         # No device has a model that could carry a record from one message to another.
         up = [replace(r, leak=None) for r in uplink_releases(settings, schedule, kind="embeddings", sent=sent)]
+        if settings.noise_std:
+            up = [replace(r, seen_by=r.seen_by | {"model"}) for r in up]
         reads = _LABEL_UNITS if settings.noise_std else frozenset(Unit)
         step = NoNoise(depends_on=reads).describe(
             kind="model-step" if settings.share_model else "models",

@@ -54,7 +54,7 @@ def test_the_steps_add_up_to_how_the_model_moved():
     for round_ in range(3):
         engine.round(round_, Wire(transcript))
     steps = {m.round: m.tensors["step"] for m in transcript.messages if m.sender.is_server}
-    moved = [engine.top_parameters[n] - before.top_parameters[n] for n in engine.top_parameters]
+    moved = [engine.top_parameters[n] - before.top_parameters[n] for n in engine.top.shapes]
     torch.testing.assert_close(sum(steps.values()), torch.cat([m.flatten(1) for m in moved], dim=1))
 
 

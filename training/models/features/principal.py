@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
@@ -11,7 +10,7 @@ from vflpriv.training.models.remembered import Remembered
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Coordinates"]
+__all__ = ["fitted", "in_coordinates", "shape_of"]
 
 _ENOUGH = 10_000
 """Records from which axes are taken, spread evenly over all of them."""
@@ -20,39 +19,39 @@ _FLAT = 1e-6
 _KNOWN = Remembered(100_000_000)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Coordinates:
-    """x becomes (x - mean) axes, in each replica, or in all where they share rows.
+def fitted(rows: Tensor, components: int) -> Tensor:
+    """(R or 1, 1 + width, k) the coordinates of rows (R or 1, N, width): an offset, and below it k axes.
 
-    `affine` is (R or 1, 1 + width, k): -mean axes, and below it the axes. Along a principal axis of variance v, rows
-    are multiplied by a number that is proportional to v^(-1/4): half of what would make variances equal, since the
-    smallest ones are mostly noise. The mean square of all entries is 1.
+    Along a principal axis of variance v, rows are multiplied by a number that is proportional to v^(-1/4): half of what
+    would make variances equal, since the smallest ones are mostly noise. With 0 components rows are centred and scaled
+    alone: (R or 1, 2, width), an offset and a factor for each entry. The mean square of all entries is then 1.
     """
 
-    affine: Tensor
+    def of_each(each: Tensor) -> Tensor:
+        return torch.stack([_of(own, components) for own in each.unbind(0)])
 
-    @classmethod
-    def of(cls, rows: Tensor, components: int) -> Coordinates:
-        """Those of rows (R or 1, N, width); with 0 components rows are centred and scaled alone."""
-
-        def fitted(each: Tensor) -> Tensor:
-            return torch.stack([_fitted(own, components) for own in each.unbind(0)])
-
-        return cls(affine=_KNOWN(fitted, rows, components) if len(rows) == 1 else fitted(rows))
-
-    def __call__(self, rows: Tensor) -> Tensor:
-        """(R or 1, N, k), of as many replicas as there are rows of."""
-        affine = self.affine[: len(rows)] if len(rows) > 1 else self.affine
-        return torch.matmul(rows, affine[:, 1:]).add_(affine[:, :1])
+    return _KNOWN(of_each, rows, components) if len(rows) == 1 else of_each(rows)
 
 
-def _fitted(rows: Tensor, components: int) -> Tensor:
-    """(1 + width, k) of rows (N, width)."""
-    mean = rows.mean(0)
+def in_coordinates(rows: Tensor, coordinates: Tensor, components: int) -> Tensor:
+    """(R or 1, N, k) these rows (R or 1, N, width) in coordinates that were `fitted` with so many components."""
+    offset, axes = coordinates[:, :1], coordinates[:, 1:]
+    return (torch.matmul(rows, axes) if components else rows * axes) + offset
+
+
+def shape_of(width: int, components: int) -> tuple[int, int]:
+    """Of the coordinates of one replica."""
+    return (1 + width, components) if components else (2, width)
+
+
+def _of(rows: Tensor, components: int) -> Tensor:
+    """The coordinates of rows (N, width)."""
+    mean = rows.mean(0, keepdim=True)
     sample = rows[:: -(-len(rows) // _ENOUGH)] - mean
-    axes = _axes(sample, components) if components else torch.eye(rows.shape[1], device=rows.device)
-    axes = axes / (sample @ axes).square().mean().sqrt().clamp(min=1e-6)
-    return torch.cat((-mean.unsqueeze(0) @ axes, axes))
+    axes = _axes(sample, components) if components else torch.ones_like(mean)
+    entries = sample @ axes if components else sample
+    axes = axes / entries.square().mean().sqrt().clamp(min=1e-6)
+    return torch.cat((-(mean @ axes if components else mean * axes), axes))
 
 
 def _axes(sample: Tensor, components: int) -> Tensor:

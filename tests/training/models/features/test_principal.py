@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vflpriv.training.models.features.principal import Coordinates
+from vflpriv.training.models.features.principal import fitted, in_coordinates
+
+
+def seen(given: torch.Tensor, components: int) -> torch.Tensor:
+    return in_coordinates(given, fitted(given, components), components)
 
 
 def rows(number: int, width: int = 6, seed: int = 0) -> torch.Tensor:
@@ -16,7 +20,7 @@ def rows(number: int, width: int = 6, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("number", [4, 400])
 def test_variances_are_brought_half_way_together(number: int) -> None:
     given = rows(number)
-    found = Coordinates.of(given, 3)(given)
+    found = seen(given, 3)
     assert found.shape == (1, number, 3)
     torch.testing.assert_close(found.mean(1), torch.zeros(1, 3), atol=1e-4, rtol=0)
     assert float(found.square().mean()) == pytest.approx(1.0, rel=1e-4)
@@ -27,13 +31,13 @@ def test_variances_are_brought_half_way_together(number: int) -> None:
 
 def test_without_components_rows_are_centred_and_scaled_alone() -> None:
     given = rows(50)
-    found, moved = Coordinates.of(given, 0)(given), given - given.mean(1, keepdim=True)
+    found, moved = seen(given, 0), given - given.mean(1, keepdim=True)
     torch.testing.assert_close(found, moved / moved.square().mean().sqrt())
 
 
 def test_replicas_have_coordinates_of_their_own() -> None:
     both = torch.cat((rows(50), rows(50, seed=1)))
-    found = Coordinates.of(both, 2)(both)
+    found = seen(both, 2)
     for replica in (0, 1):
         own = both[replica : replica + 1]
-        torch.testing.assert_close(found[replica : replica + 1], Coordinates.of(own, 2)(own))
+        torch.testing.assert_close(found[replica : replica + 1], seen(own, 2))
