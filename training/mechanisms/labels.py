@@ -226,7 +226,7 @@ def subset_law(classes: int, epsilon: float) -> tuple[int, float]:
     The latter is d e^ε/(d e^ε + C - d). Of all d that one is taken whose sets tell most of a label of which nothing is
     known: the mutual information of the two is largest.
 
-    >>> [subset_law(10, epsilon)[0] for epsilon in (0.1, 1.0, 1.4, 2.8)]
+    >>> [subset_law(10, epsilon)[0] for epsilon in (0.1, 1.0, 2.0, 2.8)]
     [5, 3, 2, 1]
     """
 
