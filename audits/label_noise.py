@@ -26,7 +26,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Laplace, RandomizedResponse
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels, subset_law
 from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "laplace",
     "law",
     "rates",
+    "subsets",
 ]
 
 _REPLICAS = 16
@@ -137,6 +138,9 @@ def _tested(system: System, mechanism: Any, replicas: range) -> tuple[NDArray[np
         b = mechanism.noise.scale
         p_value = laplace(evidence.cpu().double().numpy() * b, truth, b)
         tests.append(("laplace", "is the noise Laplace of the declared scale", p_value))
+    if evidence is not None and isinstance(mechanism, SubsetLabels):
+        p_value = subsets((evidence > 0).cpu().numpy(), truth, mechanism.epsilon)
+        tests.append(("subsets", "are sets of classes drawn as declared", p_value))
     return flips, tests
 
 
@@ -173,6 +177,9 @@ def _declared_rate(mechanism: Any, classes: int) -> float | None:
     """How often the mechanism keeps a label and otherwise draws among all others alike; None of other mechanisms."""
     if isinstance(mechanism, RandomizedLabels) and isinstance(mechanism.noise, RandomizedResponse):
         return 1 / (1 + (classes - 1) * math.exp(-mechanism.noise.epsilon))
+    if isinstance(mechanism, SubsetLabels):
+        size, inside = subset_law(classes, mechanism.epsilon)
+        return inside / size
     if isinstance(mechanism, Alibi) and isinstance(mechanism.noise, Laplace):
         return kept_by_alibi(mechanism.noise.scale, classes)
     return None
@@ -228,6 +235,24 @@ def law(observed: Ints, truth: Ints, classes: int, kept: float) -> float:
         expected = others.mean()
         if classes > 2 and expected >= 5:
             p_values.append(float(chi2.sf(np.square(others - expected).sum() / expected, classes - 2)))
+    return smallest(p_values)
+
+
+def subsets(members: NDArray[np.bool_], truth: Ints, epsilon: float) -> float:
+    """The p-value of "every set, (R, N, C), has the declared size, and holds the label at the declared rate".
+
+    For each true class, exact by the binomial law; and so for every other class that the set may hold beside it.
+    """
+    classes = members.shape[-1]
+    size, inside = subset_law(classes, epsilon)
+    if (members.sum(-1) != size).any():
+        return 0.0
+    p_values = []
+    for label in np.unique(truth):
+        sets = members[:, truth == label].reshape(-1, classes)
+        held = (size - inside) / (classes - 1)
+        expected = np.where(np.arange(classes) == label, inside, held)
+        p_values += [float(_two_sided(sets[:, c].sum(), len(sets), expected[c])) for c in range(classes)]
     return smallest(p_values)
 
 

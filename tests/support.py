@@ -73,6 +73,8 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "vimadmm-j-rr": ("vimadmm-j", {**_GENTLE, "label_protection": "rr", "label_noise": 3.0}),
     "linear-admm": ("linear-admm", {}),
     "send-once": ("send-once", {"noise": "given", "noise_std": 0.01, "server_rate": 1.0}),
+    "noise-once": ("noise-once", {"label_protection": "subset", "label_noise": 3.0}),
+    "noise-once-features": ("noise-once", {"protection": "embedding", "clip": 1.0, "noise_std": 0.1}),
     "send-once-random": ("send-once", {"noise": "given", "noise_std": 0.01, "features": "random", "server_rate": 1.0}),
     "linear-admm-client": ("linear-admm", {"protection": "client", "clip": 10.0, "noise_std": 0.1}),
 }

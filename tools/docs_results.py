@@ -76,6 +76,13 @@ still (`audit = { … }`). The notes of a section name them. A few hundred trial
 the same distance between the worlds on the wire; otherwise all are. There are as many trials as it takes to measure
 0.95 of the accounted μ on average (`tightness`), and `trials` at most.
 
+Where only labels are to be protected, each is drawn once with noise, and everything after that is free: the server may
+use all features, any model and as many passes as it likes (engine `noise-once`). Noised labels are then all that there
+is to audit, and *measured ε / accounted ε* is of draws of them. PATE is not among the candidates: it trains hundreds of
+teachers on disjoint parts, 250 of them on 240 images each where there are 60,000, and its budget depends on the data.
+Where each record's features are to be hidden from the server that learns from them, every record carries noise of its
+own: the server learns averages over records, and little else.
+
 `make results` writes this page from `benchmarks/results/frontier-*.json`, and a test compares the two. The command of
 a section repeats it.
 """

@@ -26,7 +26,7 @@ from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.training.clocks import Delays
 from vflpriv.training.defence import Defence, in_force, parse_defence
-from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
+from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels, SubsetLabels
 from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
@@ -56,7 +56,7 @@ BottomKind = Literal[
 ]
 TopKind = Literal["mlp", "resnet18", "transformer"]
 Aggregation = Literal["concat", "sum", "weighted"]
-LabelProtection = Literal["none", "alibi", "rr", "rr-with-prior", "lp-mst"]
+LabelProtection = Literal["none", "alibi", "rr", "subset", "rr-with-prior", "lp-mst"]
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
 Width = Annotated[int, Field(ge=1, le=100_000)]
 """The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
@@ -121,8 +121,9 @@ class EngineSettings(BaseModel):
     label_protection: LabelProtection = Field(
         "none",
         description="noise that is added to the labels before training: alibi (Laplace noise on one-hot labels), rr "
-        "(randomised response), or none; or when a record is first trained on: rr-with-prior (randomised response "
-        "among the likeliest classes), lp-mst (the same in stages, after a first one of plain randomised response)",
+        "(randomised response), subset (a random set of classes, which tells more than rr where ε is small), or none; "
+        "or when a record is first trained on: rr-with-prior (randomised response among the likeliest classes), lp-mst "
+        "(the same in stages, after a first one of plain randomised response)",
     )
     label_epsilon: float | None = Field(
         None, gt=0, description="ε of each label by any label_protection; says what label_noise is"
@@ -149,8 +150,8 @@ class EngineSettings(BaseModel):
         None,
         description="what the training takes as target in place of the noised labels: the likeliest label, the "
         "posterior over labels, or iterative, the posterior with the model's prediction as prior; if not given, "
-        "iterative for alibi, as it was published (posterior does better on a few thousand records), and likeliest for "
-        "rr",
+        "iterative for alibi, as it was published (posterior does better on a few thousand records), and for subset; "
+        "likeliest for rr",
     )
 
     defence: Annotated[SerializeAsAny[Defence] | None, WithJsonSchema(_DEFENCE_SCHEMA)] = Field(
@@ -237,7 +238,7 @@ class EngineSettings(BaseModel):
         """What losses are taken against where labels were noised: `label_targets`, or the mechanism's default."""
         if self.label_targets is not None:
             return self.label_targets
-        return "iterative" if self.label_protection == "alibi" else "likeliest"
+        return "iterative" if self.label_protection in ("alibi", "subset") else "likeliest"
 
     @property
     def top_momentum(self) -> float:
@@ -268,6 +269,8 @@ class EngineSettings(BaseModel):
             return Alibi(std=noise)
         if self.label_protection == "rr":
             return RandomizedLabels(budget=noise)
+        if self.label_protection == "subset":
+            return SubsetLabels(budget=noise)
         if self.label_protection == "none":
             return None
         stages = 1 if self.label_protection == "rr-with-prior" else self.label_stages or 2

@@ -37,6 +37,7 @@ VARIANTS = {
     "vimadmm": "vimadmm",
     "vimadmm-j": "vimadmm-j",
     "linear-admm": "linear-admm",
+    "noise-once": "noise-once-features",
     "send-once": "send-once",
 }
 VIEWS = ("server", "device(0)", "devices(0, 2)", "eavesdropper", "outsider", "model")

@@ -69,6 +69,8 @@ BOUNDS: dict[str, tuple[int, int]] = {
     "linear-admm": (249, 0),
     "linear-admm-client": (817, 0),
     "send-once": (217, 0),
+    "noise-once": (413, 0),
+    "noise-once-features": (389, 0),
     "send-once-random": (216, 0),
 }
 """Of each variant the most launches, and copies to the device, in a round after the first of two replicas.

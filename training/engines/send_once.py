@@ -25,17 +25,16 @@ from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import ON_THE_WIRE
 from vflpriv.core.wire import Payload
-from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
-from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean, shared
+from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean
 from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, descend
+from vflpriv.training.models.base import Model, descend
+from vflpriv.training.models.features.fixed import Identity
+from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape, scaled_to_one
 from vflpriv.training.models.heads import Linear
-from vflpriv.training.models.remembered import Remembered
 from vflpriv.training.models.rows import CentredRows
-from vflpriv.training.models.scattering import Scattering
 from vflpriv.training.noised import NoiseChoice, NoisedSettings
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ __all__ = ["SendOnce", "SendOnceSettings"]
 
 _CENTRE = 2.0
 """Steps that the noised mean of the rows costs as much as."""
-_SCATTERED = Remembered(2_000_000_000)
-"""Scattering takes longer than a training on what it gives."""
 
 
 class SendOnceSettings(NoisedSettings):
@@ -59,7 +56,7 @@ class SendOnceSettings(NoisedSettings):
         description="what devices send of each record: its features as they are, or the outputs of a bottom model "
         "whose random weights are never trained",
     )
-    joint_features: Literal["none", "scattering"] = Field(
+    joint_features: JointKind = Field(
         "none",
         description="what the server makes of them before it learns: nothing, or wavelet moduli of the image that "
         "bands of rows make up (scattering), which depend on no other record",
@@ -98,21 +95,6 @@ class SendOnceSettings(NoisedSettings):
         return value
 
 
-class Identity(Model):
-    """Sends features as they are."""
-
-    shapes: Mapping[str, tuple[int, ...]] = {}
-
-    def __init__(self, width: int) -> None:
-        self.width, self.key = width, (width,)
-
-    def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return inputs.unsqueeze(0) if inputs.dim() == 2 else inputs
-
-    def fan_in(self, name: str) -> int:
-        raise KeyError(name)
-
-
 @register("engine")
 class SendOnce(Engine):
     """Full-batch gradient descent of a linear model at the server, each record's gradient clipped, each step noised.
@@ -135,7 +117,7 @@ class SendOnce(Engine):
     def check(cls, settings: Any, data: BaseData) -> None:
         super().check(settings, data)
         if settings.joint_features == "scattering":
-            _image_shape([block.shape[1:] for block in data.blocks])
+            image_shape([block.shape[1:] for block in data.blocks])
 
     # The training --------------------------------------------------------------------------------------------------
 
@@ -144,9 +126,7 @@ class SendOnce(Engine):
         raw = s.features == "raw"
         models = [Identity(b[0].numel()) for b in blocks] if raw else self.device_models(self.embedding, activate=True)
         self.bank = Bank(models, self.stream("init"))
-        self._scattering: Scattering | None = None
-        if s.joint_features == "scattering":
-            self._scattering = Scattering(*_image_shape([block.shape[1:] for block in blocks]), grid=s.grid)
+        self._join = JointFeatures(s.joint_features, [block.shape[1:] for block in blocks], grid=s.grid)
         self.top = Linear(self._width(), self.data.classes)
         device, replicas = self.torch_device, len(self.replicas)
         shapes = {**self.top.shapes, "centre": (self._width() - 1,)}
@@ -161,10 +141,8 @@ class SendOnce(Engine):
 
     def _width(self) -> int:
         """Of a record's row at the server, its constant included."""
-        if self._scattering is not None:
-            return 1 + self._scattering.size
         raw = self.settings.features == "raw"
-        return 1 + sum(block[0].numel() if raw else self.embedding for block in self.data.blocks)
+        return 1 + self._join.size([block[0].numel() if raw else self.embedding for block in self.data.blocks])
 
     def uplinks(self, round_: int, members: Sequence[int], records: Tensor) -> Mapping[int, Payload]:
         """Features of all records in the first round, or when a training goes on; nothing where the server has them."""
@@ -225,16 +203,8 @@ class SendOnce(Engine):
 
     def _joint(self, parts: Sequence[Tensor]) -> Tensor:
         """(R or 1, B, width) the features of all devices together, of norm 1; 1 where replicas share them."""
-        if all(shared(part) for part in parts):
-            parts = [part[:1] for part in parts]
-        if self._scattering is None:
-            return _unit(torch.cat(list(parts), dim=2))
-        bands = [part.unflatten(2, block.shape[1:]) for part, block in zip(parts, self.data.blocks, strict=True)]
-        return _SCATTERED(self._scattered, torch.cat(bands, dim=2), self._scattering.grid)
-
-    def _scattered(self, images: Tensor) -> Tensor:
-        assert self._scattering is not None
-        return _unit(self._scattering(images.flatten(0, 1)).unflatten(0, images.shape[:2]))
+        joint = self._join(parts)
+        return joint if self.settings.joint_features == "scattering" else scaled_to_one(joint)
 
     def _seen(self, joint: Tensor, replicas: int) -> CentredRows:
         """What the first replicas learn from, or predict from: the features, seen from the noised mean."""
@@ -292,21 +262,6 @@ class SendOnce(Engine):
         return ()
 
 
-def _unit(rows: Tensor) -> Tensor:
-    """Rows of norm 1; zeros stay zeros."""
-    lengths: Tensor = rows.norm(dim=-1, keepdim=True)
-    return rows / lengths.clamp(min=1e-6)
-
-
 def _of_features(bounds: Mapping[Unit, float]) -> dict[Unit, float]:
     """The bounds of a release that reads no label."""
     return {unit: bound for unit, bound in bounds.items() if unit != Unit.LABEL}
-
-
-def _image_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """The height and width of the image that bands of rows make up."""
-    if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
-        found = ", ".join("x".join(map(str, shape)) for shape in shapes)
-        expected = 'bands of rows of grey images (data.partition = "rows", data.keep_shape = true), or none'
-        raise InputError("joint_features", f"scattering of blocks of {found}", expected)
-    return sum(shape[0] for shape in shapes), shapes[0][1]

@@ -220,7 +220,7 @@ _ALL = (
     ),
     Kind(
         name="model-step",
-        summary="the noised gradient of the server's model, by which devices keep a copy of it",
+        summary="the noised gradient of the server's model, or how it moved, by which devices keep a copy of it",
         direction=Direction.DOWN,
         forms=({"step": ("parameters",)},),
     ),

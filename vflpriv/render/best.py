@@ -19,7 +19,9 @@ __all__ = ["best_html", "best_markdown", "points_grid", "print_best", "tried_gri
 
 def points_grid(report: BestReport) -> Grid:
     """One row for each ε: what to use, what it reaches, and what its audit says."""
-    columns = ">ε;use;>test accuracy;>interval;>accounted ε ≤;audit;>measured μ / accounted μ"
+    audits = [point.audit for point in report.points if point.audit is not None]
+    scale = "ε" if any(audit.measured_epsilon is not None for audit in audits) else "μ"
+    columns = f">ε;use;>test accuracy;>interval;>accounted ε ≤;audit;>measured {scale} / accounted {scale}"
     return Grid(columns, [_point(point) for point in report.points])
 
 
@@ -67,7 +69,16 @@ def _notes(report: BestReport) -> Iterator[str]:
 
 def _audit_notes(report: BestReport) -> Iterator[str]:
     """How points were audited, and what was smaller in it."""
-    audited = [p.audit for p in report.points if p.audit is not None]
+    drawn = [p.audit for p in report.points if p.audit is not None and p.audit.draws is not None]
+    if drawn:
+        numbers = _range(sorted({a.draws or 0 for a in drawn}))
+        yield (
+            f"Nobody learns more of a label than its noised label tells: {numbers} of these were drawn by the point's "
+            f"own code in each of two worlds, of one label and of another; measured is a lower bound on ε at "
+            f"{f.confidence(report.confidence)}. That all else depends on labels through these alone, and that they "
+            "are drawn once, by their law and independently, are further tests of the verdict."
+        )
+    audited = [p.audit for p in report.points if p.audit is not None and p.audit.draws is None]
     if not audited:
         return
     trials, records = (sorted({getattr(a, name) for a in audited}) for name in ("trials", "records"))

@@ -61,10 +61,18 @@ class Audit(Row):
     records: int
     reduced: tuple[Reduced, ...] = ()
     full_size: FullSize | None = None
+    accounted_epsilon: float | None = None
+    """Where noised labels were drawn in two worlds instead: what they cost."""
+    measured_epsilon: float | None = None
+    """A lower bound on that, at the report's confidence."""
+    draws: int | None = None
+    """Noised labels that were drawn in each world."""
 
     @property
     def tightness(self) -> float | None:
-        """Measured over accounted; None where one of them is missing."""
+        """Measured over accounted, ε of noised labels and μ elsewhere; None where one of them is missing."""
+        if self.accounted_epsilon and self.measured_epsilon is not None:
+            return self.measured_epsilon / self.accounted_epsilon
         if not self.accounted_mu or self.measured_mu is None:
             return None
         return self.measured_mu / self.accounted_mu

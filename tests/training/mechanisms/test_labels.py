@@ -12,7 +12,7 @@ from vflpriv.audits.worlds.probes import Follower, Probe
 from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels, subset_law
 
 CPU = torch.device("cpu")
 
@@ -44,6 +44,28 @@ def test_likelihood_ratios_of_noised_labels_are_bounded_by_epsilon(mechanism):
     rates = torch.stack([torch.bincount(drawn[labels == y], minlength=4) / 50_000 for y in range(4)])
     worst = float((rates.amax(0) / rates.amin(0).clamp(min=1e-9)).max())
     assert math.log(worst) <= mechanism.epsilon + 0.1
+
+
+@pytest.mark.parametrize(("budget", "size"), [(0.5, 4), (1.0, 3), (3.0, 1)])
+def test_every_set_with_the_label_is_e_to_the_epsilon_times_as_likely_as_one_without_it(budget, size):
+    labels = (torch.arange(60_000) % 10).unsqueeze(0)
+    observed = SubsetLabels(budget=budget).observe(labels, 10, Stream.of(0, "labels", [0], CPU))
+    members = (observed > 0)[0]
+    assert subset_law(10, budget)[0] == size
+    assert bool((members.sum(1) == size).all())
+    assert bool((observed[0].max(1).values == 1.0).all())
+    held = float(members.gather(1, labels[0].unsqueeze(1)).float().mean())
+    odds = held / (1 - held) * (10 - size) / size
+    assert math.log(odds) == pytest.approx(budget, abs=0.05)
+    beside = torch.stack([members[labels[0] == 3][:, c].float().mean() for c in range(10) if c != 3])
+    assert float((beside - beside.mean()).abs().max()) < 0.03
+    torch.testing.assert_close(SubsetLabels(budget=budget).evidence(observed)[0], budget * members)
+
+
+def test_the_likeliest_label_of_a_set_favours_no_class():
+    _, drawn = noised(SubsetLabels(budget=0.5))
+    shares = torch.bincount(drawn[0], minlength=10) / drawn.numel()
+    assert float((shares - 0.1).abs().max()) < 0.01
 
 
 def test_less_noise_keeps_more_labels():

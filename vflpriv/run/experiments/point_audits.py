@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from vflpriv.audits.label_draws import LabelDraws, label_draws
 from vflpriv.audits.statistics.power import trials_for_ratio
 from vflpriv.audits.two_world import TwoWorldAudit
 from vflpriv.common.tasks import Executor
+from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.frontier import Candidate, FrontierConfig
 from vflpriv.config.models import AuditConfig
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.best import Audit, FullSize, Point, Reduced
 from vflpriv.report.rows import ClaimRow
@@ -70,9 +73,10 @@ class PointAudits:
             full_size = self._compared(found, smaller)
             found, reduced = (smaller, reduced) if full_size is not None and full_size.same else (found, ())
         trials = self._trials(found.system)
-        claim = self._claim(found, trials)
+        claim = self._claim(found, trials, point.epsilon)
         if claim is None:
             return point
+        draws = self._draws(found.system)
         return point.model_copy(
             update={
                 "audit": Audit(
@@ -83,9 +87,19 @@ class PointAudits:
                     records=records,
                     reduced=reduced,
                     full_size=full_size,
+                    accounted_epsilon=None if draws is None else claim.accounted.epsilon_upper,
+                    measured_epsilon=None if draws is None else draws.epsilon_lower,
+                    draws=None if draws is None else draws.draws,
                 )
             }
         )
+
+    def _draws(self, system: object) -> LabelDraws | None:
+        """What noised labels tell, where labels are protected by them."""
+        c = self.config
+        if c.unit is not Unit.LABEL or not isinstance(system, System):
+            return None
+        return label_draws(system, trials=c.trials, confidence=c.confidence)
 
     def _at(self, candidate: Candidate, settings: Mapping[str, Any], point: Point, records: int) -> AtTarget:
         return self.system_at(candidate, settings, point.epsilon, seed=self.config.seed, train=records)
@@ -120,9 +134,13 @@ class PointAudits:
         strengths = found[adversary].strengths
         return math.sqrt(float(strengths.mean())) if len(strengths) else None
 
-    def _claim(self, found: AtTarget, trials: int) -> ClaimRow | None:
-        """The claim of the point's budget, tested."""
-        section = found.config.system[0].model_copy(update={"audit": _AUDIT.model_copy(update={"trials": trials})})
+    def _claim(self, found: AtTarget, trials: int, epsilon: float) -> ClaimRow | None:
+        """The claim of the point's budget, tested; label protections claim it for a single device alone."""
+        audit = _AUDIT.model_copy(update={"trials": trials})
+        c = self.config
+        stated = ClaimConfig(key="point", unit=c.unit, view=c.view, epsilon=epsilon, delta=c.delta)
+        changes = {"audit": audit, **({"claim": (stated,)} if c.unit is Unit.LABEL else {})}
+        section = found.config.system[0].model_copy(update=changes)
         report = audit_config(
             found.config.model_copy(update={"system": (section,)}),
             store=self.store,

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from vflpriv.training.models.scattering import Scattering
+from vflpriv.training.models.features.scattering import Scattering
 
 
 def images(count: int = 6, height: int = 9, width: int = 12) -> torch.Tensor:
