@@ -90,6 +90,14 @@ class Profile(_Section):
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
     tried: float = Field(1.0, gt=0, le=1, description="share of a row's rounds that its settings are tried for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
+    stop: Literal["validation"] | None = Field(
+        None,
+        description="report the evaluation that is best on validation records, which [data] has to name, and end a "
+        "training early by them (validation); if not given, all rounds are trained and the last one is reported",
+    )
+    drop: Percent = Field(
+        2.0, description="with stop: points below the best accuracy on validation records at which a training ends"
+    )
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()
     row: tuple[ProfileRow, ...] = Field(min_length=1)
@@ -97,6 +105,8 @@ class Profile(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         keys = [row.key for row in self.row]
+        if self.stop is not None and self.data.validation is None:
+            raise ValueError("stop: data.validation must name the records that trainings are stopped by")
         for place, row in enumerate(self.row):
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
@@ -118,12 +128,17 @@ class Profile(_Section):
         seed: int,
         quick: bool,
         device: str,
+        share: float | None = None,
         validated: bool = False,
     ) -> Config:
-        """The configuration of one training of a row with these settings; `validated`, one that they are tried by."""
+        """The configuration of one training of a row with these settings; `validated`, one that they are tried by.
+
+        `share` of its rounds are trained; if not given, all, or as many as a quick look takes.
+        """
         fields = {**self.data.model_dump(exclude_unset=True), **row.data}
         engine = {**self.engine, **row.engine, **settings}
-        share = self.quick.rounds if quick else 1.0
+        if share is None:
+            share = self.quick.rounds if quick else 1.0
         if validated:
             fields["validation"] = self.validation
             share *= self.tried

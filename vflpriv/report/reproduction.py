@@ -83,8 +83,8 @@ class TrainedLine(Row):
 
     @property
     def accuracy(self) -> float:
-        """The mean test accuracy at the end."""
-        return sum(curve.accuracy[-1] for curve in self.curves) / len(self.curves)
+        """The mean test accuracy of the rounds that are reported."""
+        return sum(curve.reached for curve in self.curves) / len(self.curves)
 
     @property
     def open(self) -> bool:
@@ -109,17 +109,45 @@ class Reproduction(Displayed, Row):
     seed: int
     seeds: int
     quick: bool
+    share: float = 1.0
+    """Of each row's rounds that were trained, where it was asked for; a quick look has its own."""
+    drop: float | None = None
+    """Trainings end so many points below their best accuracy on validation records, and report the best round; None
+    where they train all rounds and report the last."""
     confidence: float
     target: float | None
     data: dict[str, Any]
     lines: tuple[TrainedLine, ...]
 
     @property
+    def shortened(self) -> str:
+        """What was left out of the trainings, in one sentence; empty if nothing was."""
+        if self.share < 1:
+            return f"Trained for {100 * self.share:.3g} % of the rounds."
+        return "A quick look, with fewer rounds than published." if self.quick else ""
+
+    @property
+    def stopping(self) -> str:
+        """Which round is reported and which rounds ε counts, where validation records decide; otherwise empty."""
+        if self.drop is None:
+            return ""
+        reported = (
+            "Reported is the round that is best on validation records; test records have no say in it. A training ends "
+            f"when its accuracy on them is more than {self.drop:g} points below the best."
+        )
+        if not any(line.guarantee for line in self.lines):
+            return reported
+        return (
+            f"{reported} The accounted ε is of all rounds up to that end, the most of any seed; what it tells "
+            "about validation records when that is, is not counted."
+        )
+
+    @property
     def headline(self) -> str:
         """How many figures agree, in one line."""
         figures = [figure for line in self.lines for figure in line.figures if figure.paper is not None]
-        if self.quick:
-            return f"{self.title}: a quick look, with fewer rounds than published"
+        if self.shortened:
+            return f"{self.title}: {self.shortened[0].lower()}{self.shortened[1:-1]}"
         if not figures:
             return f"{self.title}: nothing is printed to compare with"
         shares = [figure for figure in figures if figure.measure in SHARES]
