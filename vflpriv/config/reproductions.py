@@ -21,9 +21,10 @@ from vflpriv.errors import InputError
 __all__ = ["Measure", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
 
 _FOLDER = "reproductions"
-Measure = Literal["accuracy", "auc", "megabytes", "mebibytes", "seconds"]
-"""What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
-_SHARES = {"accuracy", "auc"}
+Measure = Literal["accuracy", "auc", "rises", "megabytes", "mebibytes", "seconds"]
+"""What is compared: shares in percent at the end of a training, rounds in which an ADMM training's Lagrangian rose, or
+what it cost until the target was reached."""
+_COSTS = {"megabytes", "mebibytes", "seconds"}
 Percent = Annotated[float, Field(ge=0, le=100)]
 Printed = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
@@ -68,8 +69,9 @@ class ProfileRow(_Section):
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
     paper: dict[Measure, Printed] = Field(
         default_factory=dict,
-        description="printed figures: accuracy and auc in percent; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or "
-        "simulated seconds until the target, inf where it is printed that the target was never reached",
+        description="printed figures: accuracy and auc in percent; rises, the rounds in which the augmented Lagrangian "
+        "of an ADMM training rose; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or simulated seconds until the target, "
+        "inf where it is printed that the target was never reached",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -110,7 +112,7 @@ class Profile(_Section):
         for place, row in enumerate(self.row):
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
-            if self.target is None and {*row.paper, *self.measures} - _SHARES:
+            if self.target is None and {*row.paper, *self.measures} & _COSTS:
                 raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
             if row.like and (row.tries or row.like not in keys[:place]):
                 raise ValueError(f"row {row.key!r}: like must be the key of an earlier row, without tries beside it")

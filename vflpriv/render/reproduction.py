@@ -64,8 +64,8 @@ def _guarantee(line: TrainedLine) -> tuple[str, ...]:
 
 
 def _why(report: Reproduction, line: TrainedLine) -> str:
-    if line.explained:
-        return f.clean(line.explained)
+    if line.reason:
+        return f.clean(line.reason)
     return _UNEXPLAINED if line.open and not report.shortened else f.NOTHING
 
 

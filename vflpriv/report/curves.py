@@ -25,6 +25,10 @@ class LearningCurve(Row):
     """Simulated; empty where there is no clock."""
     importance: tuple[float, ...] = ()
     """Of each device at the round that is reported, where the engine says so."""
+    rises: int | None = None
+    """In how many rounds the augmented Lagrangian of an ADMM training rose; None where nobody asked for it."""
+    unmet: tuple[str, ...] = ()
+    """The conditions of VIMADMM's Theorem 1, by which it never rises, that the training did not meet."""
     importance_caveat: str = ""
     """Why these numbers say nothing of the devices, in one sentence; empty if they do."""
 

@@ -13,13 +13,14 @@ __all__ = ["MEASURES", "SHARES", "Figure", "Guarantee", "Reproduction", "Trained
 MEASURES = {
     "accuracy": "test accuracy, %",
     "auc": "test AUC, %",
+    "rises": "rounds in which the Lagrangian rose",
     "megabytes": "MB on the wire until the target",
     "mebibytes": "MiB on the wire until the target",
     "seconds": "simulated seconds until the target",
 }
 """What is compared, and how tables call it."""
 SHARES = ("accuracy", "auc")
-"""Those that are shares, in percent, at the end of a training; the others are costs until a target."""
+"""Those that are shares, in percent, at the end of a training; the others are counts."""
 _LARGE = 1.0
 """A difference of more points than this is explained, or named as not explained."""
 
@@ -64,6 +65,8 @@ class Figure(Row):
             return (self.mean is None) != math.isinf(self.paper)
         if self.measure in SHARES:
             return abs(self.difference) > _LARGE
+        if self.measure == "rises":
+            return self.difference != 0
         return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
 
 
@@ -87,9 +90,15 @@ class TrainedLine(Row):
         return sum(curve.reached for curve in self.curves) / len(self.curves)
 
     @property
+    def reason(self) -> str:
+        """Why ours differs, as it is explained, or the conditions of a theorem that the training did not meet."""
+        unmet = dict.fromkeys(condition for curve in self.curves for condition in curve.unmet)
+        return self.explained or " ".join(unmet)
+
+    @property
     def open(self) -> bool:
         """Whether a figure is off by more than a point and nobody has said why."""
-        return not self.explained and any(figure.large for figure in self.figures)
+        return not self.reason and any(figure.large for figure in self.figures)
 
 
 class Reproduction(Displayed, Row):
@@ -154,5 +163,5 @@ class Reproduction(Displayed, Row):
         near = sum(not figure.large for figure in shares or figures)
         unexplained = sum(line.open for line in self.lines)
         rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""
-        agree = "percentages are reached within a point" if shares else "figures lie within our intervals"
+        agree = "percentages are reached within a point" if shares else "figures agree"
         return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{rest}"

@@ -11,8 +11,11 @@ import torch
 from tests.support import make_system, toy_data
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.systems import System
+from vflpriv.core.wire import Wire
 from vflpriv.run.experiments.learning import learning_curve
 from vflpriv.training.engine import Engine
+from vflpriv.training.engines.lagrangian import follow
+from vflpriv.training.engines.vimadmm import Vimadmm
 
 VALIDATED = (0.5, 0.7, 0.69, 0.6, 0.9)
 TESTED = (0.1, 0.2, 0.9, 0.4, 0.5)
@@ -85,3 +88,16 @@ def test_importance_is_that_of_the_reported_round(system: System, asked: list[st
     assert stopped.importance == until.importance
     asked.clear()
     assert stopped.importance != learning_curve(system, evaluations=5).importance
+
+
+def test_rises_of_the_lagrangian_are_counted_where_it_is_followed(system: System) -> None:
+    engine = system.train([0])
+    assert isinstance(engine, Vimadmm)
+    descent = follow(engine, Wire())
+    curve = learning_curve(system, evaluations=5, lagrangian=True)
+    assert curve.rises == int((descent.rises > 0).sum()) > 0
+    assert curve.unmet == descent.unmet != ()
+    plain = learning_curve(system, evaluations=5)
+    assert (plain.rises, plain.unmet) == (None, ())
+    assert plain.accuracy == curve.accuracy
+    assert learning_curve(make_system("split-concat", rounds=2), lagrangian=True).rises is None

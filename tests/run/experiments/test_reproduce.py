@@ -432,3 +432,44 @@ def test_a_share_of_the_rounds_is_said(path: Path) -> None:
 def test_a_share_that_is_none_is_refused(share: object) -> None:
     with pytest.raises(InputError, match=r"--share.*above 0 and at most 1"):
         api.reproduce("vimadmm-table-3", share=share)
+
+
+THEOREM = """
+title = "A theorem"
+source = "A paper, Theorem 1"
+chosen = "as published"
+measures = ["rises"]
+seeds = 1
+data = { name = "digits", devices = 2, partition = "rows", train = 100 }
+engine = { rounds = 6, name = "vimadmm", momentum = 0.0 }
+
+[[row]]
+key = "whole"
+paper = { rises = 0 }
+engine = { batch_size = 100, schedule = "fixed", device_rate = 1e-3, server_rate = 1e-3 }
+
+[[row]]
+key = "batches"
+paper = { rises = 0 }
+engine = { batch_size = 4, device_rate = 0.3, server_rate = 0.3 }
+
+[[row]]
+key = "other"
+engine = { name = "split", batch_size = 4 }
+"""
+
+
+def test_rises_of_the_lagrangian_are_measured_and_the_unmet_conditions_named(tmp_path: Path) -> None:
+    path = tmp_path / "theorem.toml"
+    path.write_text(THEOREM, encoding="utf-8")
+    report = reproduce_profile(load_profile(path), quiet=True)
+    whole, batches, other = report.lines
+    assert [(figure.measure, figure.mean, figure.large) for figure in whole.figures] == [("rises", 0.0, False)]
+    assert batches.figures[0].mean > 0
+    assert batches.figures[0].large
+    assert not batches.open
+    assert "Every round must use all 100 records" in batches.reason
+    assert "Every round must use all" not in whole.reason
+    assert not other.figures
+    assert "Every round must use all" in reproduction_markdown(report)
+    assert report.headline == "A theorem: 1 of 2 printed figures agree"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypedDict
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from vflpriv.core.systems import System, accelerated
 from vflpriv.core.wire import Wire
 from vflpriv.report.curves import LearningCurve
 from vflpriv.run.stored import RowStore
+from vflpriv.training.engines.admm import AdmmEngine
+from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
 
 __all__ = ["Trainer", "learning_curve", "marks"]
 
@@ -38,17 +42,22 @@ def learning_curve(
     evaluations: int = 1,
     part: Part = "test",
     drop: float | None = None,
+    lagrangian: bool = False,
     progress: Progress | None = None,
 ) -> LearningCurve:
     """Train a system once, and evaluate it on the way.
 
     With `drop` it is evaluated on the validation records too, and training ends once its accuracy on them is more than
-    so much below the best one by then. `part` then has no say in when that is.
+    so much below the best one by then. `part` then has no say in when that is. With `lagrangian` the rounds are counted
+    in which the augmented Lagrangian of an ADMM training rises.
     """
     engine, wire, stops = system.train([0]), Wire(), set(marks(system.rounds, evaluations))
-    curve = _Noted(system, engine, wire, part=part, drop=drop)
+    curve, values = _Noted(system, engine, wire, part=part, drop=drop), list[float]()
     for number in range(1, system.rounds + 1):
-        engine.round(number - 1, wire)
+        if lagrangian and isinstance(engine, AdmmEngine):
+            values.append(float(followed_round(engine, number - 1, wire)[0]))
+        else:
+            engine.round(number - 1, wire)
         if number in stops:
             curve.evaluate(number)
         if progress is not None:
@@ -57,7 +66,11 @@ def learning_curve(
             if progress is not None:
                 progress.advance(system.rounds - number)
             break
-    return curve.noted()
+    if not values:
+        return curve.noted()
+    assert isinstance(engine, AdmmEngine)
+    rises = sum(later > earlier for earlier, later in pairwise(values))
+    return curve.noted().model_copy(update={"rises": rises, "unmet": unmet_conditions(engine)})
 
 
 class _Noted:
@@ -119,17 +132,24 @@ class Trainer:
     executor: Executor
 
     def curves(
-        self, systems: Sequence[System], *, evaluations: int, part: Part = "test", drop: float | None = None
+        self,
+        systems: Sequence[System],
+        *,
+        evaluations: int,
+        part: Part = "test",
+        drop: float | None = None,
+        lagrangian: bool = False,
     ) -> list[LearningCurve]:
-        """The curve of each system."""
-        keys = [self._key(system, evaluations, part, drop) for system in systems]
+        """The curve of each system, watched as `learning_curve` says."""
+        watched = _Watched(evaluations=evaluations, part=part, drop=drop, lagrangian=lagrangian)
+        keys = [self._key(system, watched) for system in systems]
         curves = {place: curve for place, key in enumerate(keys) if (curve := self.store.load(key)) is not None}
         for place in curves:
             self.progress.advance(systems[place].rounds)
         missing = [place for place in range(len(systems)) if place not in curves]
         tasks = Tasks(
             function=_task,
-            common=([systems[place] for place in missing], evaluations, part, drop),
+            common=([systems[place] for place in missing], watched),
             items=range(len(missing)),
             names=[f"{systems[place].key}, seed {systems[place].seed}" for place in missing],
             accelerated=any(accelerated(systems[place]) for place in missing),
@@ -142,13 +162,22 @@ class Trainer:
         curves |= dict(zip(missing, computed, strict=True))
         return [curves[place] for place in range(len(systems))]
 
-    def _key(self, system: System, evaluations: int, part: Part, drop: float | None) -> str | None:
+    def _key(self, system: System, watched: _Watched) -> str | None:
         kept = self.store.folder is not None
-        return result_key(system, "learning", __version__, evaluations, part, drop) if kept else None
+        return result_key(system, "learning", __version__, *watched.values()) if kept else None
 
 
-def _task(common: tuple[Sequence[System], int, Part, float | None], place: int, worker: Worker) -> LearningCurve:
-    systems, evaluations, part, drop = common
+class _Watched(TypedDict):
+    """What `learning_curve` is told beside the system."""
+
+    evaluations: int
+    part: Part
+    drop: float | None
+    lagrangian: bool
+
+
+def _task(common: tuple[Sequence[System], _Watched], place: int, worker: Worker) -> LearningCurve:
+    systems, watched = common
     system = systems[place]
     worker.progress.stage(f"{system.key}, seed {system.seed}")
-    return learning_curve(system, evaluations=evaluations, part=part, drop=drop, progress=worker.progress)
+    return learning_curve(system, **watched, progress=worker.progress)

@@ -69,7 +69,8 @@ def reproduce_profile(
         tries = dict(zip(plan.leaders, found, strict=True))
         settings = {key: best_of(some, plan.simplest[key]) for key, some in tries.items()}
         systems = [plan.to_train(row, settings, number) for row in rows for number in range(count)]
-        curves = trainer.curves(systems, evaluations=profile.evaluations, drop=drop)
+        lagrangian = any("rises" in {*row.paper, *profile.measures} for row in rows)
+        curves = trainer.curves(systems, evaluations=profile.evaluations, drop=drop, lagrangian=lagrangian)
     lines = []
     for place, row in enumerate(rows):
         own = slice(place * count, (place + 1) * count)
@@ -145,7 +146,7 @@ class _Plan:
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
-    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name))]
+    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name)) not in (None, ())]
     measured = dict.fromkeys([*row.paper, *extra])
     return TrainedLine(
         key=row.key,
@@ -175,6 +176,8 @@ def _value(measure: str, target: float | None, curve: LearningCurve) -> float | 
         return 100 * curve.reached
     if measure == "auc":
         return 100 * curve.auc[curve.place]
+    if measure == "rises":
+        return None if curve.rises is None else float(curve.rises)
     assert target is not None
     costs = {
         "megabytes": curve.megabytes,
