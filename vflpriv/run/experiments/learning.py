@@ -88,7 +88,7 @@ class _Noted:
 
     def evaluate(self, number: int) -> None:
         """Note what is reached after so many rounds."""
-        reached, clock = self._engine.evaluate(part=self._part), self._system.schedule.seconds
+        reached, clock = self._engine.evaluate(part=self._part, records=1), self._system.schedule.seconds
         self._rounds.append(number)
         self._accuracy.append(float(reached.accuracy[0]))
         self._auc += [float(reached.auc()[0])] if self._system.data.classes == 2 else []
@@ -96,7 +96,7 @@ class _Noted:
         self._megabytes.append(self._wire.traffic.total / _MEGABYTE)
         if self._drop is not None:
             same = self._part == "validation"
-            validated = reached if same else self._engine.evaluate(part="validation")
+            validated = reached if same else self._engine.evaluate(part="validation", records=1)
             self._validation.append(float(validated.accuracy[0]))
         if self._drop is None or self._validation[-1] > max(self._validation[:-1], default=-1.0):
             self._importance = self._engine.importance()
