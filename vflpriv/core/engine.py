@@ -248,8 +248,8 @@ class Engine(Protocol):
         """Train one round."""
         ...
 
-    def evaluate(self, *, part: Part = "test") -> Evaluation:
-        """Training loss of the current models, and their accuracy on the test or the validation records."""
+    def evaluate(self, *, records: int = ..., part: Part = "test") -> Evaluation:
+        """Loss of the current models on the first training records, and accuracy on the test or validation records."""
         ...
 
     def belongings(self, m: int) -> Belongings:
