@@ -18,7 +18,7 @@ from vflpriv.training.engines.lagrangian import follow
 from vflpriv.training.engines.vimadmm import Vimadmm
 
 VALIDATED = (0.5, 0.7, 0.69, 0.6, 0.9)
-TESTED = (0.1, 0.2, 0.9, 0.4, 0.5)
+TESTED = (0.3, 0.2, 0.9, 0.4, 0.5)
 
 
 @pytest.fixture
