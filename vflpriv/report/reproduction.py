@@ -162,6 +162,7 @@ class Reproduction(Displayed, Row):
         shares = [figure for figure in figures if figure.measure in SHARES]
         near = sum(not figure.large for figure in shares or figures)
         unexplained = sum(line.open for line in self.lines)
-        rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""
+        differ = "1 row differs" if unexplained == 1 else f"{unexplained} rows differ"
+        rest = f"; {differ} for no known reason" if unexplained else ""
         agree = "percentages are reached within a point" if shares else "figures agree"
         return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{rest}"
