@@ -54,7 +54,7 @@ BottomKind = Literal[
     "transformer",
     "transformer-embedding",
 ]
-TopKind = Literal["mlp", "resnet18", "transformer"]
+TopKind = Literal["mlp", "linear", "resnet18", "transformer"]
 Aggregation = Literal["concat", "sum", "weighted"]
 LabelProtection = Literal["none", "alibi", "rr", "subset", "rr-with-prior", "lp-mst"]
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
@@ -307,9 +307,9 @@ class TopSettings(EngineSettings):
 
     top: TopKind = Field(
         "mlp",
-        description="the server's model: mlp (linear layers with ReLU), resnet18 (the remaining layers of ResNet-18, "
-        "with bottom = resnet18-stem), or transformer (the remaining layers of the encoder, with bottom = "
-        "transformer-embedding)",
+        description="the server's model: mlp (linear layers with ReLU), linear (one layer without a bias), resnet18 "
+        "(the remaining layers of ResNet-18, with bottom = resnet18-stem), or transformer (the remaining layers of the "
+        "encoder, with bottom = transformer-embedding)",
     )
 
     @property

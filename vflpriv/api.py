@@ -26,6 +26,7 @@ from vflpriv.run.selection import (
     recorded_paths,
     repeated,
     selected,
+    share_of,
     training_ledger,
     whole_number,
 )
@@ -230,6 +231,7 @@ def reproduce(
     name: str | Path,
     *,
     quick: bool = False,
+    share: object = None,
     seeds: object = None,
     seed: object = None,
     only: Sequence[str] = (),
@@ -242,13 +244,14 @@ def reproduce(
 ) -> Reproduction:
     """Train the rows of a published table again: `name` is one that `vflpriv reproduce` lists, or a file like those.
 
-    `quick` trains fewer rounds and records. With a folder `out`, the same call continues after an interruption with the
-    training it had reached.
+    `quick` trains fewer rounds and records, and `share` a share of the rounds. With a folder `out`, the same call
+    continues after an interruption with the training it had reached.
     """
     from vflpriv.config.reproductions import load_profile
 
     profile, names = load_profile(name), checked_formats(formats, "reproduction")
     count, first = whole_number(seeds, "--seeds", least=1), whole_number(seed, "--seed", least=0)
+    rounds = share_of(share, "--share")
     folder, running = _folder(out), executor_of(workers)
     store = _store(folder, fresh)
     from vflpriv.run.experiments.reproduce import reproduce_profile
@@ -257,6 +260,7 @@ def reproduce(
         report = reproduce_profile(
             profile,
             quick=quick,
+            share=rounds,
             seeds=count,
             seed=first or 0,
             only=only,

@@ -139,7 +139,7 @@ def test_pages_are_written_from_the_files_alone(tmp_path: Path) -> None:
     tables, best = ((tmp_path / name).read_text("utf-8") for name in ("reproductions.md", "frontier.md"))
     assert "| Row A | test accuracy, % | 80.00 | 75.00 | one seed | \\-5.00 | not explained |" in tables
     assert (
-        "- Table II: 0 of 1 printed percentages are reached within a point; 1 rows differ for no known reason.\n"
+        "- Table II: 0 of 1 printed percentages are reached within a point; 1 row differs for no known reason.\n"
         in tables
     )
     assert "```sh\nvflpriv reproduce cascaded-table-2\n```" in tables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,6 +25,8 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_mechanisms,
     uplink_releases,
 )
+from vflpriv.training.models.base import Mlp, Model
+from vflpriv.training.models.heads import Headed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,9 +35,14 @@ __all__ = ["Fdml", "FdmlSettings"]
 
 
 class FdmlSettings(SplitSettings):
-    """Settings of FDML; `embedding` and `top_hidden` are not used, since devices send logits and there is no top."""
+    """Settings of FDML; `top_hidden` is not used, since there is no top, nor is `embedding` without linear heads."""
 
     aggregation: Literal["sum"] = Field("sum", description="summed logits, always")
+    heads: Literal["none", "linear"] = Field(
+        "none",
+        description="what devices' models end with: their last layer (none), or a linear head without a bias behind "
+        "`embedding` outputs with ReLU (linear), as in VIMADMM's published code",
+    )
 
 
 @register("engine")
@@ -52,6 +59,12 @@ class Fdml(Split):
     settings_type = FdmlSettings
     label_holders = frozenset({"device", "devices"})
     settings: FdmlSettings
+
+    def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
+        if self.settings.heads == "none":
+            return super().device_models(width, activate=activate, mlp=mlp)
+        extractors = super().device_models(self.embedding, activate=True, mlp=mlp)
+        return [Headed(own, self.embedding, width) for own in extractors]
 
     @staticmethod
     def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from vflpriv.common.registry import register
-from vflpriv.training.engines.split import GradientSettings, Split
+from vflpriv.training.engines.split import GradientSettings, Split, through
+from vflpriv.training.mechanisms.base import Mechanism
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,11 @@ class FedBcdSettings(GradientSettings):
 
     local_steps: int = Field(
         5, ge=1, le=100_000, description="τ, steps of a device with the same gradient of its outputs"
+    )
+    stale_steps: Literal["clipped", "unclipped"] = Field(
+        "clipped",
+        description="whether all steps go back through the clip, or only the first, as in VIMADMM's published code "
+        "(unclipped): later ones then are as long as without a clip",
     )
 
 
@@ -41,4 +47,10 @@ class FedBcd(Split):
 
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         stale = self._part.join([replies[m]["gradient"] for m in sorted(replies)])
-        self._step(stale, steps=self.settings.local_steps)
+        back = through if self.settings.stale_steps == "clipped" else _through_once
+        self._step(stale, steps=self.settings.local_steps, back=back)
+
+
+def _through_once(mechanism: Mechanism, gradient: Tensor, models: slice, step: int, outputs: Tensor) -> Tensor:
+    """Back through the clip in the first step, and as if nothing were clipped in the others."""
+    return through(mechanism, gradient, models, step, outputs) if step == 0 else gradient[models]

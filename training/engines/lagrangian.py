@@ -18,7 +18,7 @@ from vflpriv.training.engines.vimadmm import Vimadmm
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Descent", "follow", "unmet_conditions"]
+__all__ = ["Descent", "follow", "followed_round", "unmet_conditions"]
 
 _SMOOTH = 0.5
 """L: the Hessian of cross-entropy by logits, diag(p) - ppᵀ, has no eigenvalue above 1/2."""
@@ -49,12 +49,17 @@ def follow(engine: AdmmEngine, wire: Wire, *, advance: Callable[[int], None] | N
     """Train all rounds, and note the Lagrangian of each; `advance` is told of each round."""
     values: list[Tensor] = []
     for round_ in range(engine.schedule.rounds):
-        regularisers = engine.regularisers()
-        engine.round(round_, wire)
-        values.append(engine.constrained_loss() + regularisers)
+        values.append(followed_round(engine, round_, wire))
         if advance is not None:
             advance(1)
     return Descent(values=torch.stack(values), unmet=unmet_conditions(engine))
+
+
+def followed_round(engine: AdmmEngine, round_: int, wire: Wire) -> Tensor:
+    """Train one round, and return its Lagrangian, (R,)."""
+    regularisers = engine.regularisers()
+    engine.round(round_, wire)
+    return engine.constrained_loss() + regularisers
 
 
 def unmet_conditions(engine: AdmmEngine) -> tuple[str, ...]:

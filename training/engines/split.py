@@ -6,7 +6,7 @@ VIMADMM), Algorithm 2; equation numbers are that paper's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GradientSettings", "Split", "SplitSettings", "gradient_releases", "through"]
 
+Back = Callable[["Mechanism", "Tensor", slice, int, "Tensor"], "Tensor"]
+"""Takes the gradient of some models' clipped outputs to the outputs themselves, in one of a device's steps."""
 _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 
 
@@ -146,11 +148,11 @@ class Split(Engine):
     def updates(self, round_: int, records: Tensor, replies: Mapping[int, Mapping[str, Tensor]]) -> None:
         self._step(self._part.join([replies[m]["gradient"] for m in sorted(replies)]))
 
-    def _step(self, gradients: Sequence[Tensor], steps: int = 1) -> None:
-        """Steps of every active device down these gradients of its clipped outputs."""
+    def _step(self, gradients: Sequence[Tensor], steps: int = 1, *, back: Back | None = None) -> None:
+        """Steps of every active device down these gradients of its clipped outputs; `back` takes them to its own."""
         s, clip = self.settings, self.uplink_point.mechanism
         sgd = Sgd(rate=s.device_rate, momentum=s.momentum, weight_decay=s.weight_decay)
-        slopes = [partial(through, clip, gradient) for gradient in gradients]
+        slopes = [partial(back or through, clip, gradient) for gradient in gradients]
         self._part.descend(self._passes, slopes, sgd, steps=steps)  # eq. (17)
 
     def predict(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:

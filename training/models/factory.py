@@ -16,6 +16,7 @@ from vflpriv.core.data import BaseData
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
 from vflpriv.training.models.base import Mlp, Model
+from vflpriv.training.models.heads import Linear
 from vflpriv.training.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ def check_choice(settings: EngineSettings, data: BaseData, allowed: Sequence[str
         raise InputError("bottom", bottom, "another one, since devices send logits where they are summed")
     if top == "mlp":
         return
-    if bottom != _BOTTOM_OF_TOP[top]:
-        raise InputError("top", top, f"mlp, or bottom = {_BOTTOM_OF_TOP[top]} below it instead of {bottom}")
-    if aggregation != "concat":
+    expected_bottom = _BOTTOM_OF_TOP.get(top, bottom)
+    if bottom != expected_bottom:
+        raise InputError("top", top, f"mlp, or bottom = {expected_bottom} below it instead of {bottom}")
+    if top != "linear" and aggregation != "concat":
         raise InputError("top", top, f"mlp, since aggregation = {aggregation} does not concatenate embeddings for it")
     if settings.top_hidden:
         raise InputError("top_hidden", settings.top_hidden, f"none for top = {top}")
@@ -241,6 +243,8 @@ def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[...,
     inputs = width if settings.aggregation_rule == "weighted" else data.devices * width
     if settings.top_kind == "mlp":
         return mlp([inputs, *settings.top_hidden, data.classes], activate=False)
+    if settings.top_kind == "linear":
+        return Linear(inputs, data.classes)
     key: tuple[object, ...] = (settings.top_kind, inputs, data.classes)
     if settings.top_kind == "transformer":
         shape, folder = _encoder(settings)

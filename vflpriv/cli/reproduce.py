@@ -25,6 +25,9 @@ def reproduce(
         str | None, typer.Argument(help="A table or figure, or a file of your own; all are listed if not given.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and records: the shape in minutes.")] = False,
+    share: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Share of each row's rounds to train, above 0 and at most 1.")
+    ] = None,
     seeds: Annotated[str | None, typer.Option(metavar="INTEGER", help="Trainings of each row.")] = None,
     seed: SeedOption = None,
     only: Annotated[list[str] | None, typer.Option(help="Train only the rows with these keys.")] = None,
@@ -54,6 +57,7 @@ def reproduce(
     report = api.reproduce(
         name,
         quick=quick,
+        share=parsed_value(share),
         seeds=parsed_value(seeds),
         seed=parsed_value(seed),
         only=tuple(only or ()),

@@ -21,9 +21,10 @@ from vflpriv.errors import InputError
 __all__ = ["Measure", "Profile", "ProfileRow", "Protected", "Quick", "load_profile", "profile_names"]
 
 _FOLDER = "reproductions"
-Measure = Literal["accuracy", "auc", "megabytes", "mebibytes", "seconds"]
-"""What is compared: shares in percent at the end of a training, or what it cost until the target was reached."""
-_SHARES = {"accuracy", "auc"}
+Measure = Literal["accuracy", "auc", "rises", "megabytes", "mebibytes", "seconds"]
+"""What is compared: shares in percent at the end of a training, rounds in which an ADMM training's Lagrangian rose, or
+what it cost until the target was reached."""
+_COSTS = {"megabytes", "mebibytes", "seconds"}
 Percent = Annotated[float, Field(ge=0, le=100)]
 Printed = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
@@ -68,8 +69,9 @@ class ProfileRow(_Section):
     data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that differ for this row")
     paper: dict[Measure, Printed] = Field(
         default_factory=dict,
-        description="printed figures: accuracy and auc in percent; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or "
-        "simulated seconds until the target, inf where it is printed that the target was never reached",
+        description="printed figures: accuracy and auc in percent; rises, the rounds in which the augmented Lagrangian "
+        "of an ADMM training rose; megabytes (10⁶ bytes), mebibytes (2²⁰ bytes) or simulated seconds until the target, "
+        "inf where it is printed that the target was never reached",
     )
     protected: Protected | None = Field(None, description="the guarantee that is printed beside it")
     explained: str = Field("", description="why ours differs by more than a point, in one line")
@@ -90,6 +92,14 @@ class Profile(_Section):
     validation: float = Field(0.1, gt=0, description="data.validation while settings are tried")
     tried: float = Field(1.0, gt=0, le=1, description="share of a row's rounds that its settings are tried for")
     evaluations: int = Field(20, ge=1, description="points of each curve")
+    stop: Literal["validation"] | None = Field(
+        None,
+        description="report the evaluation that is best on validation records, which [data] has to name, and end a "
+        "training early by them (validation); if not given, all rounds are trained and the last one is reported",
+    )
+    drop: Percent = Field(
+        2.0, description="with stop: points below the best accuracy on validation records at which a training ends"
+    )
     seeds: int = Field(5, ge=1, description="trainings of each row")
     quick: Quick = Quick()
     row: tuple[ProfileRow, ...] = Field(min_length=1)
@@ -97,10 +107,12 @@ class Profile(_Section):
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
         keys = [row.key for row in self.row]
+        if self.stop is not None and self.data.validation is None:
+            raise ValueError("stop: data.validation must name the records that trainings are stopped by")
         for place, row in enumerate(self.row):
             if keys.count(row.key) > 1:
                 raise ValueError(f"rows need distinct keys, found {row.key!r} twice")
-            if self.target is None and {*row.paper, *self.measures} - _SHARES:
+            if self.target is None and {*row.paper, *self.measures} & _COSTS:
                 raise ValueError(f"target: row {row.key!r} counts what was needed to reach it")
             if row.like and (row.tries or row.like not in keys[:place]):
                 raise ValueError(f"row {row.key!r}: like must be the key of an earlier row, without tries beside it")
@@ -118,12 +130,17 @@ class Profile(_Section):
         seed: int,
         quick: bool,
         device: str,
+        share: float | None = None,
         validated: bool = False,
     ) -> Config:
-        """The configuration of one training of a row with these settings; `validated`, one that they are tried by."""
+        """The configuration of one training of a row with these settings; `validated`, one that they are tried by.
+
+        `share` of its rounds are trained; if not given, all, or as many as a quick look takes.
+        """
         fields = {**self.data.model_dump(exclude_unset=True), **row.data}
         engine = {**self.engine, **row.engine, **settings}
-        share = self.quick.rounds if quick else 1.0
+        if share is None:
+            share = self.quick.rounds if quick else 1.0
         if validated:
             fields["validation"] = self.validation
             share *= self.tried

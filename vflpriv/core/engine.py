@@ -269,8 +269,8 @@ class Engine(Protocol):
         """Train one round."""
         ...
 
-    def evaluate(self, *, replicas: int = 32, part: Part = "test") -> Evaluation:
-        """Training loss of the current models, and their accuracy on the test or the validation records."""
+    def evaluate(self, *, replicas: int = 32, records: int = ..., part: Part = "test") -> Evaluation:
+        """Loss on the first training records, and accuracy on the test or validation records, of some replicas."""
         ...
 
     def belongings(self, m: int) -> Belongings:

@@ -64,9 +64,9 @@ def _guarantee(line: TrainedLine) -> tuple[str, ...]:
 
 
 def _why(report: Reproduction, line: TrainedLine) -> str:
-    if line.explained:
-        return f.clean(line.explained)
-    return _UNEXPLAINED if line.open and not report.quick else f.NOTHING
+    if line.reason:
+        return f.clean(line.reason)
+    return _UNEXPLAINED if line.open and not report.shortened else f.NOTHING
 
 
 def _seeds(report: Reproduction) -> str:
@@ -84,15 +84,15 @@ def print_reproduction(report: Reproduction, console: Console) -> None:
     shown = ";".join(columns[place] for place in filled)
     kept = [tuple(row[place] for place in filled) for row in rows]
     writer.table(f"{report.headline} ({_seeds(report)})", shown, kept)
-    writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}."))
+    writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}. {report.stopping}".strip()))
 
 
 def _blocks(report: Reproduction) -> Iterator[str]:
     yield f"## {escape(report.title)}"
     yield f"{escape(report.source)}. {paragraph(report.setting)}" if report.setting else f"{escape(report.source)}."
     yield figures_grid(report).markdown
-    quick = " A quick look, with fewer rounds than published." if report.quick else ""
-    yield f"{escape(_seeds(report))}. Settings: {paragraph(report.chosen)}.{quick}"
+    notes = (f"Settings: {paragraph(report.chosen)}.", report.stopping, report.shortened)
+    yield " ".join([f"{escape(_seeds(report))}.", *filter(None, notes)])
     yield command_block(report.command)
 
 

@@ -10,11 +10,13 @@ __all__ = ["LearningCurve", "Try"]
 
 
 class LearningCurve(Row):
-    """One training, evaluated after some of its rounds; the last point is its end."""
+    """One training, evaluated after some of its rounds; the last point is its end, be it early or not."""
 
     seed: int
     rounds: tuple[int, ...]
     accuracy: tuple[float, ...]
+    validation: tuple[float, ...] = ()
+    """Accuracy on validation records at the same rounds, where the round that is reported is chosen by it."""
     auc: tuple[float, ...] = ()
     """Empty where nobody asked for it."""
     megabytes: tuple[float, ...]
@@ -22,9 +24,29 @@ class LearningCurve(Row):
     seconds: tuple[float, ...] = ()
     """Simulated; empty where there is no clock."""
     importance: tuple[float, ...] = ()
-    """Of each device at the end, where the engine says so."""
+    """Of each device at the round that is reported, where the engine says so."""
+    rises: int | None = None
+    """In how many rounds the augmented Lagrangian of an ADMM training rose; None where nobody asked for it."""
+    unmet: tuple[str, ...] = ()
+    """The conditions of VIMADMM's Theorem 1, by which it never rises, that the training did not meet."""
     importance_caveat: str = ""
     """Why these numbers say nothing of the devices, in one sentence; empty if they do."""
+
+    @property
+    def place(self) -> int:
+        """The evaluation that is reported: the first of the best ones on validation records, or the last one.
+
+        >>> curve = LearningCurve(seed=0, rounds=(5, 10), accuracy=(0.7, 0.9), megabytes=(3.0, 6.0))
+        >>> curve.place, curve.model_copy(update={"validation": (0.8, 0.8)}).place
+        (1, 0)
+        """
+        found = self.validation
+        return found.index(max(found)) if found else len(self.rounds) - 1
+
+    @property
+    def reached(self) -> float:
+        """The accuracy that is reported."""
+        return self.accuracy[self.place]
 
     def until(self, target: float, costs: tuple[float, ...]) -> float | None:
         """The cost at the first evaluation that reached the target; None if none did.

@@ -13,13 +13,14 @@ __all__ = ["MEASURES", "SHARES", "Figure", "Guarantee", "Reproduction", "Trained
 MEASURES = {
     "accuracy": "test accuracy, %",
     "auc": "test AUC, %",
+    "rises": "rounds in which the Lagrangian rose",
     "megabytes": "MB on the wire until the target",
     "mebibytes": "MiB on the wire until the target",
     "seconds": "simulated seconds until the target",
 }
 """What is compared, and how tables call it."""
 SHARES = ("accuracy", "auc")
-"""Those that are shares, in percent, at the end of a training; the others are costs until a target."""
+"""Those that are shares, in percent, at the end of a training; the others are counts."""
 _LARGE = 1.0
 """A difference of more points than this is explained, or named as not explained."""
 
@@ -64,6 +65,8 @@ class Figure(Row):
             return (self.mean is None) != math.isinf(self.paper)
         if self.measure in SHARES:
             return abs(self.difference) > _LARGE
+        if self.measure == "rises":
+            return self.difference != 0
         return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
 
 
@@ -83,13 +86,19 @@ class TrainedLine(Row):
 
     @property
     def accuracy(self) -> float:
-        """The mean test accuracy at the end."""
-        return sum(curve.accuracy[-1] for curve in self.curves) / len(self.curves)
+        """The mean test accuracy of the rounds that are reported."""
+        return sum(curve.reached for curve in self.curves) / len(self.curves)
+
+    @property
+    def reason(self) -> str:
+        """Why ours differs, as it is explained, or the conditions of a theorem that the training did not meet."""
+        unmet = dict.fromkeys(condition for curve in self.curves for condition in curve.unmet)
+        return self.explained or " ".join(unmet)
 
     @property
     def open(self) -> bool:
         """Whether a figure is off by more than a point and nobody has said why."""
-        return not self.explained and any(figure.large for figure in self.figures)
+        return not self.reason and any(figure.large for figure in self.figures)
 
 
 class Reproduction(Displayed, Row):
@@ -109,22 +118,51 @@ class Reproduction(Displayed, Row):
     seed: int
     seeds: int
     quick: bool
+    share: float = 1.0
+    """Of each row's rounds that were trained, where it was asked for; a quick look has its own."""
+    drop: float | None = None
+    """Trainings end so many points below their best accuracy on validation records, and report the best round; None
+    where they train all rounds and report the last."""
     confidence: float
     target: float | None
     data: dict[str, Any]
     lines: tuple[TrainedLine, ...]
 
     @property
+    def shortened(self) -> str:
+        """What was left out of the trainings, in one sentence; empty if nothing was."""
+        if self.share < 1:
+            return f"Trained for {100 * self.share:.3g} % of the rounds."
+        return "A quick look, with fewer rounds than published." if self.quick else ""
+
+    @property
+    def stopping(self) -> str:
+        """Which round is reported and which rounds ε counts, where validation records decide; otherwise empty."""
+        if self.drop is None:
+            return ""
+        reported = (
+            "Reported is the round that is best on validation records; test records have no say in it. A training ends "
+            f"when its accuracy on them is more than {self.drop:g} points below the best."
+        )
+        if not any(line.guarantee for line in self.lines):
+            return reported
+        return (
+            f"{reported} The accounted ε is of all rounds up to that end, the most of any seed; what it tells "
+            "about validation records when that is, is not counted."
+        )
+
+    @property
     def headline(self) -> str:
         """How many figures agree, in one line."""
         figures = [figure for line in self.lines for figure in line.figures if figure.paper is not None]
-        if self.quick:
-            return f"{self.title}: a quick look, with fewer rounds than published"
+        if self.shortened:
+            return f"{self.title}: {self.shortened[0].lower()}{self.shortened[1:-1]}"
         if not figures:
             return f"{self.title}: nothing is printed to compare with"
         shares = [figure for figure in figures if figure.measure in SHARES]
         near = sum(not figure.large for figure in shares or figures)
         unexplained = sum(line.open for line in self.lines)
-        rest = f"; {unexplained} rows differ for no known reason" if unexplained else ""
-        agree = "percentages are reached within a point" if shares else "figures lie within our intervals"
+        differ = "1 row differs" if unexplained == 1 else f"{unexplained} rows differ"
+        rest = f"; {differ} for no known reason" if unexplained else ""
+        agree = "percentages are reached within a point" if shares else "figures agree"
         return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{rest}"

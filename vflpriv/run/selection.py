@@ -19,6 +19,7 @@ __all__ = [
     "recorded_paths",
     "repeated",
     "selected",
+    "share_of",
     "training_ledger",
     "whole_number",
 ]
@@ -62,6 +63,15 @@ def whole_number(value: object, field: str, *, least: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(field, value, f"a whole number >= {least}")
     return value
+
+
+def share_of(value: object, field: str) -> float | None:
+    """An option that is a share above 0 and at most 1, or was not given."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise InputError(field, value, "a number above 0 and at most 1")
+    return float(value)
 
 
 def audit_command(source: object, out: Path | None, overrides: Mapping[str, Any], trials: object) -> str:

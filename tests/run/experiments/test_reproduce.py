@@ -19,7 +19,7 @@ from vflpriv.core.systems import System
 from vflpriv.errors import InputError
 from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.learning import learning_plots
-from vflpriv.render.reproduction import figures_grid, print_reproduction
+from vflpriv.render.reproduction import figures_grid, print_reproduction, reproduction_markdown
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import MEASURES, Reproduction
 from vflpriv.run.experiments.learning import learning_curve
@@ -350,3 +350,126 @@ def test_bad_profiles_name_the_field(change: dict[str, Any], field: str, tmp_pat
     with pytest.raises(InputError) as error:
         load_profile(path)
     assert error.value.field == field
+
+
+STOPPED = """
+title = "A table"
+source = "A paper, Table II"
+chosen = "by validation records"
+evaluations = 4
+seeds = 1
+stop = "validation"
+drop = 3
+data = { name = "digits", devices = 2, partition = "rows", train = 300, validation = 0.2 }
+engine = { rounds = 12, batch_size = 32, name = "split" }
+
+[[row]]
+key = "noised"
+paper = { accuracy = 80.0 }
+engine = { protection = "client", clip = 0.1, noise = "paper", epsilon = 4.0 }
+tries = [{ device_rate = 1e-6, server_rate = 1e-6 }, { device_rate = 0.5, server_rate = 0.5 }]
+protected = { claimed = 4, unit = "client-zero", view = "server" }
+"""
+
+
+def stopped_after(place: int, end: int) -> Any:
+    """A training that is best at one evaluation and ends at another."""
+
+    def curve(system: System, *, evaluations: int, drop: float | None, **how: Any) -> LearningCurve:
+        rounds = (3, 6, 9, 12)[:end]
+        found = tuple(0.8 if number == place else 0.2 for number in range(end))
+        assert (evaluations, drop) == (4, pytest.approx(0.03))
+        return LearningCurve(seed=system.seed, rounds=rounds, accuracy=found, validation=found, megabytes=found)
+
+    return curve
+
+
+def test_a_budget_counts_the_rounds_up_to_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stopped.toml"
+    path.write_text(STOPPED, encoding="utf-8")
+    accounted = []
+    for place, end in ((0, 2), (1, 2), (0, 4)):
+        monkeypatch.setattr("vflpriv.run.experiments.learning.learning_curve", stopped_after(place, end))
+        report = reproduce_profile(load_profile(path), quiet=True)
+        (line,) = report.lines
+        assert line.guarantee is not None
+        assert line.figures[0].mean == pytest.approx(80)
+        assert line.accuracy == pytest.approx(0.8)
+        accounted.append(line.guarantee.accounted)
+    assert accounted[0] == accounted[1] < accounted[2]
+    assert "best on validation records" in reproduction_markdown(report)
+    assert "3 points below the best" in report.stopping
+    assert "all rounds up to that end" in report.stopping
+
+
+def test_seeds_that_stop_at_different_rounds_are_drawn_as_far_as_all_go(
+    report: Reproduction,
+) -> None:
+    first, second = report.lines[0].curves
+    short = second.model_copy(update={"rounds": (6, 12), "accuracy": (0.1, 0.2), "megabytes": (1.0, 2.0)})
+    line = report.lines[0].model_copy(update={"curves": (first, short)})
+    plot = learning_plots(report.model_copy(update={"lines": (line,)}))[0]
+    assert plot.rows[0][2] == "18"  # of 24 and 12 rounds
+
+
+def test_stopping_needs_validation_records(tmp_path: Path) -> None:
+    path = tmp_path / "stopped.toml"
+    path.write_text(STOPPED.replace(", validation = 0.2", ""), encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\.validation"):
+        load_profile(path)
+
+
+def test_a_share_of_the_rounds_is_said(path: Path) -> None:
+    report = reproduce_profile(load_profile(path), share=0.25, seeds=1, only=["split"], quiet=True)
+    assert report.lines[0].curves[0].rounds[-1] == 6
+    assert report.command == "vflpriv reproduce table --share 0.25 --seeds 1 --only split"
+    assert report.headline == "A table: trained for 25 % of the rounds"
+    assert "Trained for 25 % of the rounds." in reproduction_markdown(report)
+    assert "not explained" not in reproduction_markdown(report)
+
+
+@pytest.mark.parametrize("share", [0, 1.5, "half", True])
+def test_a_share_that_is_none_is_refused(share: object) -> None:
+    with pytest.raises(InputError, match=r"--share.*above 0 and at most 1"):
+        api.reproduce("vimadmm-table-3", share=share)
+
+
+THEOREM = """
+title = "A theorem"
+source = "A paper, Theorem 1"
+chosen = "as published"
+measures = ["rises"]
+seeds = 1
+data = { name = "digits", devices = 2, partition = "rows", train = 100 }
+engine = { rounds = 6, name = "vimadmm", momentum = 0.0 }
+
+[[row]]
+key = "whole"
+paper = { rises = 0 }
+engine = { batch_size = 100, schedule = "fixed", device_rate = 1e-3, server_rate = 1e-3 }
+
+[[row]]
+key = "batches"
+paper = { rises = 0 }
+engine = { batch_size = 4, device_rate = 0.3, server_rate = 0.3 }
+
+[[row]]
+key = "other"
+engine = { name = "split", batch_size = 4 }
+"""
+
+
+def test_rises_of_the_lagrangian_are_measured_and_the_unmet_conditions_named(tmp_path: Path) -> None:
+    path = tmp_path / "theorem.toml"
+    path.write_text(THEOREM, encoding="utf-8")
+    report = reproduce_profile(load_profile(path), quiet=True)
+    whole, batches, other = report.lines
+    assert [(figure.measure, figure.mean, figure.large) for figure in whole.figures] == [("rises", 0.0, False)]
+    assert batches.figures[0].mean > 0
+    assert batches.figures[0].large
+    assert not batches.open
+    assert "Every round must use all 100 records" in batches.reason
+    assert "Every round must use all" not in whole.reason
+    assert not other.figures
+    assert "Every round must use all" in reproduction_markdown(report)
+    assert report.headline == "A theorem: 1 of 2 printed figures agree"

@@ -100,3 +100,21 @@ def test_the_server_sees_what_noised_labels_did():
         exposure = ledger.exposure(Adversary.parse(view), Unit.LABEL)
         assert not exposure.unprotected
         assert len(exposure.events) == 1, view
+
+
+def test_linear_heads_have_no_bias_and_are_trained_with_what_is_below_them():
+    system = make_system("fdml-client", heads="linear", rounds=4)
+    together, alone = system.train((3, 0)), system.train((0,))
+    before = [{n: v.clone() for n, v in p.items()} for p in alone.bank.parameters]
+    together.run(Wire())
+    alone.run(Wire())
+    for p, start, both in zip(alone.bank.parameters, before, together.bank.parameters, strict=True):
+        assert set(p) == {"weight0", "bias0", "head"}
+        assert p["head"].shape == (1, 4, system.data.classes)
+        for name, value in p.items():
+            assert not torch.equal(value, start[name])
+            torch.testing.assert_close(both[name][1], value[0])
+    block = system.data.test_blocks[0]
+    first = {n: v[0] for n, v in alone.bank.parameters[0].items()}
+    logits = torch.relu(block @ first["weight0"] + first["bias0"]) @ first["head"]
+    torch.testing.assert_close(alone.device_outputs(system.data.test_blocks, 1)[0][0], logits)

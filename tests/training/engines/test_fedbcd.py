@@ -108,3 +108,28 @@ def test_the_server_can_have_no_momentum_of_its_own():
 def test_no_step_at_all_is_refused():
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         FedBcdSettings.model_validate({"rounds": 1, "batch_size": 1, "local_steps": 0})
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_stale_steps_may_leave_out_the_clip(clip):
+    """As long as nothing is clipped both are the same; under a small clip unclipped steps are far longer."""
+    moved = {}
+    for how in ("clipped", "unclipped"):
+        system = make_system("fedbcd-client", rounds=1, clip=clip, stale_steps=how)
+        engine = system.train([0])
+        before = engine.bank.parameters[0]["weight0"].clone()
+        engine.run(Wire())
+        moved[how] = engine.bank.parameters[0]["weight0"] - before
+    if clip > 1:
+        assert torch.equal(moved["clipped"], moved["unclipped"])
+    else:
+        assert moved["unclipped"].norm() > 20 * moved["clipped"].norm()
+
+
+def test_without_further_steps_the_clip_stays():
+    ends = []
+    for how in ("clipped", "unclipped"):
+        engine = make_system("fedbcd-client", rounds=2, clip=1e-3, local_steps=1, stale_steps=how).train([0])
+        engine.run(Wire())
+        ends.append(engine.bank.parameters[0]["weight0"])
+    assert torch.equal(*ends)

@@ -105,6 +105,18 @@ def test_one_round_runs_on_the_meta_device(variant: str, kind: str, tmp_path: Pa
     assert wire.traffic.total > 0
 
 
+@pytest.mark.parametrize("variant", [*WITH_TOP, *SYNCHRONOUS, "vafl-weighted"])
+def test_the_linear_top_has_no_bias_and_is_trained(variant: str) -> None:
+    system = make_system(variant, top="linear", top_hidden=(), rounds=3)
+    together, alone = system.train((3, 0)), system.train((0,))
+    before = together.top_parameters["weight0"].clone()
+    together.run(Wire())
+    alone.run(Wire())
+    assert set(together.top_parameters) <= {"weight0", "combination"}
+    assert not torch.equal(together.top_parameters["weight0"], before)
+    torch.testing.assert_close(together.top_parameters["weight0"][1], alone.top_parameters["weight0"][0])
+
+
 @pytest.mark.parametrize("kind", ["resnet18", "transformer"])
 def test_the_split_network_learns(kind: str, tmp_path: Path) -> None:
     """On a dozen records the loss falls well below that of the start."""
@@ -185,6 +197,7 @@ IMAGE = {"bottom": "resnet18-stem", "top": "resnet18", "hidden": (2,), "top_hidd
             "bottom = 'resnet18-stem': expected another one, since devices",
         ),
         ("split-concat", pictures, IMAGE | {"top_hidden": (4,)}, "top_hidden = (4,): expected none for top = resnet18"),
+        ("split-concat", toy_data, {"top": "linear"}, "top_hidden = (6,): expected none for top = linear"),
         ("split-concat", pictures, IMAGE | {"embedding": 7}, "embedding = 7: expected 1024, or nothing, for bottom ="),
         (
             "split-concat",

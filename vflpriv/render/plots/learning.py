@@ -41,17 +41,17 @@ def _counted(report: Reproduction, axis: str) -> list[TrainedLine]:
 
 def _plot(report: Reproduction, axis: str) -> Plot:
     rows = [(line.title, *_ends(line, axis)) for line in _counted(report, axis)]
-    described = "; ".join(f"{title} ends at {accuracy} after {cost}" for title, accuracy, cost in rows)
+    described = "; ".join(f"{title} reaches {accuracy} after {cost}" for title, accuracy, cost in rows)
     return Plot(
         svg=_drawn(report, axis, f"Test accuracy by {_AXES[axis]}: {described}."),
         caption=f"Test accuracy, mean over seeds, against {_AXES[axis]}.",
-        header=("Row", "Accuracy at the end", _AXES[axis][0].upper() + _AXES[axis][1:]),
+        header=("Row", "Accuracy", _AXES[axis][0].upper() + _AXES[axis][1:]),
         rows=rows,
     )
 
 
 def _ends(line: TrainedLine, axis: str) -> tuple[str, str]:
-    costs = [getattr(curve, axis)[-1] for curve in line.curves]
+    costs = [getattr(curve, axis)[curve.place] for curve in line.curves]
     return percent(line.accuracy), f"{sum(costs) / len(costs):,.4g}"
 
 
@@ -96,7 +96,8 @@ def _legend(figure: Figure, axes: Axes, below: float) -> None:
 
 
 def _mean(columns: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(values) / len(values) for values in zip(*columns, strict=True)]
+    """The mean over seeds, as far as all of them were trained."""
+    return [sum(values) / len(values) for values in zip(*columns, strict=False)]
 
 
 def _spread(lines: Sequence[TrainedLine], axis: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def reproduce_profile(
     profile: Profile,
     *,
     quick: bool = False,
+    share: float | None = None,
     seeds: int | None = None,
     seed: int = 0,
     only: Sequence[str] = (),
@@ -52,19 +54,23 @@ def reproduce_profile(
     quiet: bool | None = None,
     executor: Executor | None = None,
 ) -> Reproduction:
-    """Train the chosen rows; trainings in the store are used again."""
+    """Train the chosen rows, or a share of their rounds; trainings in the store are used again."""
     check_device(device)
     keys = chosen_keys([row.key for row in profile.row], only)
     rows = [row for row in profile.row if row.key in keys]
     count = seeds or (profile.quick.seeds if quick else profile.seeds)
-    plan = _Plan(profile, rows, seed=seed, quick=quick, device=device)
+    drop = profile.drop / 100 if profile.stop else None
+    plan = _Plan(profile, rows, seed=seed, quick=quick, share=share, device=device)
     with progress_bar(quiet) as bar:
         task = Task(bar, plan.rounds(count))
         trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
-        tries = dict(zip(plan.leaders, tried(plan.choices, plan.to_try, trainer), strict=True))
-        settings = {key: best_of(found, plan.simplest[key]) for key, found in tries.items()}
+        evaluations = profile.evaluations if profile.stop else 1
+        found = tried(plan.choices, plan.to_try, trainer, evaluations=evaluations, drop=drop)
+        tries = dict(zip(plan.leaders, found, strict=True))
+        settings = {key: best_of(some, plan.simplest[key]) for key, some in tries.items()}
         systems = [plan.to_train(row, settings, number) for row in rows for number in range(count)]
-        curves = trainer.curves(systems, evaluations=profile.evaluations)
+        lagrangian = any("rises" in {*row.paper, *profile.measures} for row in rows)
+        curves = trainer.curves(systems, evaluations=profile.evaluations, drop=drop, lagrangian=lagrangian)
     lines = []
     for place, row in enumerate(rows):
         own = slice(place * count, (place + 1) * count)
@@ -77,12 +83,14 @@ def reproduce_profile(
         source=profile.source,
         setting=profile.setting,
         chosen=profile.chosen,
-        command=_command(profile.name, quick=quick, seeds=seeds, seed=seed, only=only),
+        command=_command(profile.name, quick=quick, share=share, seeds=seeds, seed=seed, only=only),
         versions=versions(),
         hardware=hardware(),
         seed=seed,
         seeds=count,
         quick=quick,
+        share=1.0 if share is None else share,
+        drop=profile.drop if profile.stop else None,
         confidence=_CONFIDENCE,
         target=profile.target,
         data=systems[0].data.facts,
@@ -93,8 +101,18 @@ def reproduce_profile(
 class _Plan:
     """The trainings of these rows of a profile, and the tries that decide their settings; data are read once."""
 
-    def __init__(self, profile: Profile, rows: Sequence[ProfileRow], *, seed: int, quick: bool, device: str) -> None:
-        self._profile, self._rows, self._seed, self._quick, self._device = profile, rows, seed, quick, device
+    def __init__(
+        self,
+        profile: Profile,
+        rows: Sequence[ProfileRow],
+        *,
+        seed: int,
+        quick: bool,
+        share: float | None,
+        device: str,
+    ) -> None:
+        self._profile, self._rows, self._seed = profile, rows, seed
+        self._quick, self._share, self._device = quick, share, device
         self._loaded = Loaded(tested=profile.quick.test if quick else None)
         self.leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
         self.simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in self.leaders.items()}
@@ -116,13 +134,19 @@ class _Plan:
 
     def _system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
         config = self._profile.config(
-            row, settings, seed=seed, quick=self._quick, device=self._device, validated=validated
+            row,
+            settings,
+            seed=seed,
+            quick=self._quick,
+            share=self._share,
+            device=self._device,
+            validated=validated,
         )
         return build_system(config, 0, self._loaded.data(config))
 
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
-    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name))]
+    extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name)) not in (None, ())]
     measured = dict.fromkeys([*row.paper, *extra])
     return TrainedLine(
         key=row.key,
@@ -130,7 +154,7 @@ def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[Le
         engine=system.engine_name,
         settings=system.settings_facts,
         figures=tuple(_figure(name, row.paper.get(name), profile.target, curves) for name in measured),
-        guarantee=None if row.protected is None else _guarantee(row.protected, system),
+        guarantee=None if row.protected is None else _guarantee(row.protected, system, curves),
         explained=row.explained,
         curves=tuple(curves),
     )
@@ -149,9 +173,11 @@ def _figure(measure: str, paper: float | None, target: float | None, curves: Seq
 def _value(measure: str, target: float | None, curve: LearningCurve) -> float | None:
     """One measure of one training; None where the target was not reached."""
     if measure == "accuracy":
-        return 100 * curve.accuracy[-1]
+        return 100 * curve.reached
     if measure == "auc":
-        return 100 * curve.auc[-1]
+        return 100 * curve.auc[curve.place]
+    if measure == "rises":
+        return None if curve.rises is None else float(curve.rises)
     assert target is not None
     costs = {
         "megabytes": curve.megabytes,
@@ -161,8 +187,11 @@ def _value(measure: str, target: float | None, curve: LearningCurve) -> float | 
     return curve.until(target / 100, costs[measure])
 
 
-def _guarantee(protected: Protected, system: System) -> Guarantee:
-    exposure = system.ledger.exposure(Adversary.parse(protected.view), parse_unit(protected.unit))
+def _guarantee(protected: Protected, system: System, curves: Sequence[LearningCurve]) -> Guarantee:
+    """Of all rounds that were trained, also of those behind the one that is reported; the most of any seed."""
+    trained = max(curve.rounds[-1] for curve in curves)
+    ledger = replace(system, schedule=system.schedule.first(trained)).ledger
+    exposure = ledger.exposure(Adversary.parse(protected.view), parse_unit(protected.unit))
     budget = account(find("accountant", _ACCOUNTANT)(), exposure, system.delta)
     return Guarantee(
         claimed=protected.claimed,
@@ -174,8 +203,9 @@ def _guarantee(protected: Protected, system: System) -> Guarantee:
     )
 
 
-def _command(name: str, *, quick: bool, seeds: int | None, seed: int, only: Sequence[str]) -> str:
+def _command(name: str, *, quick: bool, share: float | None, seeds: int | None, seed: int, only: Sequence[str]) -> str:
     parts = ["vflpriv", "reproduce", name, *(["--quick"] if quick else [])]
+    parts += ["--share", f"{share:g}"] if share is not None else []
     parts += ["--seeds", str(seeds)] if seeds is not None else []
     parts += ["--seed", str(seed)] if seed else []
     parts += [word for key in only for word in ("--only", key)]

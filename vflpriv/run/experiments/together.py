@@ -11,7 +11,7 @@ from vflpriv.core.data import Part
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.wire import Wire
 from vflpriv.report.curves import LearningCurve
-from vflpriv.run.experiments.learning import Trainer
+from vflpriv.run.experiments.learning import Trainer, Watched
 
 __all__ = ["curves_of_seeds", "differ_by_seed_alone"]
 
@@ -39,7 +39,8 @@ def curves_of_seeds(trainer: Trainer, systems: Sequence[System], *, part: Part =
     """What each system reaches at the end of its training; those that differ by their seed alone train together."""
     if not differ_by_seed_alone(systems):
         return trainer.curves(systems, evaluations=1, part=part)
-    keys = [trainer.key(system, 1, part) for system in systems]
+    watched = Watched(evaluations=1, part=part, drop=None, lagrangian=False)
+    keys = [trainer.key(system, watched) for system in systems]
     curves = {place: curve for place, key in enumerate(keys) if (curve := trainer.store.load(key)) is not None}
     missing = [place for place in range(len(systems)) if place not in curves]
     trainer.progress.advance(len(curves) * systems[0].rounds)
