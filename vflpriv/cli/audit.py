@@ -12,6 +12,7 @@ from vflpriv.cli.options import (
     ConfidenceOption,
     ConfigArgument,
     DataOption,
+    DateOption,
     DeviceOption,
     FormatsOption,
     FreshOption,
@@ -57,6 +58,7 @@ def audit(
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
     workers: WorkersOption = None,
+    date: DateOption = "",
     quiet: QuietOption = False,
     transcript: TranscriptOption = None,
     train: TrainOption = None,
@@ -86,6 +88,7 @@ def audit(
         formats=format_ or DEFAULT_FORMATS,
         fresh=fresh,
         trust_ledger=trust_ledger,
+        date=date,
         quiet=quiet,
         workers=parsed_value(workers),
     )
