@@ -22,6 +22,7 @@ from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.recording.transcripts import read_hash
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
@@ -82,7 +83,14 @@ def audit_transcript(
         parts = Parts.of(store, transcript, config, task, task.expect)
         audited = [audit_recording(transcript, config, parts=parts)]
         task.stage("accounting")
-        return build_report(audited, config, reproduce=command, select=False, trust_ledger=trust_ledger)
+        return build_report(
+            audited,
+            config,
+            reproduce=command,
+            select=False,
+            trust_ledger=trust_ledger,
+            own={"transcript": read_hash(transcript)},
+        )
 
 
 def registered_audits() -> list[Audit]:
@@ -119,7 +127,7 @@ def _work(system: System, section: SystemConfig, context: AuditContext, features
     """Replica-rounds of all trainings of this system, for the progress bar."""
     audits = sum(audit.work(system, context) for audit in registered_audits())
     repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
-    return system.schedule.rounds * (1 + repeated + features.trainings()) + audits
+    return system.schedule.rounds * (1 + repeated) + features.work(system) + audits
 
 
 def audit_system(
