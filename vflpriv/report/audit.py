@@ -13,8 +13,10 @@ from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.formats import DEFAULT_FORMATS, save_result
 from vflpriv.report.rows import (
     BudgetRow,
+    ChangeRow,
     ClaimRow,
     Displayed,
+    Fingerprint,
     MeasurementRow,
     OneRunRow,
     ReleaseRow,
@@ -30,8 +32,10 @@ __all__ = [
     "SCHEMA",
     "AttackRow",
     "BudgetRow",
+    "ChangeRow",
     "CheckRow",
     "ClaimRow",
+    "Fingerprint",
     "MeasurementRow",
     "OneRunRow",
     "ReleaseRow",
@@ -77,6 +81,8 @@ class CheckRow(Row):
     verdict: Verdict
     reason: str
     reproduce: str
+    changes: tuple[ChangeRow, ...] = ()
+    """What to change, where the premise is broken."""
 
 
 class AttackRow(Row):
@@ -191,6 +197,10 @@ class Report(Displayed, Row):
     not_tested: tuple[str, ...]
     config: dict[str, Any]
     exit_code: int
+    fingerprints: tuple[Fingerprint, ...] = ()
+    """Hashes of the configuration, the ledger, the transcript and the code."""
+    date: str = ""
+    """The day of the audit as whoever asked for it gives it, YYYY-MM-DD; never read from a clock."""
 
     @property
     def claims(self) -> list[ClaimRow | SuccessClaimRow]:

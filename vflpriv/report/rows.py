@@ -14,9 +14,12 @@ from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError, first_problem
 
 __all__ = [
+    "USEFUL",
     "BudgetRow",
+    "ChangeRow",
     "ClaimRow",
     "Displayed",
+    "Fingerprint",
     "MeasurementRow",
     "OneRunRow",
     "ReleaseRow",
@@ -27,6 +30,9 @@ __all__ = [
     "ViewBudget",
     "read_row",
 ]
+
+USEFUL = 50.0
+"""The largest ε that says anything: e^50 times as likely excludes nothing that anybody could observe."""
 
 
 class Displayed:
@@ -210,6 +216,21 @@ class Spending(Row):
     """(lowest, highest, how many records) of bins of records' own epsilons; empty where they have none."""
 
 
+class ChangeRow(Row):
+    """One way to make a claim hold, or to find out whether it does."""
+
+    sentence: str
+    settings: dict[str, float | str] = {}
+    """The settings that do it, by name: of the engine, or `KIND.scale` of a ledger file; none where none does."""
+
+
+class Fingerprint(Row):
+    """A hash of something that the report was made from, by which a reader sees that it is still the same."""
+
+    name: str
+    sha256: str
+
+
 class ClaimRow(Displayed, Row):
     """A published guarantee with its three numbers and the verdict."""
 
@@ -238,6 +259,10 @@ class ClaimRow(Displayed, Row):
     """The same unit and delta for every view."""
     spending: tuple[Spending, ...] = ()
     """For each reading that has a finite budget."""
+    broken: tuple[str, ...] = ()
+    """The premises of the claim that do not hold, such as "sensitivity of scalar"."""
+    changes: tuple[ChangeRow, ...] = ()
+    """What to change, where the verdict is not "consistent"."""
 
 
 class SuccessClaimRow(Displayed, Row):
@@ -265,6 +290,7 @@ class SuccessClaimRow(Displayed, Row):
     verdict: Verdict
     reason: str
     reproduce: str
+    changes: tuple[ChangeRow, ...] = ()
 
 
 class ReleaseRow(Row):

@@ -22,6 +22,7 @@ from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.recording.transcripts import read_hash
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
@@ -82,7 +83,14 @@ def audit_transcript(
         parts = Parts.of(store, transcript, config, task, task.expect)
         audited = [audit_recording(transcript, config, parts=parts)]
         task.stage("accounting")
-        return build_report(audited, config, reproduce=command, select=False, trust_ledger=trust_ledger)
+        return build_report(
+            audited,
+            config,
+            reproduce=command,
+            select=False,
+            trust_ledger=trust_ledger,
+            transcript=read_hash(transcript),
+        )
 
 
 def registered_audits() -> list[Audit]:

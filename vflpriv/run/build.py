@@ -31,7 +31,9 @@ from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow, Utility
+from vflpriv.run.advice import Advised, broken_premises, changes
 from vflpriv.run.budgets import account, budget_row, budget_rows, curve_excess, spendings, view_budgets
+from vflpriv.run.fingerprints import fingerprints
 from vflpriv.run.rows import (
     ClaimContext,
     attack_row,
@@ -135,10 +137,12 @@ def build_report(
     reproduce: str,
     select: bool = True,
     trust_ledger: bool = False,
+    transcript: str | None = None,
 ) -> Report:
     """The report of all systems; `reproduce` is the command, to which `--only` is added if `select`.
 
-    With `trust_ledger`, claims that rest on the ledger's word alone do not count for the exit code.
+    With `trust_ledger`, claims that rest on the ledger's word alone do not count for the exit code. `transcript` is the
+    hash of the recorded training that is audited, if it is one.
     """
     accountant: Accountant = find("accountant", config.accountant)()
     budgets = {
@@ -157,6 +161,7 @@ def build_report(
         key = a.system.key
         command = f"{reproduce} --only {key}" if select else reproduce
         systems.append(_system(a, decision.systems[key], budgets[key], accountant, config, command, level))
+    given = json.loads(config.model_dump_json())
     return Report(
         tool_version=__version__,
         seed=config.seed,
@@ -165,8 +170,9 @@ def build_report(
         ledger_trusted=trust_ledger,
         systems=tuple(systems),
         not_tested=_not_tested(audited, asked=isinstance(config, LedgerConfig)),
-        config=json.loads(config.model_dump_json()),
+        config=given,
         exit_code=decision.exit_code,
+        fingerprints=fingerprints(given, systems, transcript=transcript),
     )
 
 
@@ -213,7 +219,11 @@ def _system(
     system, ledger = audited.system, audited.ledger
     budgets = tuple(budget_rows(ledger, accountant, system.delta))
     rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce, level) for c in audited.claims]
-    claims = tuple(_spent(row, c, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True))
+    rows = [_spent(row, c, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True)]
+    claims = tuple(
+        _advised(row, c, audited, decision, claim_budgets[c.key], accountant)
+        for row, c in zip(rows, audited.claims, strict=True)
+    )
     by_key = {claim.key: claim for claim in audited.claims}
     shown = [c for c in decision.findings if not c.finding.is_untested]
     return SystemRow(
@@ -293,3 +303,26 @@ def _spent(
     own = [b for b in (row.accounted, row.paper_reading) if b is not None]
     views, spent = view_budgets(ledger, claim, accountant, budgets), spendings(ledger, claim, accountant, own)
     return row.model_copy(update={"views": views, "spending": spent})
+
+
+def _advised(
+    row: ClaimRow,
+    claim: Claim,
+    audited: Audited,
+    decision: SystemDecision,
+    budgets: _Budgets,
+    accountant: Accountant,
+) -> ClaimRow:
+    """The claim with its broken premises, and with what to change."""
+    budget = budgets.budgets[Reading.RIGOROUS]
+    advised = Advised(
+        system=audited.system,
+        ledger=audited.ledger,
+        claim=claim,
+        verdict=row.verdict,
+        budget=budget,
+        exposure=budgets.exposures[Reading.RIGOROUS],
+        within=budgets.excess is None and not exceeds(budget, claim),
+        findings=decision.findings,
+    )
+    return row.model_copy(update={"broken": broken_premises(advised), "changes": changes(advised, accountant)})

@@ -19,7 +19,7 @@ from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common import formatting
 from vflpriv.core import wire
 from vflpriv.core.audit import EPSILON, MU
-from vflpriv.core.claims import Claim
+from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.releases import Opaque
@@ -37,6 +37,7 @@ from vflpriv.report.audit import (
     Traffic,
     Utility,
 )
+from vflpriv.run.advice import premise_changes, success_changes
 
 __all__ = [
     "ClaimContext",
@@ -164,6 +165,7 @@ def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduc
         verdict=corrected.verdict,
         reason=reason,
         reproduce=finding.reproduce or reproduce,
+        changes=tuple(premise_changes(finding)) if corrected.verdict is Verdict.VIOLATED else (),
     )
 
 
@@ -190,6 +192,7 @@ def success_row(judged: JudgedSuccess, reproduce: str) -> SuccessClaimRow:
         verdict=judged.judgement.verdict,
         reason=judged.judgement.reason,
         reproduce=reproduce,
+        changes=success_changes(judged),
     )
 
 
