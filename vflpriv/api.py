@@ -22,6 +22,7 @@ from vflpriv.run.executors.table import executor_of
 from vflpriv.run.selection import (
     as_options,
     audit_command,
+    checked_date,
     places,
     recorded_paths,
     repeated,
@@ -62,6 +63,7 @@ def audit(
     formats: Sequence[str] = DEFAULT_FORMATS,
     fresh: bool = False,
     trust_ledger: bool = False,
+    date: str = "",
     quiet: bool | None = None,
     workers: int | str | None = None,
 ) -> Report:
@@ -73,14 +75,15 @@ def audit(
     interruption (`fresh` discards them); without it nothing is written. `overrides` are fields by dotted path, `trials`
     the trainings in each world, `only` the keys of the systems to audit. A configuration that is not a file is written
     beside the report. With `trust_ledger`, a claim that rests on the ledger alone, with nothing measured, does not
-    change the exit code. `workers` is how many trainings run at a time on this machine (one per core or GPU if None),
-    `"ray"` or `"ray://HOST:PORT"`; the report does not depend on it.
+    change the exit code. `date` (YYYY-MM-DD) is printed beside the hashes of what was audited. `workers` is how many
+    trainings run at a time on this machine (one per core or GPU if None), `"ray"` or `"ray://HOST:PORT"`; the report
+    does not depend on it.
     """
     beside: dict[str, object] = {"CONFIG": config, **as_options(overrides or {}), "--only": only}
     own = training_ledger(train, transcript, ledger, beside)
     counts = {"--trials": trials, "--workers": workers}
     recorded = recorded_paths(transcript, ledger, beside | counts) if own is None else None
-    names = checked_formats(formats, "report")
+    names, day = checked_formats(formats, "report"), checked_date(date)
     running = _Running(out=out, trials=trials, fresh=fresh, trust_ledger=trust_ledger, quiet=quiet, workers=workers)
     source = Path(config) if isinstance(config, str | Path) else None
     if own is not None and train is not None:
@@ -89,6 +92,7 @@ def audit(
         source, report = recorded[1], _audit_recording(*recorded, running)
     else:
         report = _audit_config(config, overrides or {}, only, running)
+    report = report.model_copy(update={"date": day})
     if out is not None:
         if isinstance(config, Mapping | Config):
             names = tuple(dict.fromkeys((*names, "toml")))

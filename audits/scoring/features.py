@@ -17,7 +17,7 @@ from scipy.stats import norm as normal
 from torch import Tensor
 
 from vflpriv.audits.scoring.pictures import picture_shape, psnr, ssim
-from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
+from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.audits.statistics.resampling import (
     auc_interval,
     mean_over_records,
@@ -464,7 +464,13 @@ class FeatureTrials:
             kinds = needed_kinds(self.system, attacks)
             training = train(self.system, self.seeds, kinds, white=white, advance=advance)
         views, attempts = training.views(adversaries), self._attempts(training.models)
-        return tuple(attempts.attempt(attack, views[adversary]) for attack in attacks for adversary in adversaries)
+        tried = []
+        for attack in attacks:
+            for adversary in adversaries:
+                tried.append(attempts.attempt(attack, views[adversary]))
+                if advance is not None:
+                    advance(attempt_work(self.system))
+        return tuple(tried)
 
     def _attempts(self, models: Mapping[int, KnownModel]) -> FeatureAttempts:
         system = self.system

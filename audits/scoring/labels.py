@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
+from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.common.devices import precise_device
@@ -334,6 +334,8 @@ class AttackTrials:
                     conducts = dict.fromkeys(adversary.members(self.system.data.devices), attack.conduct)
                     view = self.train([adversary], conducts, needed_kinds(self.system, [attack]))[0][adversary]
                 attempts.append(self.attempt(attack, view))
+                if advance is not None:
+                    advance(attempt_work(self.system))
         accuracies, tests = training.engine.evaluate().accuracy.tolist(), len(self.system.data.test_labels)
         mean, low, high = mean_interval(accuracies, self.confidence, (0.0, 1.0), grain=1 / max(1, tests))
         return Outcome(attempts=tuple(attempts), accuracy=mean, accuracy_low=low, accuracy_high=high)

@@ -18,6 +18,7 @@ import torch
 from scipy.stats import binom, norm
 from torch import Tensor
 
+from vflpriv.audits.scoring.trainings import attempt_work
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.statistics.resampling import auc_interval
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
@@ -241,7 +242,13 @@ class MembershipTrials:
         data = self.system.data.to(precise_device(self.system.torch_device))
         views = [_view(predicted, adversary, data) for adversary in adversaries]
         shadows = self._shadows(candidates, advance) if any("shadows" in a.knows for a in attacks) else None
-        return tuple(self._try(attack, view, candidates, data, shadows) for attack in attacks for view in views)
+        tried = []
+        for attack in attacks:
+            for view in views:
+                tried.append(self._try(attack, view, candidates, data, shadows))
+                if advance is not None:
+                    advance(attempt_work(self.system))
+        return tuple(tried)
 
     def _predictions(self, system: System, candidates: Candidates, advance: Callable[[int], None] | None) -> Transcript:
         """Train a replica for each row of coins; what the trained models say of all candidates."""

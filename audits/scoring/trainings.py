@@ -18,10 +18,12 @@ from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Transcript, Wire
 
-__all__ = ["Training", "Watched", "known_model", "needed_kinds", "train", "views_of"]
+__all__ = ["Training", "Watched", "attempt_work", "known_model", "needed_kinds", "train", "views_of"]
 
 _MEMORY = 1 << 30
 """Bytes of parameters that are kept for white-box attacks."""
+_ATTEMPTS = 10
+"""How many attempts take about as long as a training."""
 
 
 @dataclass
@@ -83,6 +85,11 @@ class Training:
     def views(self, adversaries: Sequence[Adversary]) -> dict[Adversary, View]:
         """What each adversary saw."""
         return views_of(self.transcript, self.engine, self.system.data, adversaries)
+
+
+def attempt_work(system: System) -> int:
+    """What one attack through one view counts for beside the rounds of a training; for the progress bar."""
+    return max(1, system.schedule.rounds // _ATTEMPTS)
 
 
 def train(

@@ -14,6 +14,7 @@ from vflpriv.cli.options import (
     ConfidenceOption,
     ConfigArgument,
     DataOption,
+    DateOption,
     DeviceOption,
     FormatsOption,
     FreshOption,
@@ -62,6 +63,7 @@ def audit(
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
     workers: WorkersOption = None,
+    date: DateOption = "",
     quiet: QuietOption = False,
     transcript: TranscriptOption = None,
     train: TrainOption = None,
@@ -91,6 +93,7 @@ def audit(
         formats=format_ or DEFAULT_FORMATS,
         fresh=fresh,
         trust_ledger=trust_ledger,
+        date=date,
         quiet=quiet,
         workers=parsed_value(workers),
     )

@@ -19,6 +19,7 @@ __all__ = [
     "ConfidenceOption",
     "ConfigArgument",
     "DataOption",
+    "DateOption",
     "DeviceOption",
     "FormatOption",
     "FormatsOption",
@@ -76,6 +77,10 @@ WorkersOption = Annotated[
         metavar="N|ray|ray://HOST:PORT",
         help="Trainings at a time on this machine (one per core or GPU if not given), or a Ray cluster.",
     ),
+]
+DateOption = Annotated[
+    str,
+    typer.Option(metavar="YYYY-MM-DD", help="The date that the report bears; none if not given."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]

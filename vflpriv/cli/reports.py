@@ -9,6 +9,7 @@ import typer
 
 from vflpriv.cli.options import (
     BaselineOption,
+    DateOption,
     FormatsOption,
     JunitOption,
     SarifOption,
@@ -33,13 +34,19 @@ def report(
     summary: SummaryOption = None,
     baseline: BaselineOption = None,
     tolerance: ToleranceOption = None,
+    date: DateOption = "",
 ) -> None:
     """Render an existing report.json again, and print it."""
     from vflpriv.cli.ci import Gate, any_report_at, attacks_at, report_at
     from vflpriv.report.audit import Report
     from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
+    from vflpriv.run.selection import checked_date
 
     result = any_report_at(path)
+    if date:
+        if not isinstance(result, Report):
+            raise InputError("--date", date, "a report of an audit: others bear none")
+        result = result.model_copy(update={"date": checked_date(date)})
     # The JSON is what is rendered, and stays as it is.
     formats = [name for name in checked_formats(format_ or DEFAULT_FORMATS, result.stem) if name != "json"]
     read = report_at if isinstance(result, Report) else attacks_at

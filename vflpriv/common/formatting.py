@@ -9,6 +9,7 @@ from typing import Any
 
 __all__ = [
     "NOTHING",
+    "TOO_FEW",
     "ascii_only",
     "clean",
     "clean_lines",
@@ -26,9 +27,11 @@ __all__ = [
     "ratio",
     "sampled",
     "scientific",
+    "seeds_interval",
     "share",
     "shorten",
     "size",
+    "too_wide",
     "value",
 ]
 
@@ -169,6 +172,30 @@ def interval(low: float | None, high: float | None) -> str:
     ('86.9 – 87.7 %', '–')
     """
     return NOTHING if low is None or high is None else f"{100 * low:.1f} – {percent(high)}"
+
+
+TOO_FEW = "too few seeds"
+"""Printed in place of an interval over seeds that is too wide to say anything."""
+_WIDEST = 0.5
+"""The widest interval of a rate, R² or AUC that is printed; half of their range."""
+
+
+def too_wide(low: float, high: float) -> bool:
+    """Whether an interval over seeds says nothing: -0.238 to 1.000 holds almost every value there is.
+
+    >>> too_wide(-0.238, 1.0), too_wide(0.42, 0.63)
+    (True, False)
+    """
+    return high - low > _WIDEST
+
+
+def seeds_interval(low: float | None, high: float | None) -> str:
+    """An interval over seeds.
+
+    >>> seeds_interval(0.8691, 0.8772), seeds_interval(-0.238, 1.0), seeds_interval(None, None)
+    ('86.9 – 87.7 %', 'too few seeds', '–')
+    """
+    return TOO_FEW if low is not None and high is not None and too_wide(low, high) else interval(low, high)
 
 
 def ratio(part: float | None, whole: float | None) -> str:

@@ -79,6 +79,10 @@ class BaseSystem(ABC):
         """Rounds of the training."""
         return self.schedule.rounds
 
+    def rounds_after(self, turns: int) -> int:
+        """How many rounds have begun, as the training counts them, after so many, at least one, of the schedule."""
+        return turns
+
     def staleness(self) -> Counter[int]:
         """How many rounds old the embeddings were that rounds read, as `Schedule.staleness` counts them."""
         return self.schedule.staleness()

@@ -52,6 +52,8 @@ class RecordedSchedule:
     kinds: Mapping[str, NDArray[np.bool_]]
     unrecorded: NDArray[np.bool_]
     """The turns that are not in the transcript, which come last."""
+    rounds: Ints
+    """The round of each turn, as the training counts them from 0."""
     note: str | None
     """Why batches are counted differently from how they were drawn, or None."""
 
@@ -103,7 +105,15 @@ class RecordedSchedule:
             start=start,
             size=size,
         )
-        return cls(schedule=schedule, kinds=kinds, unrecorded=np.arange(len(size)) >= len(batches), note=note)
+        known = [turn.round for turn in turns] or [0]
+        later = max(known) + 1 + np.arange(extra, dtype=np.int64) // devices
+        return cls(
+            schedule=schedule,
+            kinds=kinds,
+            unrecorded=np.arange(len(size)) >= len(batches),
+            rounds=np.append(np.array(known, dtype=np.int64), later),
+            note=note,
+        )
 
 
 class _Turn(NamedTuple):

@@ -93,6 +93,10 @@ class RecordedSystem(BaseSystem):
     def rounds(self) -> int:
         return self.recording.rounds
 
+    def rounds_after(self, turns: int) -> int:
+        """Turns of one round are one round."""
+        return int(self.recorded.rounds[turns - 1]) + 1
+
     def staleness(self) -> Counter[int]:
         """Not known: a transcript does not say which embeddings a round read."""
         return Counter()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
+from vflpriv.render.comparable import accounted
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.shared import upper_bound, why_infinite
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Calibration, CrossCheckRow
@@ -19,9 +20,9 @@ from vflpriv.report.audit import BudgetRow
 
 __all__ = ["print_accounts", "print_calibration"]
 
-_CLAIMS = "claim;seen by;unit;>δ;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>claimed/μ;>rigorous/μ"
+_CLAIMS = "claim;seen by/unit, δ;>claimed;>accounted,/as in the/paper;>accounted,/rigorous"
 _CROSS_CHECKS = "claim;reading;library;>its/ε ≤;>our/ε ≥;>our/ε ≤;note"
-_BUDGETS = ";".join(["seen by;batches;reading", *(f">{unit.value}" for unit in Unit)])
+_BUDGETS = ";".join(["seen by;batches;reading", *(f">{unit.value.replace('-', '-/')}" for unit in Unit)])
 
 
 def print_accounts(accounts: Accounts, console: Console) -> None:
@@ -36,9 +37,9 @@ def _system(writer: Writer, system: AccountRow) -> None:
     noise = "" if system.noise_std is None else f", noise std {system.noise_std:.6g}"
     writer.line(f"{f.shorten(system.key, 40)}: {system.engine}, {size} ({system.schedule}){noise}")
     if system.claims:
-        writer.table("Claimed beside accounted", _CLAIMS, (_claim(c) for c in system.claims))
+        writer.table("Claimed beside accounted", _CLAIMS, (_claim(c) for c in system.claims), leading=1)
     _cross_checks(writer, system.claims)
-    writer.table(f"Accounted ε at δ = {f.delta(system.delta)}", _BUDGETS, _budgets(system.budgets))
+    _all_budgets(writer, system)
     rows = [*(b for c in system.claims for b in (c.accounted, c.paper_reading) if b is not None), *system.budgets]
     # A message that is unbounded for several units gets one line.
     leaks = {text.split(" for the ")[0]: None for row in rows for text in why_infinite(row).split("; ") if text}
@@ -53,18 +54,23 @@ def _system(writer: Writer, system: AccountRow) -> None:
     writer.list([("≈", text) for text in _distinct(values)])
 
 
+def _all_budgets(writer: Writer, system: AccountRow) -> None:
+    """Every view and unit; whether batches are known has a column where it differs between views."""
+    title, columns, rows = f"Accounted ε at δ = {f.delta(system.delta)}", _BUDGETS, list(_budgets(system.budgets))
+    batches = {row[1] for row in rows}
+    if len(batches) == 1:
+        title, columns = f"{title}, batches {batches.pop()}", columns.replace("batches;", "")
+        rows = [(row[0], *row[2:]) for row in rows]
+    writer.table(title, columns, rows)
+
+
 def _claim(claim: AccountedClaim) -> tuple[str, ...]:
-    paper = claim.paper_reading
     return (
         f.shorten(claim.key, 40),
-        f.clean(claim.adversary),
-        claim.unit,
-        f.delta(claim.delta),
-        f.epsilon(claim.epsilon),
-        f.NOTHING if paper is None else upper_bound(paper),
-        upper_bound(claim.accounted),
-        f.mu(claim.mu),
-        f.mu(claim.accounted.mu),
+        f"{f.clean(claim.adversary)}\n{claim.unit}, {f.delta(claim.delta)}",
+        f"ε = {f.epsilon(claim.epsilon)}\nμ = {f.mu(claim.mu)}",
+        accounted(claim.paper_reading).lines,
+        accounted(claim.accounted).lines,
     )
 
 

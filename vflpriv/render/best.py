@@ -26,7 +26,7 @@ def points_grid(report: BestReport) -> Grid:
 
 
 def _point(p: Point) -> tuple[str, ...]:
-    reached = (f.percent(p.mean), f.interval(p.low, p.high) if len(p.curves) > 1 else "one seed")
+    reached = (f.percent(p.mean), f.seeds_interval(p.low, p.high) if len(p.curves) > 1 else "one seed")
     audit = f.NOTHING if p.audit is None else f"{p.audit.verdict.icon} {p.audit.verdict}"
     tight = None if p.audit is None else p.audit.tightness
     return (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from vflpriv.common import formatting as f
+from vflpriv.render.fitting import ColumnWidths, chunks, fitted
 
 __all__ = ["LEAK_STYLES", "Cell", "Writer", "print_line"]
 
@@ -57,19 +58,38 @@ class Writer:
         """Print a table under a title.
 
         `columns` are names, or one text with `;` between them. A name that begins with `>` is aligned right, one with
-        `?` is left out in a narrow terminal, and `/` breaks the line.
+        `?` is left out in a narrow terminal, and `/` breaks the line. Where words would have to be broken all the same,
+        the last columns go into a table of their own.
         """
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, leading=leading)
         names = columns.split(";") if isinstance(columns, str) else columns
         shown = [i for i, name in enumerate(names) if self.wide or not name.startswith("?")]
-        for name in (names[i].lstrip("?") for i in shown):
-            right = name.startswith(">")
-            header = self.text(name.lstrip(">").replace("/", "\n"))
-            table.add_column(header, justify="right" if right else "left", no_wrap=right, overflow="fold")
-        for cells in rows:
-            table.add_row(*(self.text(cells[i]) for i in shown))
+        heads = [names[i].lstrip("?") for i in shown]
+        right = [head.startswith(">") for head in heads]
+        headers = [self.text(head.lstrip(">").replace("/", "\n")) for head in heads]
+        body = [[self.text(cells[i]) for i in shown] for cells in rows]
         self.line(Text(title, style="bold"))
-        self.console.print(table, highlight=False)
+        for number, table in enumerate(self._tables(headers, right, body, leading)):
+            if number:
+                self.console.print()
+            self.console.print(table, highlight=False)
+
+    def _tables(
+        self, headers: Sequence[Text], right: Sequence[bool], body: Sequence[Sequence[Text]], leading: int
+    ) -> Iterator[Table]:
+        """The table, or several with some of its columns each where the terminal is too narrow for all of them."""
+        width, most = self.console.width, max(1, self.console.width // 2)
+        columns = [
+            ColumnWidths.of([header.plain, *(row[i].plain for row in body)], rigid=right[i], most=most)
+            for i, header in enumerate(headers)
+        ]
+        for chosen in chunks(columns, width):
+            table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, leading=leading)
+            for place, wide in zip(chosen, fitted([columns[i] for i in chosen], width), strict=True):
+                justify: JustifyMethod = "right" if right[place] else "left"
+                table.add_column(headers[place], justify=justify, no_wrap=right[place], overflow="fold", width=wide)
+            for row in body:
+                table.add_row(*(row[i] for i in chosen))
+            yield table
 
 
 def print_line(console: Console, text: str) -> None:

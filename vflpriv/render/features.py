@@ -14,7 +14,7 @@ from vflpriv.render.markdown import escape, table
 from vflpriv.render.shared import cell_level, names_of_rows
 from vflpriv.report.attacks import Cell, FeatureCell, applicable, reasons_of, worst_of
 
-__all__ = ["FeatureSection", "by_feature", "features_blocks", "features_table", "number"]
+__all__ = ["FeatureSection", "between", "by_feature", "features_blocks", "features_table", "number"]
 
 _NONE = "none"
 
@@ -131,7 +131,7 @@ def features_table(section: FeatureSection) -> tuple[str, list[str], list[tuple[
 
 def _short(attack: str) -> str:
     """A name for the head of a narrow column, in which / begins a new line."""
-    return attack.removeprefix("feature_").replace("membership", "member/ship").replace("_", "/")
+    return attack.removeprefix("feature_").replace("_", "/")
 
 
 def features_blocks(section: FeatureSection) -> Iterator[str]:
@@ -180,8 +180,15 @@ def _marked(cell: Cell) -> str:
     return f"**{text}**" if cell_level(cell) else text
 
 
-def _between(low: float | None, high: float | None) -> str:
-    return f.NOTHING if low is None else f"{number(low)} to {number(high)}"
+def between(low: float | None, high: float | None) -> str:
+    """An interval over seeds, or that there are too few of them.
+
+    >>> between(0.42, 0.627), between(-0.238, 1.0), between(None, None)
+    ('0.420 to 0.627', 'too few seeds', '–')
+    """
+    if low is None or high is None:
+        return f.NOTHING
+    return f.TOO_FEW if f.too_wide(low, high) else f"{number(low)} to {number(high)}"
 
 
 def _names(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
@@ -193,11 +200,11 @@ def _numbers(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
     success = (
         escape(c.measure),
         number(c.success),
-        _between(c.success_low, c.success_high),
+        between(c.success_low, c.success_high),
         number(c.chance),
         number(c.blind),
     )
-    leak = (number(c.leakage), _between(c.low, c.high), number(c.error), number(c.mean_error))
+    leak = (number(c.leakage), between(c.low, c.high), number(c.error), number(c.mean_error))
     return (*_names(section, c), *success, *leak, number(c.psnr), number(c.ssim), *by_feature(c))
 
 
@@ -207,12 +214,12 @@ def by_feature(c: FeatureCell) -> tuple[str, str]:
     if k is None:
         return f.NOTHING, f.NOTHING
     best = c.columns[k]
-    return f"{c.features_above} of {len(c.columns)}", f"{k}: {number(best.value)} ({_between(best.low, best.high)})"
+    return f"{c.features_above} of {len(c.columns)}", f"{k}: {number(best.value)} ({between(best.low, best.high)})"
 
 
 def _membership(section: FeatureSection, c: FeatureCell) -> tuple[str, ...]:
-    success = (number(c.success), _between(c.success_low, c.success_high), number(c.chance))
-    advantage = (number(c.advantage), _between(c.advantage_low, c.advantage_high))
-    members_found = (number(c.found), _between(c.found_low, c.found_high))
-    rarely_found = (number(c.rarely_found), _between(c.rarely_found_low, c.rarely_found_high))
+    success = (number(c.success), between(c.success_low, c.success_high), number(c.chance))
+    advantage = (number(c.advantage), between(c.advantage_low, c.advantage_high))
+    members_found = (number(c.found), between(c.found_low, c.found_high))
+    rarely_found = (number(c.rarely_found), between(c.rarely_found_low, c.rarely_found_high))
     return (*_names(section, c), *success, *advantage, *members_found, *rarely_found, f.count(c.guesses))

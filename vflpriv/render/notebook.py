@@ -9,11 +9,12 @@ from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.best import points_grid, tried_grid
+from vflpriv.render.comparable import accounted, claimed, measured, verdict_words
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import escape
 from vflpriv.render.reproduction import figures_grid
-from vflpriv.render.shared import banner, measured_mu, upper_bound
+from vflpriv.render.shared import banner, upper_bound
 from vflpriv.report.account import Accounts
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow
@@ -81,7 +82,7 @@ def overview(result: object) -> Overview:
     raise TypeError(f"no overview of {type(result).__name__}")
 
 
-_CLAIMS = "verdict;system;claim;seen by;unit;>δ;>claimed ε;>accounted ε ≤;>claimed μ;>measured μ ≥"
+_CLAIMS = "verdict;system;claim;seen by;unit;>δ;>claimed;>accounted;>measured"
 _SUCCESS_CLAIMS = "verdict;system;claim;seen by;attack;>claimed ≤;>measured;>interval"
 
 
@@ -127,14 +128,14 @@ def _(claim: SuccessClaimRow) -> Overview:
 def _claim_overview(claim: ClaimRow | SuccessClaimRow, grid: Grid) -> Overview:
     name = f"{claim.source}, {claim.where}"
     line = f"{claim.key}, seen by {claim.adversary}: {claim.verdict}"
-    return Overview(name, f.clean(line), claim.verdict, (grid,), (claim.reason, claim.reproduce))
+    notes = (claim.reason, *(change.sentence for change in claim.changes), claim.reproduce)
+    return Overview(name, f.clean(line), claim.verdict, (grid,), notes)
 
 
 def _claim(system: str, claim: ClaimRow) -> tuple[str, ...]:
-    measured = measured_mu(claim)
-    names = (f"{claim.verdict.icon} {claim.verdict}", system, claim.key, claim.adversary, claim.unit)
-    accounted = (f.delta(claim.delta), f.epsilon(claim.epsilon), upper_bound(claim.accounted))
-    return (*names, *accounted, f.mu(claim.mu), "not measured" if measured is None else f.mu(measured))
+    names = (f"{claim.verdict.icon} {verdict_words(claim)}", system, claim.key, claim.adversary, claim.unit)
+    shown = (claimed(claim), accounted(claim.accounted), measured(claim))
+    return (*names, f.delta(claim.delta), *(number.line for number in shown))
 
 
 def _success_claim(system: str, claim: SuccessClaimRow) -> tuple[str, ...]:
@@ -149,7 +150,9 @@ def _(report: AttackReport) -> Overview:
     for cell in report.cells:
         if cell.leakage is not None:
             names = (cell.system, cell.defence, cell.attack, cell.adversary)
-            rows.append((*names, f.percent(cell.success), f.percent(cell.leakage), f.interval(cell.low, cell.high)))
+            rows.append(
+                (*names, f.percent(cell.success), f.percent(cell.leakage), f.seeds_interval(cell.low, cell.high))
+            )
     grid = Grid("system;defence;attack;seen by;>success;>leakage;>interval", rows)
     verdict = Verdict.VIOLATED if report.broken else None
     line = f"{report.headline}; exit code {report.exit_code}"

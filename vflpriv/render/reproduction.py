@@ -16,7 +16,7 @@ from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.importance import importance_plots
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.render.plots.svg import Plot
-from vflpriv.report.reproduction import MEASURES, Figure, Reproduction, TrainedLine
+from vflpriv.report.reproduction import MEASURES, SHARES, Figure, Reproduction, TrainedLine
 
 __all__ = ["figures_grid", "print_reproduction", "reproduction_html", "reproduction_markdown", "reproduction_plots"]
 
@@ -48,6 +48,8 @@ def _cells(figure: Figure) -> tuple[str, ...]:
         return name, paper, _NEVER, f.NOTHING, f.NOTHING
     several = len(figure.values) > 1
     interval = f"{figure.low:.2f} to {figure.high:.2f}" if several else "one seed"
+    if several and figure.measure in SHARES and f.too_wide(figure.low / 100, figure.high / 100):
+        interval = f.TOO_FEW
     difference = f.NOTHING if figure.difference is None else f"{figure.difference:+.2f}"
     return name, paper, f"{figure.mean:.2f}", interval, difference
 

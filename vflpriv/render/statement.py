@@ -101,7 +101,7 @@ def _release(release: ReleaseRow, unit: str, *, seen: bool) -> str:
         return f"{name}: ciphertext, not measured; protected if {release.assumption}"
     if unit not in release.protects:
         return f"{name}: not covered, {release.noise}, no bound for this unit"
-    return f"{name}: covered, {release.noise}, {count(release.rounds)} rounds"
+    return f"{name}: covered, {release.noise}, sent {count(release.rounds)} times"
 
 
 def _trust(claim: ClaimRow) -> list[str]:
@@ -122,7 +122,7 @@ def _trusted(view: ViewBudget) -> str:
 def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
     """How often one unit takes part, and by how much it can change a release each time."""
     times = [
-        f"{name}: the worst record takes part in {count(b.participations)} of the rounds seen; "
+        f"{name}: the worst record takes part in {count(b.participations)} of the releases seen; "
         "this is the schedule that was drawn, no cap is enforced"
         for name, b in (("rigorous", claim.accounted), ("paper’s reading", claim.paper_reading))
         if b is not None and b.participations is not None

@@ -8,15 +8,17 @@ from rich.console import Console
 from rich.text import Text
 
 from vflpriv.common import formatting as f
-from vflpriv.core.claims import Verdict
+from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.core.units import Unit
+from vflpriv.render.comparable import NO_BOUND, Shown, accounted, claimed, measured, verdict_words
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
-from vflpriv.render.shared import banner, measured_mu, one_run_sentence, trial_sentences, upper_bound, why_infinite
+from vflpriv.render.first_page import FirstPage, Group
+from vflpriv.render.shared import banner, one_run_sentence, trial_sentences, upper_bound, why_infinite
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 
-__all__ = ["print_features", "print_report"]
+__all__ = ["print_features", "print_refused", "print_report"]
 
 _STYLES = {
     Verdict.VIOLATED: "bold red",
@@ -34,10 +36,9 @@ def print_report(report: Report, console: Console) -> None:
     """Claims first, then the evidence of each system, then one line with the verdict."""
     writer = Writer(console)
     claims = [(system, claim) for system in report.systems for claim in system.claims]
-    if claims and writer.wide:
-        writer.table("Claims", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
-    elif claims:
-        writer.table("Claims", _CLAIMS_NARROW, (_claim_narrow(system, claim) for system, claim in claims), leading=1)
+    claims.sort(key=lambda pair: SEVERITY.index(pair[1].verdict))
+    if claims:
+        writer.table("Claims, worst first", _CLAIMS, (_claim(system, claim) for system, claim in claims), leading=1)
     about_attacks = [(system, claim) for system in report.systems for claim in system.success_claims]
     if about_attacks:
         rows = (_success_claim(system, claim) for system, claim in about_attacks)
@@ -54,6 +55,7 @@ def print_report(report: Report, console: Console) -> None:
         for c in s.all_claims
     ]
     writer.list(reasons)
+    writer.list([(Text("to change", style="bold"), _change(group)) for group in FirstPage(report).findings])
     verdict = report.verdict
     icon, style = (f"{verdict.icon} ", _STYLES[verdict]) if verdict else ("", "bold")
     writer.line(Text(f"{icon}{banner(report)}", style))
@@ -66,8 +68,7 @@ def print_features(cells: Sequence[FeatureCell], writer: Writer) -> None:
     section = FeatureSection(cells)
     if section.attacks:
         writer.table(*features_table(section))
-    reasons = section.reasons.items()
-    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons])
+    print_refused([name for name, _ in section.reasons if name not in section.attacks], writer)
     writer.line(Text(section.headline, style="bold"))
 
 
@@ -75,31 +76,37 @@ def _verdict(verdict: Verdict) -> Text:
     return Text(f"{verdict.icon} {verdict}", style=_STYLES[verdict])
 
 
-_CLAIMS = "system/claim;seen by/unit;>claimed/ε;>paper/ε ≤;>rigorous/ε ≤;>measured/μ ≥;>claimed/μ;verdict"
-_CLAIMS_NARROW = "system/claim;seen by/unit;>claimed ε/claimed μ;>paper ε ≤/rigorous ε ≤;>measured/μ ≥;verdict"
+_CLAIMS = "system/claim;seen by/unit;>claimed;?>accounted,/paper;>accounted;>measured;verdict"
 _SUCCESS_CLAIMS = "system/claim;seen by, unit/attack;>claimed/success ≤;>measured/success;?>interval;verdict"
-_MEASURED = ">trials;>FPR;>FNR;>μ ≥;?>μ ≥/known σ;>ε ≥/any;>ε ≥/Gauss;?>of accounted/μ;>p/Holm;refutes"
+_MEASURED = ">trials;>FPR;>FNR;>ε ≥/any;>ε ≥/Gauss;>μ ≥;?>μ ≥/known σ;?>of accounted/μ;>p/Holm;refutes"
 
 
 def _claim(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
     return (
         f"{f.shorten(system.key, 20)}\n{f.shorten(claim.key, 40)}",
         f"{f.shorten(claim.adversary, 30)}\n{f.clean(claim.unit)}",
-        f.epsilon(claim.epsilon),
-        upper_bound(claim.paper_reading) if claim.paper_reading else f.NOTHING,
-        upper_bound(claim.accounted),
-        f.mu(measured_mu(claim)),
-        f.mu(claim.mu),
-        _verdict(claim.verdict),
+        claimed(claim).lines,
+        _two_lines(accounted(claim.paper_reading)),
+        _two_lines(accounted(claim.accounted)),
+        measured(claim).lines,
+        _words(claim),
     )
 
 
-def _claim_narrow(system: SystemRow, claim: ClaimRow) -> tuple[Cell, ...]:
-    """Two lines for each claim: the measured μ on the line of the claimed one."""
-    names, seen, claimed, paper, rigorous, measured, mu, verdict = _claim(system, claim)
-    if claim.verdict is Verdict.NOT_APPLICABLE:
-        verdict = Text(f"{claim.verdict.icon} not\n  applicable", style=_STYLES[claim.verdict])
-    return names, seen, f"{claimed}\n{mu}", f"{paper}\n{rigorous}", f"\n{measured}", verdict
+def _two_lines(shown: Shown) -> str:
+    """The number with its second line; words on two lines by themselves."""
+    return "no useful\nbound" if shown.main == NO_BOUND else shown.lines
+
+
+def _words(claim: ClaimRow | SuccessClaimRow) -> Text:
+    """The verdict in a narrow column."""
+    words = verdict_words(claim).replace(" · ", "_·\n").replace(" ", "\n").replace("_", " ")
+    return Text(f"{claim.verdict.icon} " + words.replace("\n", "\n  "), style=_STYLES[claim.verdict])
+
+
+def _change(group: Group) -> str:
+    """What to change for the claims of a system."""
+    return f"{f.shorten(group.system.key, 30)}{f', {group.scope}' if group.scope else ''}: {' '.join(group.changes)}"
 
 
 def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...]:
@@ -109,7 +116,7 @@ def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...
         f.percent(claim.rate),
         f.percent(claim.success),
         f.interval(claim.low, claim.high),
-        _verdict(claim.verdict),
+        _words(claim),
     )
 
 
@@ -144,10 +151,10 @@ def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
         f.count(row.trials_per_world),
         f.percent(f.share(row.false_positives, row.trials_per_world)),
         f.percent(f.share(row.false_negatives, row.trials_per_world)),
-        f.mu(row.mu_lower),
-        f.mu(row.mu_known_sigma),
         f.epsilon(row.epsilon_lower),
         f.epsilon(row.epsilon_from_mu),
+        f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
         f.ratio(row.mu_lower, row.mu_accounted),
         f.p_value(row.p_adjusted),
         Text("yes", style="bold red") if row.refutes else "no",
@@ -182,16 +189,23 @@ def _sensitivity(writer: Writer, system: SystemRow, title: str) -> None:
 
 
 def _attacks(writer: Writer, system: SystemRow, title: str) -> None:
-    """Successes in a table; one line for each reason why an attack does not apply."""
+    """Successes in a table; what does not apply in one line."""
     rows: list[tuple[Cell, ...]] = []
-    reasons: dict[tuple[str, str], list[str]] = {}
+    others: dict[str, None] = {}
     for row in system.attacks:
         names = (f.shorten(row.attack, 40), f.shorten(row.adversary, 24))
         if row.not_applicable is not None:
-            reasons.setdefault((names[0], f.shorten(row.not_applicable, 200)), []).append(names[1])
+            others[names[0]] = None
             continue
         numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
         rows.append((*names, f.clean(row.target), *numbers, f.sampled(row.guesses, row.population)))
     if rows:
-        writer.table(title, "attack;seen by;target;>success;>interval/over records;>chance;>no/signal;?>guesses", rows)
-    writer.list([(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in reasons.items()])
+        writer.table(title, "attack;seen by;?target;>success;>interval/over records;>chance;>no/signal;?>guesses", rows)
+    print_refused([name for name in others if name not in {row[0] for row in rows}], writer)
+
+
+def print_refused(names: Sequence[str], writer: Writer) -> None:
+    """One line for all attacks that apply nowhere; the reports say why."""
+    distinct = list(dict.fromkeys(f.shorten(name, 40) for name in names))
+    if distinct:
+        writer.line(f"Not applicable, for reasons that the report gives: {', '.join(distinct)}.")

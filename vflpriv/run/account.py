@@ -76,7 +76,7 @@ def account_system(
         engine=system.engine_name,
         records=schedule.records,
         devices=schedule.devices,
-        rounds=schedule.rounds,
+        rounds=system.rounds,
         batch_size=schedule.batch_size,
         schedule=schedule.batching.value,
         noise_std=system.noise_std,

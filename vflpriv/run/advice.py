@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
-from vflpriv.common.formatting import delta, epsilon, exact, mu, percent
+from vflpriv.common.formatting import delta, epsilon, mu, percent
 from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim, Verdict
@@ -130,8 +130,8 @@ def premise_changes(finding: Finding) -> list[ChangeRow]:
         known = f", or declare that and make its noise {scale:.4g} times as large" if math.isfinite(scale) else ""
         return [
             ChangeRow(
-                sentence=f"Bound what one {pair.unit} moves in {pair.subject}: it can move by {exact(pair.observed)}, "
-                f"and {exact(pair.declared)} is declared{known}."
+                sentence=f"Bound what one {pair.unit} moves in {pair.subject}: it can move by {pair.observed:.4g}, and "
+                f"{pair.declared:.4g} is declared{known}."
             )
         ]
     repair = _REPAIRS.get(finding.audit, "Repair what the {audit} audit found in {subject}.")

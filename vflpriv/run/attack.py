@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
-from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
+from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
 from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
 from vflpriv.common.sources import code_hash
@@ -152,8 +152,10 @@ class AttackPlan:
         return [attack for attack in self.attacks if named or made_for(attack, defences)]
 
     def work(self, row: TrainedRow, system: System) -> int:
-        """Rounds of all trainings of one system under one defence."""
-        return (1 + self.features.trainings(row.defence, shared=True)) * system.schedule.rounds
+        """Replica-rounds of all trainings and attempts of one system under one defence, for the progress bar."""
+        attempts = len(self.attacks_on(system)) * len(self.adversaries)
+        labels = system.schedule.rounds + attempts * attempt_work(system)
+        return labels + self.features.work(system, row.defence, shared=True)
 
     def training(
         self, row: TrainedRow, system: System, advance: Callable[[int], None] | None = None

@@ -89,7 +89,7 @@ def audit_transcript(
             reproduce=command,
             select=False,
             trust_ledger=trust_ledger,
-            transcript=read_hash(transcript),
+            own={"transcript": read_hash(transcript)},
         )
 
 
@@ -127,7 +127,7 @@ def _work(system: System, section: SystemConfig, context: AuditContext, features
     """Replica-rounds of all trainings of this system, for the progress bar."""
     audits = sum(audit.work(system, context) for audit in registered_audits())
     repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
-    return system.schedule.rounds * (1 + repeated + features.trainings()) + audits
+    return system.schedule.rounds * (1 + repeated) + features.work(system) + audits
 
 
 def audit_system(

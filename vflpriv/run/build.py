@@ -137,12 +137,12 @@ def build_report(
     reproduce: str,
     select: bool = True,
     trust_ledger: bool = False,
-    transcript: str | None = None,
+    own: Mapping[str, str | None] | None = None,
 ) -> Report:
     """The report of all systems; `reproduce` is the command, to which `--only` is added if `select`.
 
-    With `trust_ledger`, claims that rest on the ledger's word alone do not count for the exit code. `transcript` is the
-    hash of the recorded training that is audited, if it is one.
+    With `trust_ledger`, claims that rest on the ledger's word alone do not count for the exit code. `own` are the
+    hashes of a user's transcript or training function, by what it is.
     """
     accountant: Accountant = find("accountant", config.accountant)()
     budgets = {
@@ -172,7 +172,7 @@ def build_report(
         not_tested=_not_tested(audited, asked=isinstance(config, LedgerConfig)),
         config=given,
         exit_code=decision.exit_code,
-        fingerprints=fingerprints(given, systems, transcript=transcript),
+        fingerprints=fingerprints(given, systems, own=own or {}),
     )
 
 
@@ -219,7 +219,7 @@ def _system(
     system, ledger = audited.system, audited.ledger
     budgets = tuple(budget_rows(ledger, accountant, system.delta))
     rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce, level) for c in audited.claims]
-    rows = [_spent(row, c, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True)]
+    rows = [_spent(row, c, system, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True)]
     claims = tuple(
         _advised(row, c, audited, decision, claim_budgets[c.key], accountant)
         for row, c in zip(rows, audited.claims, strict=True)
@@ -297,12 +297,21 @@ def _claim(
 
 
 def _spent(
-    row: ClaimRow, claim: Claim, ledger: Ledger, accountant: Accountant, budgets: Sequence[BudgetRow]
+    row: ClaimRow,
+    claim: Claim,
+    system: BaseSystem,
+    ledger: Ledger,
+    accountant: Accountant,
+    budgets: Sequence[BudgetRow],
 ) -> ClaimRow:
-    """The claim with its budgets for every view, over rounds and over records."""
+    """The claim with its budgets for every view, over rounds as the training counts them, and over records."""
     own = [b for b in (row.accounted, row.paper_reading) if b is not None]
-    views, spent = view_budgets(ledger, claim, accountant, budgets), spendings(ledger, claim, accountant, own)
-    return row.model_copy(update={"views": views, "spending": spent})
+    spent = [
+        s.model_copy(update={"rounds": tuple(map(system.rounds_after, s.rounds))})
+        for s in spendings(ledger, claim, accountant, own)
+    ]
+    views = view_budgets(ledger, claim, accountant, budgets)
+    return row.model_copy(update={"views": views, "spending": tuple(spent)})
 
 
 def _advised(

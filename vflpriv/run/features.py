@@ -10,7 +10,7 @@ import numpy as np
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import Figure, MembershipAttempt, MembershipTrials
-from vflpriv.audits.scoring.trainings import Training
+from vflpriv.audits.scoring.trainings import Training, attempt_work
 from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
@@ -78,6 +78,13 @@ class FeaturePlan:
             return 0
         shadows = any("shadows" in attack.knows for attack in self.memberships)
         return bool(self.attacks and not shared) + bool(self.memberships) + shadows
+
+    def work(self, system: System, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
+        """Replica-rounds of these trainings, attempts included, for the progress bar."""
+        if not self.applies(defence):
+            return 0
+        attempts = (len(self.attacks) + len(self.memberships)) * len(self.adversaries)
+        return self.trainings(defence, shared=shared) * system.schedule.rounds + attempts * attempt_work(system)
 
     def cells(
         self,

@@ -14,9 +14,9 @@ __all__ = ["fingerprints"]
 
 
 def fingerprints(
-    config: Mapping[str, object], systems: Sequence[SystemRow], *, transcript: str | None = None
+    config: Mapping[str, object], systems: Sequence[SystemRow], *, own: Mapping[str, str | None]
 ) -> tuple[Fingerprint, ...]:
-    """The hash of each; `transcript` is that of a recorded training, None where trainings of this program are audited.
+    """The hash of each; `own` are those of a user's transcript or training function, None where it cannot be told.
 
     The ledger is that of all systems: every release with its noise, sensitivity and observers, and the sampling.
     The code is that of this program with the versions of Python and of the libraries that it computes with.
@@ -29,7 +29,7 @@ def fingerprints(
         }
         for system in systems
     ]
-    found = {"configuration": _hash(config), "ledger": _hash(ledger), "transcript": transcript, "code": program_hash()}
+    found = {"configuration": _hash(config), "ledger": _hash(ledger), **own, "code": program_hash()}
     return tuple(Fingerprint(name=name, sha256=value) for name, value in found.items() if value is not None)
 
 

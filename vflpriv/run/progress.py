@@ -5,26 +5,45 @@ from __future__ import annotations
 import sys
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.progress import Task as RichTask
+from rich.text import Text
 
 from vflpriv.common.formatting import clean
 
-__all__ = ["LateTask", "Task", "progress_bar"]
+__all__ = ["LateTask", "Task", "clock", "progress_bar"]
 
 
 def progress_bar(quiet: bool | None) -> Bar:
     """A bar that disappears at the end; `quiet=None` shows it on a terminal only, so that notebooks stay clean."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _Left())
     hidden = not sys.stderr.isatty() if quiet is None else quiet
     return Bar(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+
+
+class _Left(ProgressColumn):
+    """How much is done, and how long the rest takes: "12 % · 0:09 left"."""
+
+    max_refresh = 0.5
+
+    def render(self, task: RichTask) -> Text:
+        """While the amount of work is not known, how long it has taken so far."""
+        if task.total is None:
+            return Text(f"{clock(task.elapsed or 0.0)} so far")
+        left = "" if task.time_remaining is None else f" · {clock(task.time_remaining)} left"
+        return Text(f"{task.percentage:.0f} %{left}")
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any.
+
+    >>> clock(9.4), clock(75), clock(3661)
+    ('0:09', '1:15', '1:01:01')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ __all__ = [
     "GIVEN",
     "as_options",
     "audit_command",
+    "checked_date",
     "chosen_keys",
     "places",
     "recorded_paths",
@@ -53,6 +55,17 @@ def selected(config: Config, only: Sequence[str], trials: object) -> Config:
             for s in systems
         )
     return config.model_copy(update={"system": systems})
+
+
+def checked_date(text: str) -> str:
+    """A date as YYYY-MM-DD; empty if none was given."""
+    try:
+        day = dt.date.fromisoformat(text).isoformat() if text else ""
+    except ValueError:
+        day = ""
+    if day != text:
+        raise InputError("--date", text, "a day as YYYY-MM-DD")
+    return day
 
 
 def whole_number(value: object, field: str, *, least: int) -> int | None:

@@ -8,6 +8,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.best import best_html
 from vflpriv.render.features import FeatureSection
+from vflpriv.render.first_page import FirstPage
 from vflpriv.render.html.page import environment
 from vflpriv.render.reproduction import reproduction_html
 from vflpriv.render.shared import banner, contest_cells, leak_points
@@ -55,6 +56,7 @@ def render_html(report: Report) -> str:
         .get_template("report.html.j2")
         .render(
             report=report,
+            page=FirstPage(report),
             banner=banner(report),
             verdict=report.verdict,
             features=FeatureSection(report.features) if report.features else None,

@@ -7,17 +7,18 @@ from typing import Any
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
-from vflpriv.core.claims import Verdict
 from vflpriv.render.best import best_markdown
+from vflpriv.render.comparable import verdict_words
 from vflpriv.render.features import FeatureSection, features_blocks
+from vflpriv.render.first_page_markdown import EMOJI, first_page_blocks
 from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
+from vflpriv.render.matrix import refused
 from vflpriv.render.reproduction import reproduction_markdown
 from vflpriv.render.shared import (
     banner,
     cell_level,
     contest_cells,
     leak_points,
-    measured_mu,
     one_run_sentence,
     trial_sentences,
     upper_bound,
@@ -34,18 +35,8 @@ __all__ = [
     "MarkdownFormat",
     "attacks_blocks",
     "attacks_markdown",
-    "claims_table",
     "render_markdown",
-    "success_claims_table",
 ]
-
-_EMOJI = {
-    Verdict.VIOLATED: "❌",
-    Verdict.UNSUPPORTED: "⚠️",
-    Verdict.UNMEASURED: "❔",
-    Verdict.CONSISTENT: "✅",
-    Verdict.NOT_APPLICABLE: "➖",
-}
 
 
 @register("format")
@@ -75,10 +66,7 @@ def _blocks(report: Report) -> Iterator[str]:
     yield f"# {escape(banner(report))}"
     levels = f"intervals at {f.confidence(report.confidence)}, verdicts at {f.confidence(report.verdict_confidence)}"
     yield f"{escape(report.headline)}. Confidence: {levels}; seed {report.seed}."
-    if any(system.claims for system in report.systems):
-        yield claims_table(report)
-    if any(system.success_claims for system in report.systems):
-        yield success_claims_table(report)
+    yield from first_page_blocks(report)
     for system in report.systems:
         yield from _system(system)
     if report.features:
@@ -91,50 +79,6 @@ def _blocks(report: Report) -> Iterator[str]:
         "Not refuted is never verified."
     )
     yield f"<sub>vflpriv {escape(report.tool_version)}, {escape(report.schema_version)}</sub>"
-
-
-def claims_table(report: Report) -> str:
-    """Every claim with an ε, and its three numbers."""
-    header = ["Verdict", "System", "Claim", "Seen by", "Unit", "Claimed ε (δ)", "ε ≤, paper’s reading"]
-    header += ["ε ≤, rigorous", "Measured μ ≥", "Claimed μ"]
-    rows = (_claim(system, claim) for system in report.systems for claim in system.claims)
-    return table(header, ":::::-----", rows)
-
-
-def _claim(system: SystemRow, claim: ClaimRow) -> tuple[str, ...]:
-    measured = measured_mu(claim)
-    return (
-        f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
-        escape(system.title),
-        escape(f"{claim.source}, {claim.where}"),
-        escape(claim.adversary),
-        escape(claim.unit),
-        f"{f.epsilon(claim.epsilon)} ({f.delta(claim.delta)})",
-        upper_bound(claim.paper_reading) if claim.paper_reading else "as rigorous",
-        upper_bound(claim.accounted),
-        "not measured" if measured is None else f.mu(measured),
-        f.mu(claim.mu),
-    )
-
-
-def success_claims_table(report: Report) -> str:
-    """Every claim about an attack, and what was measured of it."""
-    header = ("Verdict", "System", "Claim about an attack", "Seen by", "Attack", "Claimed ≤", "Measured", "Interval")
-    rows = (
-        (
-            f"{_EMOJI[claim.verdict]} **{claim.verdict}**",
-            escape(system.title),
-            escape(f"{claim.source}, {claim.where}"),
-            escape(claim.adversary),
-            escape(claim.attack),
-            f.percent(claim.rate),
-            f.percent(claim.success) if claim.success is not None else "not measured",
-            f.interval(claim.low, claim.high),
-        )
-        for system in report.systems
-        for claim in system.success_claims
-    )
-    return table(header, ":::::---", rows)
 
 
 def _system(system: SystemRow) -> Iterator[str]:
@@ -160,7 +104,7 @@ def _system(system: SystemRow) -> Iterator[str]:
     if system.checks:
         yield "### Premises"
         rows = [
-            (f"{_EMOJI[c.verdict]} {c.verdict}", *map(escape, (c.audit, c.subject, c.reason))) for c in system.checks
+            (f"{EMOJI[c.verdict]} {c.verdict}", *map(escape, (c.audit, c.subject, c.reason))) for c in system.checks
         ]
         yield table(("Verdict", "Audit", "Of", "Reason"), "::::", rows)
         for command in dict.fromkeys(c.reproduce for c in system.checks):
@@ -171,12 +115,11 @@ def _system(system: SystemRow) -> Iterator[str]:
 
 
 def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
-    yield f"### {_EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
-    yield f"**{claim.verdict}**: {escape(claim.reason)}"
+    yield f"### {EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
+    yield f"**{escape(verdict_words(claim))}**: {escape(claim.reason)}"
     if isinstance(claim, ClaimRow) and claim.measurements:
-        header = ["Canary", "Score", "Trials per world", "False positives", "False negatives", "μ ≥", "μ ≥, known σ"]
-        header += ["ε ≥, any mechanism"]
-        header += ["ε ≥, Gaussian", "Share of accounted μ", "p, Holm", "Refutes?"]
+        header = ["Canary", "Score", "Trials per world", "False positives", "False negatives", "ε ≥, any mechanism"]
+        header += ["ε ≥, Gaussian", "μ ≥", "μ ≥, known σ", "Share of accounted μ", "p, Holm", "Refutes?"]
         yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))
     if isinstance(claim, ClaimRow):
         for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
@@ -196,10 +139,10 @@ def _measurement(row: MeasurementRow) -> tuple[str, ...]:
         f.count(row.trials_per_world),
         f.percent(f.share(row.false_positives, row.trials_per_world)),
         f.percent(f.share(row.false_negatives, row.trials_per_world)),
-        f.mu(row.mu_lower),
-        f.mu(row.mu_known_sigma),
         f.epsilon(row.epsilon_lower),
         f.epsilon(row.epsilon_from_mu),
+        f.mu(row.mu_lower),
+        f.mu(row.mu_known_sigma),
         f.ratio(row.mu_lower, row.mu_accounted),
         f.p_value(row.p_adjusted),
         "**yes**" if row.refutes else "no",
@@ -220,13 +163,19 @@ def _budgets(system: SystemRow) -> str:
 
 def _attacks(system: SystemRow) -> str:
     header = ["Attack", "Seen by", "Target", "Success", "Interval over records of one training", "Chance"]
-    header += ["No signal", "Note"]
+    header += ["No signal"]
     rows = []
     for row in system.attacks:
-        note = f"not applicable: {row.not_applicable}" if row.not_applicable is not None else ""
         numbers = (f.percent(row.success), f.interval(row.low, row.high), f.percent(row.chance), f.percent(row.blind))
-        rows.append((escape(row.attack_name), escape(row.adversary), escape(row.target), *numbers, escape(note)))
-    return table(header, ":::----:", rows)
+        if row.success is not None:
+            rows.append((escape(row.attack_name), escape(row.adversary), escape(row.target), *numbers))
+    tried = table(header, ":::----", rows) if rows else "No attack applies."
+    others = "\n".join(
+        f"- {escape(attack)}, seen by {escape(', '.join(views))}: not applicable: {escape(why)}"
+        for (attack, _, why), views in refused(system).items()
+    )
+    # One block: a limit on the size must not cut between the tags.
+    return f"{tried}\n\n<details><summary>What does not apply</summary>\n\n{others}\n\n</details>" if others else tried
 
 
 def _sensitivity(system: SystemRow) -> str:
@@ -309,8 +258,8 @@ def _matrix_cell(cell: Cell | None) -> str:
 
 def _attempt(c: Cell) -> tuple[str, ...]:
     names = (escape(c.system), escape(c.defence), escape(c.attack_name), escape(c.adversary))
-    success = (f.percent(c.success), f.interval(c.success_low, c.success_high))
-    beyond = (leak_points(c.leakage), f.interval(c.low, c.high))
+    success = (f.percent(c.success), f.seeds_interval(c.success_low, c.success_high))
+    beyond = (leak_points(c.leakage), f.seeds_interval(c.low, c.high))
     return (
         *names,
         *success,

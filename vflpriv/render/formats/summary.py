@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.render.compare import compare_markdown
-from vflpriv.render.features import number
-from vflpriv.render.formats.md import attacks_blocks, claims_table, success_claims_table
+from vflpriv.render.features import between, number
+from vflpriv.render.first_page_markdown import first_page_blocks
+from vflpriv.render.formats.md import attacks_blocks
 from vflpriv.render.markdown import LIMIT, escape, table, within
 from vflpriv.render.shared import banner
 from vflpriv.report.attacks import AttackReport
@@ -58,10 +59,7 @@ def _blocks(report: Report, comparison: Comparison | None) -> Iterator[str]:
     yield f"{report.headline}. Confidence: {levels}; seed {report.seed}."
     if comparison is not None:
         yield _compared(comparison)
-    if any(system.claims for system in report.systems):
-        yield claims_table(report)
-    if any(system.success_claims for system in report.systems):
-        yield success_claims_table(report)
+    yield from first_page_blocks(report)
     if any(system.attacks for system in report.systems):
         yield "## What attacks reach"
         yield _attacks(report)
@@ -92,7 +90,7 @@ def _features(report: Report) -> str:
         (
             *(escape(cell.system), escape(cell.attack), escape(cell.adversary), escape(cell.measure)),
             number(cell.success),
-            f"{number(cell.success_low)} – {number(cell.success_high)}",
+            between(cell.success_low, cell.success_high),
             number(cell.chance if cell.blind is None else cell.blind),
             f.epsilon(cell.epsilon),
             escape(cell.unit),

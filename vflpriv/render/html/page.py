@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from vflpriv.common import formatting
 from vflpriv.core.claims import Verdict
-from vflpriv.render.features import by_feature, number
+from vflpriv.render.comparable import accounted, cause, claimed, measured, verdict_words
+from vflpriv.render.features import between, by_feature, number
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
 from vflpriv.render.plots.frontier import frontier_plot, point_mark
@@ -52,10 +53,16 @@ def environment() -> Environment:
     )
     script = files("vflpriv.render.html").joinpath("templates", "page.js.j2").read_text(encoding="utf-8")
     environment.filters |= {name: getattr(formatting, name) for name in _NUMBERS}
-    environment.filters |= {"clean": formatting.clean, "slug": _slug, "icon": _icon}
+    environment.filters |= {"clean": formatting.clean, "slug": _slug, "icon": _icon, "breakable": _breakable}
     environment.globals |= {
+        "accounted": accounted,
+        "cause": cause,
+        "claimed": claimed,
+        "measured": measured,
+        "verdict_words": verdict_words,
         "attack_matrix": attack_matrix,
         "best_attack": best_attack,
+        "between": between,
         "by_feature": by_feature,
         "facts_of": _facts,
         "point_mark": point_mark,
@@ -63,6 +70,7 @@ def environment() -> Environment:
         "histograms": _histograms,
         "importance": lambda system, prefix: importance_plot(system, prefix=f"{prefix}-i"),
         "interval": formatting.interval,
+        "seeds_interval": formatting.seeds_interval,
         "share": formatting.share,
         "headline": headline,
         "leak_number": number,
@@ -92,6 +100,11 @@ def _hash(script: str) -> str:
 def _finalize(item: Any) -> Any:
     """Text without control characters, which would make the page invalid; our own markup stays as it is."""
     return formatting.clean_lines(item) if type(item) is str else item
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores, so that its column is as wide as its longest part."""
+    return Markup("_<wbr>").join(formatting.clean(name).split("_"))
 
 
 def _slug(verdict: Verdict | None) -> str:

@@ -23,6 +23,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
+from vflpriv.recording.transcripts import read_hash
 from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
@@ -86,7 +87,8 @@ def audit_training(
             not_tested=(*_notes(findings, reference, worlds), *audited.not_tested),
             min_trials=worlds.min_trials,
         )
-        return build_report([whole], config, reproduce=command, select=False, trust_ledger=trust_ledger)
+        own = {"training function": code, "transcript": read_hash(Path(folder))}
+        return build_report([whole], config, reproduce=command, select=False, trust_ledger=trust_ledger, own=own)
 
 
 class _Trials:

@@ -1,0 +1,90 @@
+"""Numbers that a person can compare: measured beside claimed ε, useful bounds, verdicts with their cause."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vflpriv.common.formatting import NOTHING, clean, epsilon, mu, percent
+from vflpriv.core.claims import Verdict
+from vflpriv.render.shared import headline
+from vflpriv.report.audit import BudgetRow, ClaimRow, SuccessClaimRow
+from vflpriv.report.rows import USEFUL
+
+__all__ = ["NO_BOUND", "Shown", "accounted", "bound", "cause", "claimed", "measured", "verdict_words"]
+
+NO_BOUND = "no useful bound"
+
+
+class Shown(NamedTuple):
+    """A number as a table shows it, and a smaller line below it."""
+
+    main: str
+    below: str = ""
+
+    @property
+    def lines(self) -> str:
+        """Both, for a cell of two lines."""
+        return "\n".join(line for line in self if line)
+
+    @property
+    def line(self) -> str:
+        """Both in one line."""
+        return f"{self.main} ({self.below})" if self.below else self.main
+
+
+def bound(value: float) -> str:
+    """An upper bound on ε; above 50 it excludes nothing.
+
+    >>> bound(2.9029), bound(39_870.0), bound(float("inf"))
+    ('2.90', 'no useful bound', 'no useful bound')
+    """
+    return epsilon(value) if value <= USEFUL else NO_BOUND
+
+
+def accounted(budget: BudgetRow | None) -> Shown:
+    """The upper bound of a budget: n/a where the unit cannot be exposed, and its size where it is of no use."""
+    if budget is None:
+        return Shown(NOTHING)
+    if budget.not_applicable is not None:
+        return Shown("n/a")
+    if budget.epsilon_upper > USEFUL:
+        return Shown(NO_BOUND, f"ε ≤ {epsilon(budget.epsilon_upper)}")
+    return Shown(f"ε ≤ {epsilon(budget.epsilon_upper)}", "" if budget.mu is None else f"μ = {mu(budget.mu)}")
+
+
+def claimed(claim: ClaimRow | SuccessClaimRow) -> Shown:
+    """What a claim promises."""
+    if isinstance(claim, SuccessClaimRow):
+        return Shown(f"≤ {percent(claim.rate)}")
+    return Shown(f"ε = {epsilon(claim.epsilon)}", f"μ = {mu(claim.mu)}")
+
+
+def measured(claim: ClaimRow | SuccessClaimRow) -> Shown:
+    """The lower bound that is compared with the claim: ε, and μ below it; or that there is none.
+
+    Where the test that refutes a claim is about μ and its ε is within the claimed one, μ comes first.
+    """
+    if isinstance(claim, SuccessClaimRow):
+        return Shown("not measured" if claim.success is None else percent(claim.success))
+    row = headline(claim) or claim.one_run
+    if row is None:
+        return Shown(NOTHING if cause(claim) else "not measured")
+    least = row.epsilon_lower if row.epsilon_from_mu is None else row.epsilon_from_mu
+    shown = Shown(f"ε ≥ {epsilon(least)}", f"μ ≥ {mu(row.mu_lower)}")
+    return Shown(shown.below, shown.main) if row.refutes and least <= claim.epsilon else shown
+
+
+def cause(claim: ClaimRow | SuccessClaimRow) -> str:
+    """The audit whose premise is broken, where that and no measurement makes the claim violated; else empty."""
+    if isinstance(claim, SuccessClaimRow) or claim.verdict is not Verdict.VIOLATED:
+        return ""
+    tests = [*claim.measurements, *(() if claim.one_run is None else (claim.one_run,))]
+    if any(test.refutes for test in tests):
+        return ""
+    return clean(claim.broken[0].partition(" of ")[0]) if claim.broken else "premise"
+
+
+def verdict_words(claim: ClaimRow | SuccessClaimRow) -> str:
+    """The verdict, with what is broken where that decides: "violated · sensitivity broken"."""
+    broken = cause(claim)
+    return f"{claim.verdict} · {broken} broken" if broken else str(claim.verdict)
