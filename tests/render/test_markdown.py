@@ -26,16 +26,17 @@ def test_headline_and_claims_come_first(report: Report) -> None:
     lines = render_markdown(report).split("\n")
     assert lines[0] == "# 2 of 5 claims are violated"
     assert lines[6] == (
-        "| ❌ **violated** | DPZV as published | dpzv-journal, Theorem VI.5 | device | record "
-        "| 1.00 (1e-3) | 2.90 | 39,500 | 0.750 | 0.388 |"
+        "| ❌ **violated** | dpzv | “The whole training is μ-GDP when σ = 2C√T/(Dμ).” (dpzv-journal, Theorem VI.5) "
+        "| device | record | ε = 1.00 (μ = 0.388) | no useful bound (ε ≤ 39,500); as in the paper ε ≤ 2.90 "
+        "| ε ≥ 2.21 (μ ≥ 0.750) | 1e-3 |"
     )
 
 
 def test_every_section_is_there(report: Report) -> None:
     text = render_markdown(report)
     for expected in (
-        "| worst-case | likelihood ratio | 400 | 32.8 % | 32.0 % | 0.750 | – | 0.35 | 2.21 | 80 % | 1.6e-8 | **yes** |",
-        "| label\\_gradient | device(0) | labels | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |  |",
+        "| worst-case | likelihood ratio | 400 | 32.8 % | 32.0 % | 0.35 | 2.21 | 0.750 | – | 80 % | 1.6e-8 | **yes** |",
+        "| label\\_gradient | device(0) | labels | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |",
         "not applicable: needs gradients, dpzv sends one scalar",
         "| scalar, clip = paper | record | 0.3125 | ∞ | 20,000 |",
         "| ∞ (1e-3) | – | secret | – | model (the server's parameters) carries no noise |",

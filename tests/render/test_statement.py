@@ -52,7 +52,7 @@ def test_it_says_what_the_report_says(terms: dict[str, str]) -> None:
     assert terms["Sampling done"].startswith("shuffle: epochs in a fresh random order; 29 to 64 of 1,437 records")
     assert terms["Randomness"] == "Philox4x32-10 from the seed 7"
     assert "not counted" in terms["Tuning runs"]
-    assert "paper’s reading: the worst record takes part in 13 of the rounds seen" in terms["Contribution cap"]
+    assert "paper’s reading: the worst record takes part in 13 of the releases seen" in terms["Contribution cap"]
     assert "changes a release by at most 0.3125" in terms["Contribution cap"]
     assert "μ ≥ 0.750 at 95 % confidence" in terms["Empirical bound"]
     assert "worst-case canary, likelihood ratio: 400 trainings in each of two worlds" in terms["Attacks and trials"]
@@ -61,7 +61,7 @@ def test_it_says_what_the_report_says(terms: dict[str, str]) -> None:
 
 
 def test_releases_are_covered_or_not_for_these_eyes(report: Report, terms: dict[str, str]) -> None:
-    assert "scalar (clipped loss difference): covered, Gaussian(std=1.2003), 1,122 rounds" in terms["Releases covered"]
+    assert "scalar (clipped loss difference): covered, Gaussian(std=1.2003), sent 1,122 times" in terms["Releases covered"]
     assert "model (the server's parameters): not seen by this adversary" in terms["Releases covered"]
     system = report.systems[0]
     of_model = dict(statement(report, system, system.claims[2]))["Releases covered"]

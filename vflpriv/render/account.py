@@ -12,8 +12,8 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
-from vflpriv.render.comparable import accounted
 from vflpriv.render.console import Cell, Writer
+from vflpriv.render.first_page.comparable import accounted
 from vflpriv.render.shared import upper_bound, why_infinite
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Calibration, CrossCheckRow
 from vflpriv.report.audit import BudgetRow

@@ -9,7 +9,7 @@ from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.best import points_grid, tried_grid
-from vflpriv.render.comparable import accounted, claimed, measured, verdict_words
+from vflpriv.render.first_page.comparable import accounted, claimed, measured, verdict_words
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import escape

@@ -20,7 +20,6 @@ __all__ = [
     "headline",
     "leak_level",
     "leak_points",
-    "measured_mu",
     "names_of_rows",
     "one_run_sentence",
     "trial_sentences",
@@ -39,14 +38,6 @@ def headline(claim: ClaimRow) -> MeasurementRow | None:
     The largest of several 95 % bounds would hold with less than 95 % confidence.
     """
     return max(claim.measurements, key=lambda m: _STRENGTH.get(m.canary, -1), default=None)
-
-
-def measured_mu(claim: ClaimRow) -> float | None:
-    """The lower bound on μ that is shown for a claim: of the two-world audit, or of the one run if there was none."""
-    best = headline(claim)
-    if best is not None:
-        return best.mu_lower
-    return None if claim.one_run is None else claim.one_run.mu_lower
 
 
 def one_run_sentence(row: OneRunRow) -> str:

@@ -10,10 +10,10 @@ from rich.text import Text
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.core.units import Unit
-from vflpriv.render.comparable import NO_BOUND, Shown, accounted, claimed, measured, verdict_words
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
-from vflpriv.render.first_page import FirstPage, Group
+from vflpriv.render.first_page.comparable import NO_BOUND, Shown, accounted, claimed, measured, verdict_words
+from vflpriv.render.first_page.page import FirstPage, Group
 from vflpriv.render.shared import banner, one_run_sentence, trial_sentences, upper_bound, why_infinite
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow

@@ -50,7 +50,7 @@ class Task:
     """The one progress bar of an audit."""
 
     def __init__(self, bar: Bar, total: int | None) -> None:
-        self._bar, self._task = bar, bar.add_task("auditing", total=total)
+        self._bar, self._task = bar, bar.add_task("starting", total=total)
 
     def stage(self, text: str) -> None:
         self._bar.update(self._task, description=clean(text))

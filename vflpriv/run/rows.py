@@ -37,7 +37,7 @@ from vflpriv.report.audit import (
     Traffic,
     Utility,
 )
-from vflpriv.run.advice import premise_changes, success_changes
+from vflpriv.run.summary.advice import premise_changes, success_changes
 
 __all__ = [
     "ClaimContext",

@@ -8,7 +8,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.render.best import best_html
 from vflpriv.render.features import FeatureSection
-from vflpriv.render.first_page import FirstPage
+from vflpriv.render.first_page.page import FirstPage
 from vflpriv.render.html.page import environment
 from vflpriv.render.reproduction import reproduction_html
 from vflpriv.render.shared import banner, contest_cells, leak_points

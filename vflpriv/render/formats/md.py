@@ -8,9 +8,9 @@ from typing import Any
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.render.best import best_markdown
-from vflpriv.render.comparable import verdict_words
 from vflpriv.render.features import FeatureSection, features_blocks
-from vflpriv.render.first_page_markdown import EMOJI, first_page_blocks
+from vflpriv.render.first_page.comparable import verdict_words
+from vflpriv.render.first_page.markdown import EMOJI, first_page_blocks
 from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
 from vflpriv.render.matrix import refused
 from vflpriv.render.reproduction import reproduction_markdown

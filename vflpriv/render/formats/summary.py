@@ -8,7 +8,7 @@ from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.render.compare import compare_markdown
 from vflpriv.render.features import between, number
-from vflpriv.render.first_page_markdown import first_page_blocks
+from vflpriv.render.first_page.markdown import first_page_blocks
 from vflpriv.render.formats.md import attacks_blocks
 from vflpriv.render.markdown import LIMIT, escape, table, within
 from vflpriv.render.shared import banner

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from vflpriv.common import formatting
 from vflpriv.core.claims import Verdict
-from vflpriv.render.comparable import accounted, cause, claimed, measured, verdict_words
 from vflpriv.render.features import between, by_feature, number
+from vflpriv.render.first_page.comparable import accounted, cause, claimed, deciding, measured, verdict_words
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
 from vflpriv.render.plots.frontier import frontier_plot, point_mark
@@ -22,10 +22,7 @@ from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
 from vflpriv.render.shared import (
-    best_attack,
     cell_level,
-    headline,
-    measured_mu,
     one_run_sentence,
     trial_sentences,
     why_infinite,
@@ -58,10 +55,10 @@ def environment() -> Environment:
         "accounted": accounted,
         "cause": cause,
         "claimed": claimed,
+        "deciding": deciding,
         "measured": measured,
         "verdict_words": verdict_words,
         "attack_matrix": attack_matrix,
-        "best_attack": best_attack,
         "between": between,
         "by_feature": by_feature,
         "facts_of": _facts,
@@ -72,10 +69,8 @@ def environment() -> Environment:
         "interval": formatting.interval,
         "seeds_interval": formatting.seeds_interval,
         "share": formatting.share,
-        "headline": headline,
         "leak_number": number,
         "cell_level": cell_level,
-        "measured_mu": measured_mu,
         "one_run_sentence": one_run_sentence,
         "trial_sentences": trial_sentences,
         "records": _records,

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from vflpriv.common.formatting import NOTHING, clean, epsilon, mu, percent
 from vflpriv.core.claims import Verdict
 from vflpriv.render.shared import headline
-from vflpriv.report.audit import BudgetRow, ClaimRow, SuccessClaimRow
+from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, OneRunRow, SuccessClaimRow
 from vflpriv.report.rows import USEFUL
 
-__all__ = ["NO_BOUND", "Shown", "accounted", "bound", "cause", "claimed", "measured", "verdict_words"]
+__all__ = ["NO_BOUND", "Shown", "accounted", "bound", "cause", "claimed", "deciding", "measured", "verdict_words"]
 
 NO_BOUND = "no useful bound"
 
@@ -66,22 +66,34 @@ def measured(claim: ClaimRow | SuccessClaimRow) -> Shown:
     """
     if isinstance(claim, SuccessClaimRow):
         return Shown("not measured" if claim.success is None else percent(claim.success))
-    row = headline(claim) or claim.one_run
+    row = deciding(claim)
     if row is None:
-        return Shown(NOTHING if cause(claim) else "not measured")
+        refuted = claim.verdict is Verdict.VIOLATED
+        return Shown(NOTHING if claim.broken else "refuted" if refuted else "not measured")
     least = row.epsilon_lower if row.epsilon_from_mu is None else row.epsilon_from_mu
     shown = Shown(f"ε ≥ {epsilon(least)}", f"μ ≥ {mu(row.mu_lower)}")
     return Shown(shown.below, shown.main) if row.refutes and least <= claim.epsilon else shown
 
 
+def deciding(claim: ClaimRow) -> MeasurementRow | OneRunRow | None:
+    """The test that is shown for a claim: the one that refutes it most clearly, else that of its strongest canary."""
+    best = headline(claim) or claim.one_run
+    refuting = _refuting(claim)
+    if best in refuting:
+        return best
+    return min(refuting, key=lambda row: row.p_adjusted, default=best)
+
+
+def _refuting(claim: ClaimRow) -> list[MeasurementRow | OneRunRow]:
+    rows = [*claim.measurements, *(() if claim.one_run is None else (claim.one_run,))]
+    return [row for row in rows if row.refutes]
+
+
 def cause(claim: ClaimRow | SuccessClaimRow) -> str:
     """The audit whose premise is broken, where that and no measurement makes the claim violated; else empty."""
-    if isinstance(claim, SuccessClaimRow) or claim.verdict is not Verdict.VIOLATED:
+    if isinstance(claim, SuccessClaimRow) or claim.verdict is not Verdict.VIOLATED or _refuting(claim):
         return ""
-    tests = [*claim.measurements, *(() if claim.one_run is None else (claim.one_run,))]
-    if any(test.refutes for test in tests):
-        return ""
-    return clean(claim.broken[0].partition(" of ")[0]) if claim.broken else "premise"
+    return clean(claim.broken[0].partition(" of ")[0]) if claim.broken else ""
 
 
 def verdict_words(claim: ClaimRow | SuccessClaimRow) -> str:

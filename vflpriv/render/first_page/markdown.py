@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY, Verdict
-from vflpriv.render.comparable import accounted, claimed, measured, verdict_words
-from vflpriv.render.first_page import FirstPage, Group, Line
+from vflpriv.render.first_page.comparable import accounted, bound, claimed, measured, verdict_words
+from vflpriv.render.first_page.page import FirstPage, Group, Line
 from vflpriv.render.markdown import escape, paragraph, table
 from vflpriv.report.audit import ClaimRow, Report
 
@@ -50,7 +50,7 @@ def _claims(lines: Sequence[Line]) -> str:
 
 def _claim(line: Line) -> tuple[str, ...]:
     claim = line.claim
-    budget = accounted(claim.accounted).line if isinstance(claim, ClaimRow) else "no ε"
+    budget = _accounted(claim) if isinstance(claim, ClaimRow) else "no ε"
     return (
         f"{EMOJI[claim.verdict]} **{escape(verdict_words(claim))}**",
         escape(line.system.key),
@@ -62,6 +62,12 @@ def _claim(line: Line) -> tuple[str, ...]:
         measured(claim).line,
         f.delta(claim.delta) if isinstance(claim, ClaimRow) else f.NOTHING,
     )
+
+
+def _accounted(claim: ClaimRow) -> str:
+    """The rigorous bound, and the paper's own where it differs."""
+    paper = claim.paper_reading
+    return accounted(claim.accounted).line + (f"; as in the paper ε ≤ {bound(paper.epsilon_upper)}" if paper else "")
 
 
 def _finding(group: Group) -> str:
