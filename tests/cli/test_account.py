@@ -134,7 +134,7 @@ def test_the_tables_are_aligned_and_name_what_leaks(monkeypatch, capsys, config)
     head = next(line for line in lines if line.startswith("seen by"))
     body = [line for line in lines if line.startswith(("device", "eavesdropper", "outsider", "server ", "model"))]
     assert len(body) >= 8
-    ends = {head.index(unit.value) + len(unit.value) for unit in (Unit.LABEL, Unit.ADD_REMOVE)}
+    ends = {head.index(unit.value) + len(unit.value) for unit in (Unit.LABEL, Unit.CLIENT)}
     assert all(line[end - 1] != " " and line[end : end + 1] in ("", " ") for line in body for end in ends)
     assert any("server-model" in line and "carries no noise" in line for line in lines)
     assert any("although it does" in line for line in lines)

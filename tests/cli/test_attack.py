@@ -49,7 +49,7 @@ def test_it_writes_the_matrix_and_fails_on_a_leak(call, tmp_path):
     code, out, _ = call("--fail-on", "leakage>0.05")
     assert code == 1
     assert "+89.4" in out
-    assert "not applicable to split: split has protection = 'none', expected client or" in " ".join(out.split())
+    assert "Not applicable, for reasons that the report gives:" in " ".join(out.split())
     report = json.loads((tmp_path / "attacks.json").read_text("utf-8"))
     cells = {(c["defence"], c["attack"], c["adversary"]): c for c in report["cells"]}
     plain, noised = (cells[d, "label_direct", "device(0)"] for d in ("none", "rr"))

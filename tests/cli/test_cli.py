@@ -121,6 +121,10 @@ def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path,
     assert code == 0
     assert "label_direct" in printed
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+    assert "<dt>date</dt><dd>not given</dd>" in (out / "report.html").read_text("utf-8")
+    assert run(monkeypatch, capsys, "report", str(out), "--date", "2026-11-17")[0] == 0
+    assert "<dt>date</dt><dd>2026-11-17</dd>" in (out / "report.html").read_text("utf-8")
+    assert (out / "report.json").read_bytes() == before["report.json"]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,7 @@ def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path,
     [
         (["audit", "missing.toml"], "vflpriv: config = 'missing.toml': expected a readable TOML file"),
         (["audit", "--only", "nobody"], "vflpriv: --only = 'nobody': expected one of dpzv-published"),
+        (["audit", "--date", "17.11.2026"], "vflpriv: --date = '17.11.2026': expected a day as YYYY-MM-DD"),
         (["audit", "--trials", "-3"], "vflpriv: --trials = -3: expected a whole number >= 0"),
         (["audit", "--set", "seed"], "vflpriv: --set = 'seed': expected FIELD=VALUE"),
         (["audit", "--set", "system.9.engine.rounds=3"], "vflpriv: --set = 'system.9.engine.rounds'"),

@@ -61,7 +61,9 @@ def test_it_says_what_the_report_says(terms: dict[str, str]) -> None:
 
 
 def test_releases_are_covered_or_not_for_these_eyes(report: Report, terms: dict[str, str]) -> None:
-    assert "scalar (clipped loss difference): covered, Gaussian(std=1.2003), sent 1,122 times" in terms["Releases covered"]
+    assert (
+        "scalar (clipped loss difference): covered, Gaussian(std=1.2003), sent 1,122 times" in terms["Releases covered"]
+    )
     assert "model (the server's parameters): not seen by this adversary" in terms["Releases covered"]
     system = report.systems[0]
     of_model = dict(statement(report, system, system.claims[2]))["Releases covered"]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.report.examples import HOSTILE, build, dpzv, dpzv_device_claim, whole
 from tests.report.rows import attack, budget, measured, one_run, releases, spending, views
-from vflpriv.report.audit import Report
+from vflpriv.report.audit import ChangeRow, Fingerprint, Report
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +34,7 @@ def hostile() -> Report:
     seen = tuple(v.model_copy(update={"adversary": HOSTILE, "unprotected": (HOSTILE,)}) for v in views())
     rows = {"accounted": row, "measurements": (measurement,), "one_run": once, "views": seen}
     rows |= {"spending": (spending(HOSTILE, (1.0, 2.0)),)}
+    rows |= {"broken": (HOSTILE,), "changes": (ChangeRow(sentence=HOSTILE, settings={HOSTILE: HOSTILE}),)}
     claims = (dpzv_device_claim().model_copy(update=words | rows),)
     found = dict.fromkeys(("mechanism", "witness"), HOSTILE)
     sensitivity = tuple(s.model_copy(update=found) for s in dpzv().sensitivity)
@@ -43,4 +44,6 @@ def hostile() -> Report:
     system = dpzv().model_copy(
         update=bad | {"claims": claims, "budgets": (row,), "sensitivity": sensitivity, "attacks": attacks}
     )
-    return build(system, not_tested=(HOSTILE,)).model_copy(update={"config": {HOSTILE: HOSTILE}})
+    whole = build(system, not_tested=(HOSTILE,))
+    printed = {"date": HOSTILE, "fingerprints": (Fingerprint(name=HOSTILE, sha256=HOSTILE),)}
+    return whole.model_copy(update={"config": {HOSTILE: HOSTILE}, **printed})

@@ -20,7 +20,18 @@ from tests.report.rows import (
 )
 from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import ColumnRow, FeatureCell
-from vflpriv.report.audit import ClaimRow, Report, SamplingRow, SensitivityRow, SystemRow, Traffic
+from vflpriv.report.audit import (
+    ChangeRow,
+    ClaimRow,
+    Fingerprint,
+    Report,
+    SamplingRow,
+    SensitivityRow,
+    SystemRow,
+    Traffic,
+)
+
+NOISE = "Calibrate the noise for known batches: noise_std 1.2 → 5.633."
 
 
 def dpzv_device_claim() -> ClaimRow:
@@ -47,6 +58,7 @@ def dpzv_device_claim() -> ClaimRow:
         ),
         views=views(),
         spending=(spending("rigorous", (4_000.0, 16_000.0, 39_500.0)), spending("paper", (0.8, 1.9, 2.9))),
+        changes=(ChangeRow(sentence=NOISE, settings={"noise": "given", "noise_std": 5.633}),),
         reason="With the worst-case canary a test errs less often than any test can under the claim: "
         "μ ≥ 0.750 at 95 % confidence against the claimed 0.388.",
     )
@@ -202,6 +214,8 @@ def build(*systems: SystemRow, not_tested: tuple[str, ...] = ()) -> Report:
         not_tested=not_tested,
         config={"seed": 7, "audit": {"trials": 400, "canaries": ["natural", "crafted", "worst-case"]}},
         exit_code=int(any(c.verdict is Verdict.VIOLATED for s in systems for c in s.claims)),
+        fingerprints=(Fingerprint(name="configuration", sha256="0123456789abcdef" * 4),),
+        date="2026-11-17",
     )
 
 

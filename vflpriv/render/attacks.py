@@ -11,7 +11,7 @@ from rich.text import Text
 from vflpriv.common import formatting as f
 from vflpriv.render.console import LEAK_STYLES, Writer
 from vflpriv.render.shared import cell_level, contest_cells, leak_points, names_of_rows
-from vflpriv.render.terminal import print_features
+from vflpriv.render.terminal import print_features, print_refused
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Contest, TrainedRow, contests_of
 from vflpriv.report.frontier import frontiers
 
@@ -27,12 +27,9 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     rows = [(name, *_row(report, row)) for name, row in zip(names, trained, strict=True)]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     writer.table(title, columns, rows)
-    reasons = [(attack, f"not applicable to {', '.join(who)}: {why}") for (attack, why), who in report.reasons.items()]
-    left_out = [
-        ("defences", f"{', '.join(names)}: not applicable to {', '.join(who)}: {why}")
-        for (names, why), who in report.left_out.items()
-    ]
-    writer.list([*reasons, *left_out])
+    refused = [attack for attack, _ in report.reasons if attack not in report.attacks]
+    left_out = [f"defence {name} of {', '.join(who)}" for (names, _), who in report.left_out.items() for name in names]
+    print_refused([*refused, *left_out], writer)
     _print_contests(report.contests, "Labels", writer)
     print_features(report.features, writer)
     _print_contests(contests_of(report.features), "Features", writer)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vflpriv.common.formatting import clean, epsilon, percent
+from vflpriv.common.formatting import clean, epsilon, exact, percent
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render.first_page.comparable import cause, deciding, measured
 from vflpriv.render.first_page.grounds import checked, risks, strongest, trusted
@@ -186,8 +187,9 @@ def _broken(system: SystemRow) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The broken premises of a system: name, what was seen, and what to change."""
     for row in system.sensitivity:
         if not row.holds:
-            change = f"Bound what one {row.unit} moves, or declare {epsilon(row.observed)} and scale the noise with it."
-            yield f"sensitivity of {row.mechanism}", f"moves by {epsilon(row.observed)}", (change,)
+            known = f", or declare {exact(row.observed)} and scale the noise with it"
+            change = f"Bound what one {clean(row.unit)} moves{known if math.isfinite(row.observed) else ''}."
+            yield f"sensitivity of {row.mechanism}", f"moves by {exact(row.observed)}", (change,)
     for check in system.checks:
         if check.verdict is Verdict.VIOLATED:
             yield f"{check.audit} of {check.subject}", clean(check.reason), _changes(check)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
-from vflpriv.common.formatting import delta, epsilon, mu, percent
+from vflpriv.common.formatting import delta, epsilon, percent
 from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.systems import BaseSystem, DeclaredSystem
 from vflpriv.report.rows import USEFUL, ChangeRow
-from vflpriv.run.noise.repair import Repair, find_repair
+from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
 
 __all__ = ["Advised", "broken_premises", "changes", "premise_changes", "success_changes"]
 
@@ -113,10 +113,10 @@ def _other_claim(advised: Advised) -> list[ChangeRow]:
     budget = advised.budget
     if advised.broken or not budget.upper <= USEFUL:
         return []
-    curve = "" if budget.mu is None else f" (μ = {mu(budget.mu)})"
+    curve = "" if budget.mu is None else f" (μ = {rounded_up(budget.mu):g})"
     return [
         ChangeRow(
-            sentence=f"Or claim what is accounted: ε = {epsilon(budget.upper)}{curve} at δ = {delta(budget.delta)} in "
+            sentence=f"Or claim what is accounted: ε = {rounded_up(budget.upper):g}{curve} at δ = {delta(budget.delta)} in "
             f"place of {epsilon(advised.claim.epsilon)}."
         )
     ]
