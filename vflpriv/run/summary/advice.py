@@ -114,12 +114,9 @@ def _other_claim(advised: Advised) -> list[ChangeRow]:
     if advised.broken or not budget.upper <= USEFUL:
         return []
     curve = "" if budget.mu is None else f" (μ = {rounded_up(budget.mu):g})"
-    return [
-        ChangeRow(
-            sentence=f"Or claim what is accounted: ε = {rounded_up(budget.upper):g}{curve} at δ = {delta(budget.delta)} in "
-            f"place of {epsilon(advised.claim.epsilon)}."
-        )
-    ]
+    supported = f"ε = {rounded_up(budget.upper):g}{curve} at δ = {delta(budget.delta)}"
+    instead = f"in place of {epsilon(advised.claim.epsilon)}"
+    return [ChangeRow(sentence=f"Or claim what is accounted: {supported} {instead}.")]
 
 
 def premise_changes(finding: Finding) -> list[ChangeRow]:
