@@ -49,11 +49,11 @@ def _premises(report: Report) -> Iterator[str]:
 
 
 def _attacked(report: Report) -> Iterator[str]:
-    rows = [row for system in report.systems for row in system.attacks]
-    cells = report.features
-    applied = sum(row.success is not None for row in (*rows, *cells))
-    if rows or cells:
-        yield f"{applied} of {len(rows) + len(cells)} pairs of an attack and a view apply, and were run"
+    successes = [row.success for system in report.systems for row in system.attacks]
+    successes += [cell.success for cell in report.features]
+    if successes:
+        applied = sum(success is not None for success in successes)
+        yield f"{applied} of {len(successes)} pairs of an attack and a view apply, and were run"
 
 
 def _accounted(systems: Iterable[SystemRow]) -> str:
