@@ -100,7 +100,7 @@ def test_markdown_says_the_same(report: Report) -> None:
     assert text.index("**violated**") < text.index("**unsupported**") < text.index("**consistent**")
     assert "<details><summary>1 consistent, 1 not applicable: joint-device, joint-outsider</summary>" in text
     assert "noise\\_std 1.2 → 5.633" in text
-    assert "date 2026-11-17, seed 7, configuration `0123456789abcdef` (SHA-256)" in text
+    assert "date 2026-11-17, seed 7, configuration 0123456789abcdef (SHA-256)" in text
     assert text.count("<details>") == text.count("</details>") == 2
 
 

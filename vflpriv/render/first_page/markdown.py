@@ -96,6 +96,6 @@ def _grounds(page: FirstPage) -> str:
 
 
 def _prints(report: Report) -> str:
-    prints = [f"{escape(p.name)} `{f.clean(p.sha256)[:16]}`" for p in report.fingerprints]
+    prints = [f"{escape(p.name)} {escape(f.clean(p.sha256)[:16])}" for p in report.fingerprints]
     facts = [f"date {escape(report.date) if report.date else 'not given'}", f"seed {report.seed}", *prints]
     return f"<sub>{', '.join(facts)} (SHA-256)</sub>" if prints else f"<sub>{', '.join(facts)}</sub>"
