@@ -80,7 +80,7 @@ WorkersOption = Annotated[
 ]
 DateOption = Annotated[
     str,
-    typer.Option(metavar="YYYY-MM-DD", help="The date that the report bears; none if not given."),
+    typer.Option(metavar="DATE", help="The date that the report bears, as YYYY-MM-DD."),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 JunitOption = Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")]
