@@ -147,7 +147,7 @@ class BestReport(Displayed, Row):
             text += f" More budget buys {f.percent(best.mean)} at ε = {best.epsilon:g}, with {best.title}."
         refused = {entry.title for entry in self.entries if entry.refusal} - {p.title for p in self.points}
         if refused:
-            text += f" {len(refused)} candidates cannot keep a budget here."
+            text += f" {len(refused)} candidate{'s' if len(refused) > 1 else ''} cannot keep a budget here."
         return text
 
     @property

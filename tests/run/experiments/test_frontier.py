@@ -78,7 +78,7 @@ def test_a_candidate_that_keeps_no_budget_says_why(report: BestReport) -> None:
     refused = [e for e in report.entries if e.key == "split"]
     assert len(refused) == 2
     assert all(e.refusal and not e.tried for e in refused)
-    assert "1 candidates cannot keep a budget" in report.advice
+    assert "1 candidate cannot keep a budget" in report.advice
 
 
 def test_candidates_of_another_unit_are_not_tried(report: BestReport) -> None:
