@@ -107,7 +107,8 @@ class Probe:
         self.noised_labels: Tensor | None = None
 
     def observed(self, observed: Tensor, records: Tensor, prior: Tensor | None = None) -> Tensor:
-        if self.noised_labels is None or len(records) == self.noised_labels.shape[1]:
+        # Those of all records come first, in order; later batches have an order of their own, however large they are.
+        if self.noised_labels is None or len(self.noised_labels) != len(observed):
             self.noised_labels = observed.clone()
         else:
             self.noised_labels.index_copy_(1, records, observed)

@@ -25,6 +25,8 @@ def system(engine=None, **changes):
     ("variant", "changes"),
     [
         ("split-concat", {"label_protection": "lp-mst", "label_stages": 3}),
+        ("split-concat", {"label_protection": "lp-mst", "batch_size": 60}),
+        ("noise-once", {"label_protection": "lp-mst"}),
         ("vimadmm", {"label_protection": "lp-mst"}),
         ("fdml", {"label_protection": "lp-mst"}),
         ("dpzv-joint", {"label_protection": "rr-with-prior"}),
