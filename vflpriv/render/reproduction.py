@@ -34,9 +34,10 @@ def figures_grid(report: Reproduction) -> Grid:
     columns = f"{_COLUMNS}{_GUARANTEE if protected else ''};why it differs"
     rows = []
     for line in report.lines:
-        ends = (*_guarantee(line), _why(report, line)) if protected else (_why(report, line),)
-        rows += [(f.clean(line.title), *_cells(figure), *ends) for figure in line.figures]
+        budget = _guarantee(line) if protected else ()
+        rows += [(f.clean(line.title), *_cells(each), *budget, _why(report, line, each)) for each in line.figures]
         if not line.figures:
+            ends = (*budget, _why(report, line))
             reached = f"{100 * line.accuracy:.2f}"
             rows.append((f.clean(line.title), MEASURES["accuracy"], f.NOTHING, reached, f.NOTHING, f.NOTHING, *ends))
     return Grid(columns, rows)
@@ -65,8 +66,9 @@ def _guarantee(line: TrainedLine) -> tuple[str, ...]:
     return (f.NOTHING,) * 4 if g is None else (g.unit, g.view, f.epsilon(g.claimed), f.epsilon(g.accounted))
 
 
-def _why(report: Reproduction, line: TrainedLine) -> str:
-    if line.reason:
+def _why(report: Reproduction, line: TrainedLine, figure: Figure | None = None) -> str:
+    """The row's explanation; the conditions of a theorem stand beside what it is about alone."""
+    if line.explained or (line.reason and figure is not None and figure.measure == "rises"):
         return f.clean(line.reason)
     return _UNEXPLAINED if line.open and not report.shortened else f.NOTHING
 
