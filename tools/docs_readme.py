@@ -25,6 +25,8 @@ from vflpriv.report.reproduction import Reproduction
 __all__ = ["demo_output", "found_table", "part", "with_part", "write_readme"]
 
 README = Path(__file__).resolve().parents[1] / "README.md"
+_ASKED = 1.0
+"""The ε for which a visitor asks what to use."""
 
 
 def part(text: str, name: str) -> str:
@@ -53,7 +55,8 @@ def demo_output() -> str:
 
 def found_table(results: Path = RESULTS) -> str:
     """Findings of budgets, which are computed here, and of committed results."""
-    rows = [_dpzv(), _clip(), _vafl(), _completion(results), _reproduced(results), _frontier(results)]
+    rows = [_dpzv(), _clip(), _vafl(), _completion(results), _reproduced(results)]
+    rows += [_frontier(results, unit) for unit in ("record", "label")]
     return table(("finding", "shown by"), [(finding, f"`{command}`") for finding, command in rows])
 
 
@@ -107,9 +110,9 @@ def _reproduced(results: Path) -> tuple[str, str]:
     return f"{report.headline.rstrip('.')}.", report.command
 
 
-def _frontier(results: Path) -> tuple[str, str]:
-    report = stored(BestReport, results)["frontier-mnist-record"]
-    best = min(report.points, key=lambda point: point.epsilon)
+def _frontier(results: Path, unit: str) -> tuple[str, str]:
+    report = stored(BestReport, results)[f"frontier-mnist-{unit}"]
+    (best,) = (point for point in report.points if point.epsilon == _ASKED)
     finding = (
         f"It can be done: {f.percent(best.mean)} on MNIST, each {report.unit} at ε = {best.epsilon:g}, "
         f"δ = {f.delta(report.delta)} towards all devices ({best.title})."
