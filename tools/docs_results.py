@@ -87,7 +87,8 @@ teachers on disjoint parts, 250 of them on 240 images each where there are 60,00
 
 Where each record's features are to be hidden from the server that learns from them, as VAFL promises, every record
 carries noise of its own. Noise on the embeddings of every round leaves chance: one in ten on MNIST. What is sent once
-is noised once, and then averages over many records are left: the means of the classes, and little else.
+is noised once, and then averages over many records are left: the means of the classes, and little else. Test accuracy
+is of records whose features reach the trained model without noise: what is protected are the records of the training.
 
 `make results` writes this page from `benchmarks/results/frontier-*.json`, and a test compares the two. The command of
 a section repeats it.
