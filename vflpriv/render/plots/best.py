@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import interval, percent, shorten
@@ -36,7 +37,7 @@ def best_plot(report: BestReport) -> Plot | None:
 def _drawn(report: BestReport, description: str) -> str:
     width, height = _SIZE
     with drawing(width, height) as (figure, axes):
-        axes.set_position((0.8 / width, 0.5 / height, (width - 0.95) / width, (height - 0.8) / height))
+        axes.set_position((0.8 / width, 0.5 / height, (width - 0.95) / width, (height - 0.95) / height))
         for number, (title, entries) in enumerate(_candidates(report.entries).items()):
             ink, dashes = COLOURS[_INKS[number % len(_INKS)]], _DASHES[number // len(_INKS) % len(_DASHES)]
             places = [e.epsilon for e in entries], [e.validated or 0.0 for e in entries]
@@ -51,7 +52,7 @@ def _drawn(report: BestReport, description: str) -> str:
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         axes.legend(frameon=False, fontsize=7.5, loc="best")
         axes.margins(y=0.12)
-        axes.set_title(shorten(report.choice, 96), loc="left", fontsize=9.5, fontweight="bold")
+        axes.set_title(fill(shorten(report.choice, 160), 84), loc="left", fontsize=9.5, fontweight="bold")
         return svg(figure, f"Accuracy against ε on {report.data.get('name', 'data')}", description, "best")
 
 
