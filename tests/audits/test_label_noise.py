@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support import ENGINES, make_system
+from tests.support import ENGINES, make_system, toy_data
 from vflpriv.audits.label_noise import budget, flips_by_lag, flips_by_replica, kept_by_alibi, label_noise, law, rates
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.common.random import Stream
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
+from vflpriv.training.engines.noise_once import NoiseOnce
 from vflpriv.training.engines.split import Split
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels
 
 TRUTH = np.arange(90) % 3
 
@@ -100,6 +101,19 @@ def test_alibi_with_half_the_noise_is_caught_by_labels_and_by_evidence():
 
     found = label_noise(broken({"_protect_labels": protect}, "split-alibi", label_noise=1.0))
     assert {"law", "laplace"} <= {t.name for t in found.rejected}, found.sentence
+
+
+def test_sets_of_classes_with_twice_the_budget_are_caught_by_labels_and_by_sets():
+    def protect(self, probe=None) -> None:
+        labels = self.data.labels_of(torch.arange(self.data.records)).expand(len(self.replicas), -1)
+        declared, weaker = self.settings.label_mechanism, SubsetLabels(budget=2 * self.settings.label_mechanism.budget)
+        observed = weaker.observe(labels, self.data.classes, self.stream("labels"))
+        self.data = self.data.with_labels(observed.argmax(-1), declared.evidence(observed))
+
+    sound = make_system("noise-once", data=toy_data(classes=10), label_noise=0.5)
+    found = label_noise(replace(sound, engine=type("Broken", (NoiseOnce,), {"_protect_labels": protect})))
+    assert {"law", "subsets"} <= {t.name for t in found.rejected}, found.sentence
+    assert label_noise(sound).holds
 
 
 @pytest.mark.parametrize("variant", [v for v, (_, s) in ENGINES.items() if "label_protection" in s])

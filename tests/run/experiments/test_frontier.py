@@ -11,6 +11,7 @@ from vflpriv import api
 from vflpriv.config.frontier import FrontierConfig, load_frontier
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
+from vflpriv.render.best import best_markdown
 from vflpriv.report.best import BestReport
 from vflpriv.report.curves import LearningCurve
 from vflpriv.run.experiments.frontier import find_frontier
@@ -105,6 +106,22 @@ def test_labels_are_noised_to_the_budget(config: FrontierConfig) -> None:
     assert point.accounted == pytest.approx(2.0, rel=1e-2)
     assert point.settings["label_epsilon"] == pytest.approx(2.0, rel=1e-2)
     assert point.audit is None
+
+
+def test_points_of_noised_labels_are_audited_by_draws_of_them(config: FrontierConfig) -> None:
+    update: dict[str, Any] = {"unit": "label", "epsilons": (1.0,), "trials": 400, "seeds": 1}
+    changed = FrontierConfig.model_validate({**config.model_dump(), **update})
+    found = find_frontier(changed, command="", only=["labels"], quiet=True)
+    audit = found.points[0].audit
+    assert audit is not None
+    assert audit.verdict is Verdict.CONSISTENT
+    assert audit.draws == 400 * 60
+    assert audit.tightness is not None
+    assert 0.7 < audit.tightness <= 1.0
+    page = best_markdown(found)
+    assert "measured ε / accounted ε" in page
+    assert "24,000 of these were drawn" in page
+    assert "worst-case canaries" not in page
 
 
 def test_counted_tuning_costs_noise(config: FrontierConfig) -> None:
