@@ -241,17 +241,19 @@ def law(observed: Ints, truth: Ints, classes: int, kept: float) -> float:
 def subsets(members: NDArray[np.bool_], truth: Ints, epsilon: float) -> float:
     """The p-value of "every set, (R, N, C), has the declared size, and holds the label at the declared rate".
 
-    For each true class, exact by the binomial law; and so for every other class that the set may hold beside it.
+    Exact by the binomial law: of all records together, and for each true class; and so for every other class that the
+    set may hold beside it.
     """
     classes = members.shape[-1]
     size, inside = subset_law(classes, epsilon)
     if (members.sum(-1) != size).any():
         return 0.0
-    p_values = []
+    own = np.take_along_axis(members, np.broadcast_to(truth, members.shape[:2])[..., None], axis=-1)
+    p_values = [float(_two_sided(own.sum(), own.size, inside))]
     for label in np.unique(truth):
         sets = members[:, truth == label].reshape(-1, classes)
-        held = (size - inside) / (classes - 1)
-        expected = np.where(np.arange(classes) == label, inside, held)
+        beside = (size - inside) / (classes - 1)
+        expected = np.where(np.arange(classes) == label, inside, beside)
         p_values += [float(_two_sided(sets[:, c].sum(), len(sets), expected[c])) for c in range(classes)]
     return smallest(p_values)
 

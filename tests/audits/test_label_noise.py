@@ -103,16 +103,17 @@ def test_alibi_with_half_the_noise_is_caught_by_labels_and_by_evidence():
     assert {"law", "laplace"} <= {t.name for t in found.rejected}, found.sentence
 
 
-def test_sets_of_classes_with_twice_the_budget_are_caught_by_labels_and_by_sets():
+def test_sets_of_classes_with_less_noise_are_caught_by_how_often_they_hold_the_label():
     def protect(self, probe=None) -> None:
         labels = self.data.labels_of(torch.arange(self.data.records)).expand(len(self.replicas), -1)
-        declared, weaker = self.settings.label_mechanism, SubsetLabels(budget=2 * self.settings.label_mechanism.budget)
+        # Sets of three classes with either budget.
+        declared, weaker = self.settings.label_mechanism, SubsetLabels(budget=1.5)
         observed = weaker.observe(labels, self.data.classes, self.stream("labels"))
         self.data = self.data.with_labels(observed.argmax(-1), declared.evidence(observed))
 
-    sound = make_system("noise-once", data=toy_data(classes=10), label_noise=0.5)
+    sound = make_system("noise-once", data=toy_data(classes=10), label_noise=1.0)
     found = label_noise(replace(sound, engine=type("Broken", (NoiseOnce,), {"_protect_labels": protect})))
-    assert {"law", "subsets"} <= {t.name for t in found.rejected}, found.sentence
+    assert {"subsets"} <= {t.name for t in found.rejected}, found.sentence
     assert label_noise(sound).holds
 
 
