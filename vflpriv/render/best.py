@@ -47,7 +47,7 @@ def tried_grid(report: BestReport) -> Grid:
         own = {entry.epsilon: entry for entry in report.entries if entry.key == key}
         first = next(iter(own.values()))
         reached = [own[epsilon].validated if epsilon in own else None for epsilon in budgets]
-        reason = next((entry.refusal for entry in own.values() if entry.refusal), None)
+        reason = next((entry.why_not for entry in own.values() if entry.why_not), None)
         cells = [f.NOTHING if accuracy is None else f.percent(accuracy) for accuracy in reached]
         rows.append((f.clean(first.title), *cells, f.clean(reason or f.NOTHING)))
     return Grid(";".join(["candidate", *(f">ε = {epsilon:g}" for epsilon in budgets), "why not"]), rows)

@@ -24,6 +24,11 @@ class Entry(Row):
     refusal: str | None = None
 
     @property
+    def why_not(self) -> str | None:
+        """The refusal, which names the setting without the section that it would be in."""
+        return None if self.refusal is None else self.refusal.removeprefix(f"system.{self.key}.engine.")
+
+    @property
     def validated(self) -> float | None:
         """The best accuracy on validation records."""
         return max((each.accuracy for each in self.tried), default=None)

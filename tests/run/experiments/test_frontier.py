@@ -79,6 +79,7 @@ def test_a_candidate_that_keeps_no_budget_says_why(report: BestReport) -> None:
     refused = [e for e in report.entries if e.key == "split"]
     assert len(refused) == 2
     assert all(e.refusal and not e.tried for e in refused)
+    assert all(e.why_not and e.why_not in e.refusal and "system.split" not in e.why_not for e in refused)
     assert "1 candidate cannot keep a budget" in report.advice
 
 
