@@ -204,7 +204,7 @@ def test_an_interrupted_program_ends_in_the_same_way(tmp_path, audit, whole, con
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_that_stop_are_one_line(monkeypatch, capsys, number, code):
     """The command is stopped as soon as it begins, in this process."""
-    monkeypatch.setattr("vflpriv.cli.main.app", lambda **_: signal.raise_signal(number))
+    monkeypatch.setattr("vflpriv.cli.main.run", lambda _: signal.raise_signal(number))
     with heard(number):
         assert run(monkeypatch, capsys) == (code, "", STOPPED_LINE)
 
@@ -213,7 +213,7 @@ def test_a_hang_up_that_was_ignored_stays_ignored(monkeypatch, capsys):
     """`nohup` starts a program so that it survives its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        monkeypatch.setattr("vflpriv.cli.main.app", lambda **_: signal.raise_signal(signal.SIGHUP) or 0)
+        monkeypatch.setattr("vflpriv.cli.main.run", lambda _: signal.raise_signal(signal.SIGHUP) or 0)
         assert run(monkeypatch, capsys) == (0, "", "")
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:

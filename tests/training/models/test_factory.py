@@ -17,7 +17,7 @@ from vflpriv.common.random import Stream
 from vflpriv.data.tokens import VOCABULARY
 from vflpriv.errors import InputError
 from vflpriv.training.models.base import Mlp, Model, initialise, size_of
-from vflpriv.training.models.heads import DropoutMlp, Sum, mask_name
+from vflpriv.training.models.heads import DropoutMlp, Linear, Sum, mask_name
 from vflpriv.training.models.modules import ModuleModel
 from vflpriv.training.settings import BottomKind, TopKind
 
@@ -58,6 +58,7 @@ def cases() -> dict[str, Callable[[Path], Case]]:
         "transformer-frozen": encoder("transformer", 7, encoder_layers=1, encoder_frozen=True),
         "transformer-embedding": encoder("transformer-embedding", TOKENS * WIDTH),
         "head-dropout": lambda _: (DropoutMlp([20, 6, 4, 3]), numbers(5, 20)),
+        "top-linear": lambda _: (Linear(20, 3), numbers(5, 20)),
         "top-mlp": lambda _: (Mlp([20, 6, 4, 3], activate=False), numbers(5, 20)),
         "top-resnet18": lambda _: (resnet_top([(8, 4), (8, 4)], 3, maps=4), numbers(5, 4 * 64)),
         "top-transformer": encoder_top,
@@ -100,6 +101,8 @@ def plain(model: Model, weights: dict[str, Tensor], records: Tensor) -> Tensor:
     if isinstance(model, ModuleModel):
         fixed = model._frozen_on(CPU)
         return torch.func.functional_call(model.module, {**fixed, **weights}, (records,))
+    if isinstance(model, Linear):
+        return records @ weights["weight0"]
     assert isinstance(model, Mlp)
     layers = len(model.widths) - 1
     for i in range(layers):
