@@ -86,6 +86,19 @@ def test_what_was_found_on_the_wire_stands_in_the_way_too() -> None:
     assert repaired(system, claim("device"), undeclared=seen) is None
 
 
+def test_an_engine_that_knows_its_own_settings_alone_gets_no_advice_and_no_error() -> None:
+    system = declared(server_update="joint")
+
+    class Narrow(system.engine):  # type: ignore[name-defined, misc]
+        @staticmethod
+        def releases(settings: Any, schedule: Any) -> Any:
+            if settings.noise_std != 0.1:
+                raise ZeroDivisionError
+            return system.engine.releases(settings, schedule)
+
+    assert repaired(replace(system, engine=Narrow), claim("device")) is None
+
+
 def test_noise_on_labels_is_their_epsilon() -> None:
     system = declared(name="split", noise_std=0.0, label_protection="rr", label_epsilon=8.0)
     made = claim("device", Unit.LABEL)

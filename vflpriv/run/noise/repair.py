@@ -135,11 +135,20 @@ def _least(
     """The least noise with which the claim holds by these settings, and whether batches are known; None where none."""
 
     def exposure_of(noise: float) -> Exposure:
-        ledger = replace(system, settings=noised(noise)).ledger
+        ledger = _described(system, noised(noise))
         ledger = replace(ledger, releases=(*ledger.releases, *undeclared))
         return ledger.exposure(claim.adversary, claim.unit)
 
     return _searched(exposure_of, claim, accountant, field)
+
+
+def _described(system: DeclaredSystem, settings: Any) -> Ledger:
+    """What the engine lists with settings that it was not audited with; an engine of others' may not know them."""
+    try:
+        return replace(system, settings=settings).ledger
+    except Exception as error:
+        expected = "one that lists its releases with these settings, too"
+        raise InputError("engine", system.engine.name, expected) from error
 
 
 def _searched(
