@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from vflpriv.audits.statistics.bounds import clopper_pearson_upper
 from vflpriv.core.systems import System
 from vflpriv.training.mechanisms.labels import NoisedBefore
 
-__all__ = ["LabelDraws", "label_draws"]
+__all__ = ["LabelDraws", "epsilon_of_scores", "label_draws"]
 
 _TOGETHER = 200
 """Trainings whose labels are drawn at once."""
@@ -43,10 +44,14 @@ def label_draws(system: System, *, trials: int, confidence: float) -> LabelDraws
     if not isinstance(getattr(system.settings, "label_mechanism", None), NoisedBefore) or system.classes < 2:
         return None
     scores = [_scores(system, label, range(label * trials, (label + 1) * trials)) for label in (0, 1)]
+    return LabelDraws(epsilon_lower=epsilon_of_scores(scores, confidence), draws=len(scores[0]))
+
+
+def epsilon_of_scores(scores: Sequence[torch.Tensor], confidence: float) -> float:
+    """A lower bound on ε from as many scores in either world: the first half chooses a threshold, the rest counts."""
     half = len(scores[0]) // 2
     threshold = max(_levels(scores[0][:half]), key=lambda t: _epsilon(t, [s[:half] for s in scores], confidence))
-    lower = max(0.0, _epsilon(threshold, [s[half:] for s in scores], confidence))
-    return LabelDraws(epsilon_lower=lower, draws=len(scores[0]))
+    return max(0.0, _epsilon(threshold, [s[half:] for s in scores], confidence))
 
 
 def _scores(system: System, label: int, replicas: range) -> torch.Tensor:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -39,6 +40,7 @@ __all__ = [
     "SubsetSettings",
     "TopKind",
     "TopSettings",
+    "WholeData",
     "without_delays",
 ]
 
@@ -58,6 +60,16 @@ TopKind = Literal["mlp", "linear", "resnet18", "transformer"]
 Aggregation = Literal["concat", "sum", "weighted"]
 LabelProtection = Literal["none", "alibi", "rr", "subset", "rr-with-prior", "lp-mst"]
 LabelTargets = Literal["likeliest", "posterior", "iterative"]
+
+
+def _full(value: Batching) -> Batching:
+    if value is not Batching.FULL:
+        raise ValueError("full: every round is over all records")
+    return value
+
+
+WholeData = Annotated[Batching, AfterValidator(_full)]
+"""The schedule of an engine that goes over all records in every round."""
 Width = Annotated[int, Field(ge=1, le=100_000)]
 """The width of a layer. A larger one is a mistake, and would fill the memory before anybody notices."""
 

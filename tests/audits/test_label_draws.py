@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
+import torch
+from scipy.stats import binom
 
 from tests.support import make_system, toy_data
-from vflpriv.audits.label_draws import label_draws
+from vflpriv.audits.label_draws import epsilon_of_scores, label_draws
 
 
 def drawn(variant: str, epsilon: float, classes: int = 10, trials: int = 1000) -> float:
@@ -22,6 +25,19 @@ def drawn(variant: str, epsilon: float, classes: int = 10, trials: int = 1000) -
 @pytest.mark.parametrize("variant", ["noise-once", "split-rr", "split-alibi"])
 def test_draws_reach_the_declared_epsilon_and_no_more(variant: str, epsilon: float) -> None:
     assert 0.8 * epsilon < drawn(variant, epsilon) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize("draws", [40, 400])
+def test_the_bound_covers(epsilon: float, draws: int) -> None:
+    """Randomised response of two labels, drawn many times: the bound is above its ε at most as often as it says."""
+    generator = torch.Generator().manual_seed(3)
+    kept = 1 / (1 + math.exp(-epsilon))
+    above, repeated = 0, 1000
+    for _ in range(repeated):
+        said = [torch.rand(draws, generator=generator) < share for share in (kept, 1 - kept)]
+        above += epsilon_of_scores([each.double() for each in said], 0.9) > epsilon
+    assert above <= binom.ppf(0.9999, repeated, 0.1)
 
 
 def test_labels_with_too_little_noise_are_found() -> None:

@@ -34,6 +34,7 @@ from vflpriv.training.models.features.fixed import Cosines, Identity
 from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape
 from vflpriv.training.models.features.principal import fitted, in_coordinates, shape_of
 from vflpriv.training.models.passes import Sgd, constant, start
+from vflpriv.training.settings import WholeData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +50,7 @@ _LABEL_UNITS = frozenset({Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE})
 class NoiseOnceSettings(UplinkSettings):
     """Settings of noise-once; the devices train nothing, so that their learning rate has no effect."""
 
-    schedule: Batching = Field(Batching.FULL, description="full, always: every record in every round")
+    schedule: WholeData = Field(Batching.FULL, description="full, always: every record in every round")
     batch_size: int = Field(
         500, ge=1, description="number of records in each of the server's steps; a round goes over all records"
     )
@@ -89,13 +90,6 @@ class NoiseOnceSettings(UplinkSettings):
     @property
     def emptied(self) -> Emptied:
         return Emptied.ZEROS
-
-    @field_validator("schedule")
-    @classmethod
-    def _all_records(cls, value: Batching) -> Batching:
-        if value is not Batching.FULL:
-            raise ValueError("full: every round is over all records")
-        return value
 
     @field_validator("frequencies")
     @classmethod

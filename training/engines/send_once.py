@@ -36,6 +36,7 @@ from vflpriv.training.models.features.joint import JointFeatures, JointKind, ima
 from vflpriv.training.models.heads import Linear
 from vflpriv.training.models.rows import CentredRows
 from vflpriv.training.noised import NoiseChoice, NoisedSettings
+from vflpriv.training.settings import WholeData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +50,7 @@ _CENTRE = 2.0
 class SendOnceSettings(NoisedSettings):
     """Settings of send-once; the devices train nothing, so that their learning rate has no effect."""
 
-    schedule: Batching = Field(Batching.FULL, description="full, always: every record in every step")
+    schedule: WholeData = Field(Batching.FULL, description="full, always: every record in every step")
     batch_size: int = Field(1, ge=1, description="not used: every step is over all records")
     features: Literal["raw", "random"] = Field(
         "raw",
@@ -79,13 +80,6 @@ class SendOnceSettings(NoisedSettings):
     encrypted_uplink: bool = Field(
         False, description="features travel encrypted: only the server reads them, nobody on the wire"
     )
-
-    @field_validator("schedule")
-    @classmethod
-    def _all_records(cls, value: Batching) -> Batching:
-        if value is not Batching.FULL:
-            raise ValueError("full: every step is over all records")
-        return value
 
     @field_validator("joint_features")
     @classmethod

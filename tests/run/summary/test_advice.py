@@ -62,6 +62,21 @@ def test_the_message_in_the_way_is_named() -> None:
     assert only.endswith("Protect that message, keep it from server, or withdraw the claim.")
 
 
+def test_no_message_is_blamed_where_none_is_in_the_way() -> None:
+    """An engine that cannot be described with other noise: nothing was found, and nothing more is said."""
+    system = declared(server_update="joint")
+
+    class Narrow(system.engine):  # type: ignore[name-defined, misc]
+        @staticmethod
+        def releases(settings: Any, schedule: Any) -> Any:
+            if settings != system.settings:
+                raise ZeroDivisionError
+            return system.engine.releases(settings, schedule)
+
+    first, *_ = sentences(advised(replace(system, engine=Narrow), claim("device"), Verdict.UNSUPPORTED))
+    assert first == "No setting was found that keeps it: add noise, train fewer rounds, or claim a larger ε."
+
+
 @pytest.mark.parametrize(
     ("audit", "start"),
     [

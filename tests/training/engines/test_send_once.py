@@ -94,7 +94,7 @@ def test_scattering_learns_and_is_no_other_records_business():
     [
         ({"noise": "given"}, "a number when noise = 'given'"),
         ({"features": "random", "joint_features": "scattering"}, "joint_features.*scattering needs the images"),
-        ({"schedule": "poisson"}, "schedule = .*full: every step is over all records"),
+        ({"schedule": "poisson"}, "schedule = .*full: every round is over all records"),
     ],
 )
 def test_settings_that_do_not_go_together(changes, message):

@@ -88,7 +88,11 @@ def _calibrated(advised: Advised, accountant: Accountant) -> ChangeRow:
     repair = find_repair(advised.system, advised.ledger, advised.claim, accountant)
     if repair is not None:
         return ChangeRow(sentence=_repair_sentence(repair), settings=repair.settings)
-    in_the_way = "; ".join(advised.exposure.unprotected) or advised.budget.method
+    in_the_way = "; ".join(advised.exposure.unprotected)
+    if not in_the_way:
+        return ChangeRow(
+            sentence="No setting was found that keeps it: add noise, train fewer rounds, or claim a larger ε."
+        )
     return ChangeRow(
         sentence=f"No level of noise keeps it: {in_the_way}. Protect that message, keep it from "
         f"{advised.claim.adversary}, or withdraw the claim."
