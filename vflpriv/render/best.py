@@ -76,8 +76,8 @@ def _audit_notes(report: BestReport) -> Iterator[str]:
             f"Nobody learns more of a label than its noised label tells: {numbers} of these were drawn by the point's "
             f"own code in each of two worlds, of one label and of another; measured is a lower bound on ε at "
             f"{f.confidence(report.confidence)}. That all else depends on labels through these alone, and that they "
-            "are drawn once, by their law and independently, are further tests of the verdict. Noise on labels is read to "
-            "four decimals: what its last bits tell is not measured."
+            "are drawn once, by their law and independently, are further tests of the verdict. Noise on labels is read "
+            "to four decimals: what its last bits tell is not measured."
         )
     audited = [p.audit for p in report.points if p.audit is not None and p.audit.draws is None]
     if not audited:
