@@ -126,6 +126,9 @@ def test_a_vocabulary_takes_the_place_of_hashing(tmp_path: Path, put: Put) -> No
     assert torch.equal(load_data(config).blocks[0], data.blocks[0])
     with pytest.raises(InputError, match="none, since digits is not text"):
         load("digits", devices=2, vocabulary=tmp_path)
+    with pytest.raises(InputError, match=r"data\.tokens = 3: expected none"):
+        load("digits", devices=2, tokens=3)
+    assert load("imdb", devices=1, folder=tmp_path, tokens=3).blocks[0].shape[1] == 3
 
 
 @pytest.mark.parametrize(

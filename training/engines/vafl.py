@@ -26,6 +26,7 @@ from vflpriv.core.views import Belongings
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases, through
+from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.mechanisms.labels import loss_gradient
@@ -230,9 +231,8 @@ class VaflEngine(Engine):
         self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
         # Where all devices send in every round nothing is ever stale, and no table is needed.
         self.stale = not bool(self.schedule.active.all())
-        # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
-        shape = (self.data.records if self.stale else 0, len(self.replicas), devices * self.width)
-        self.table = torch.zeros(shape, device=self.torch_device)
+        records = self.data.records if self.stale else 0
+        self.table = table_of_outputs(records, len(self.replicas), devices * self.width, self.torch_device)
         self._velocity: dict[str, Tensor] = {}
         self._part = self.bank
         self._passes: list[Pass] = []

@@ -21,6 +21,7 @@ from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.training.engine import Engine
+from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import DEVICES
@@ -90,9 +91,8 @@ class ZoEngine(Engine):
         self._velocity: defaultdict[int, Velocity] = defaultdict(Velocity)
         self._server_momentum = self.settings.top_momentum
         if self.asynchronous:
-            # Record first: one record's rows of all replicas lie together, so that a batch is a few block copies.
-            shape = (self.data.records, len(self.replicas), devices * self.width)
-            self.table = torch.zeros(shape, device=self.torch_device)
+            count = len(self.replicas)
+            self.table = table_of_outputs(self.data.records, count, devices * self.width, self.torch_device)
 
     def inputs(self, m: int, records: Tensor) -> Tensor:
         """Device m's rows, flat: (B, …), or (R, B, …) where replicas differ or logits are summed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -18,10 +18,13 @@ __all__ = ["ModuleModel", "NoisyConvNet"]
 
 _RECORDS = 4
 """Records that a pass takes at once where memory is to be saved."""
+_MANY = 512
+"""Records of a batch from which on a CPU computes one replica after the other: `vmap` makes one grouped convolution of
+all of them, which is then about twice as slow (benchmarks/stacked_modules.py)."""
 
 
 class ModuleModel(Model):
-    """`module`, a function of (B, inputs), called for all replicas at once by `functional_call` under `vmap`.
+    """`module`, a function of (B, inputs), called by `functional_call`, under `vmap` for all replicas at once.
 
     The module must keep no state, such as batch statistics. Its own tensors are never read, so that it may be built on
     the meta device, where it takes no memory and draws no random numbers. Normalisation layers start at ones and zeros:
@@ -53,6 +56,11 @@ class ModuleModel(Model):
         self._check(inputs)
         trained = {name: parameters[name] for name in self.shapes}
         forward, further = partial(self._forward, self._frozen_on(inputs.device)), self.further(parameters)
+        if inputs.device.type == "cpu" and inputs.shape[-2] >= _MANY:
+            replicas = len(next(iter(trained.values())))
+            rows = inputs.expand(replicas, *inputs.shape[-2:])
+            by_replica = zip(_unstacked(trained), rows, *further, strict=True)
+            return torch.stack([forward(*own) for own in by_replica])
         of_inputs = None if inputs.dim() == 2 else 0
         return vmap(forward, in_dims=(0, of_inputs, *(0 for _ in further)))(trained, inputs, *further)
 
@@ -98,6 +106,12 @@ class NoisyConvNet(RandomNeurons, ModuleModel):
     def further(self, parameters: Parameters) -> Sequence[Tensor]:
         names = [f"neuron{layer}" for layer in range(len(self.neuron_shapes))]
         return [parameters[name] for name in names if name in parameters]
+
+
+def _unstacked(parameters: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The parameters of each replica."""
+    for values in zip(*parameters.values(), strict=True):
+        yield dict(zip(parameters, values, strict=True))
 
 
 def _normalisation(module: nn.Module) -> dict[str, Tensor]:

@@ -84,6 +84,9 @@ class DataConfig(_Section):
     vocabulary: str | None = Field(
         None, description="a folder with the vocab.txt of texts' token ids; ids are hashed if not given"
     )
+    tokens: int | None = Field(
+        None, ge=1, description="how many tokens of each text are kept, its first; the data set's number if not given"
+    )
 
 
 class TrainConfig(_Section):

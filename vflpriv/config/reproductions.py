@@ -37,7 +37,8 @@ class Quick(_Section):
     """What `--quick` trains instead: its figures show the shape, not the last digits."""
 
     rounds: float = Field(0.1, gt=0, le=1, description="share of each row's rounds")
-    train: int | None = Field(None, ge=1, description="training records to keep; as in [data] if not given")
+    data: dict[str, Any] = Field(default_factory=dict, description="fields of [data] that are smaller, for all rows")
+    engine: dict[str, Any] = Field(default_factory=dict, description="engine settings that are smaller, for all rows")
     test: int | None = Field(
         None, ge=1, description="test records that accuracy is measured on, the first; all if not given"
     )
@@ -146,8 +147,9 @@ class Profile(_Section):
             share *= self.tried
         if isinstance(engine.get("rounds"), int):
             engine["rounds"] = max(1, round(share * engine["rounds"]))
-        if quick and self.quick.train is not None:
-            fields["train"] = min(self.quick.train, fields.get("train") or self.quick.train)
+        if quick:
+            fields |= self.quick.data
+            engine |= self.quick.engine
         data = parse_settings(DataConfig, fields, f"row.{row.key}.data")
         system = SystemConfig(key=row.key, title=row.title, engine=engine)
         return Config(seed=seed, device=device, data=data, system=(system,))

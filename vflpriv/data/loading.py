@@ -65,6 +65,7 @@ class Choices(TypedDict, total=False):
     overlap: float
     keep_shape: bool
     vocabulary: str | os.PathLike[str] | None
+    tokens: int | None
     alignment: Alignment
 
 
@@ -85,6 +86,7 @@ def read(
     overlap: float = 0.0,
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
+    tokens: int | None = None,
     alignment: Alignment = "exact",
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
@@ -94,12 +96,14 @@ def read(
     records is fixed, so that the same call always gives the same numbers. `imbalance` is how many times as many
     training records the first class keeps as the last one, with a long tail between them. `validation` is the share
     (below 1) or number of the training records that are kept back. `overlap` is the share of its neighbour's part that
-    a device holds too. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become token ids, hashed
-    or those of the WordPiece `vocabulary` (a folder with a vocab.txt).
+    a device holds too. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become `tokens`
+    token ids, or as many as the data set has by default, hashed or those of the WordPiece `vocabulary` (a folder with a
+    vocab.txt).
     """
     dataset = dataset_named(name)
-    if vocabulary is not None and dataset.tokens is None:
-        raise InputError("data.vocabulary", str(vocabulary), f"none, since {name} is not text")
+    for field, value in (("data.vocabulary", vocabulary and str(vocabulary)), ("data.tokens", tokens)):
+        if value is not None and dataset.tokens is None:
+            raise InputError(field, value, f"none, since {name} is not text")
     raw = _reader(dataset, alignment)(dataset, _place(dataset, folder))
     classes, devices = _classes(dataset, raw), _device_count(dataset, raw, devices, partition)
     _check(dataset, raw, classes)
@@ -112,7 +116,7 @@ def read(
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
     token_ids = None
     if dataset.tokens is not None:
-        parts, token_ids = _encoded(parts, dataset.tokens, vocabulary)
+        parts, token_ids = _encoded(parts, tokens or dataset.tokens, vocabulary)
     elif dataset.scale is None:
         parts = _standardised(parts, raw.indicators)
     how = partition or dataset.partition

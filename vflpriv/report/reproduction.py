@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.rows import Displayed, Row
 
@@ -118,6 +120,8 @@ class Reproduction(Displayed, Row):
     seed: int
     seeds: int
     quick: bool
+    smaller: dict[str, Any] = Field(default_factory=dict)
+    """Settings that a quick look has in place of the published ones, beside its rounds."""
     share: float = 1.0
     """Of each row's rounds that were trained, where it was asked for; a quick look has its own."""
     drop: float | None = None
@@ -133,7 +137,10 @@ class Reproduction(Displayed, Row):
         """What was left out of the trainings, in one sentence; empty if nothing was."""
         if self.share < 1:
             return f"Trained for {100 * self.share:.3g} % of the rounds."
-        return "A quick look, with fewer rounds than published." if self.quick else ""
+        if not self.quick:
+            return ""
+        smaller = [f"{name} = {value}" for name, value in self.smaller.items()]
+        return f"A quick look, with {', '.join(['fewer rounds than published', *smaller])}."
 
     @property
     def stopping(self) -> str:

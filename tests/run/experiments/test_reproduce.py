@@ -36,7 +36,7 @@ evaluations = 4
 seeds = 2
 data = { name = "digits", devices = 2, partition = "rows" }
 engine = { rounds = 24, batch_size = 64 }
-quick = { rounds = 0.5, train = 200 }
+quick = { rounds = 0.5, data = { train = 200 } }
 
 [[row]]
 key = "split"
@@ -111,6 +111,18 @@ def test_quick_trains_fewer_rounds_and_records(path: Path) -> None:
     assert report.data["records"] == 200
     assert report.command == "vflpriv reproduce table --quick"
     assert "quick" in report.headline
+
+
+def test_quick_says_which_settings_are_smaller(path: Path) -> None:
+    profile = load_profile(path)
+    quick = profile.quick.model_copy(update={"engine": {"batch_size": 32}})
+    profile = profile.model_copy(update={"quick": quick})
+    report = reproduce_profile(profile, quick=True, only=["split"], quiet=True)
+    assert report.shortened == "A quick look, with fewer rounds than published, train = 200, batch_size = 32."
+    assert report.lines[0].settings["batch_size"] == 32
+    whole = reproduce_profile(profile, only=["split"], share=0.1, quiet=True)
+    assert whole.smaller == {}
+    assert whole.lines[0].settings["batch_size"] == 64
 
 
 def test_quick_may_be_measured_on_fewer_test_records(path: Path) -> None:

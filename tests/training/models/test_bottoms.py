@@ -9,6 +9,9 @@ from tests.support import make_system
 from vflpriv.core.data import VerticalData
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
+from vflpriv.training.models import modules
+from vflpriv.training.models.architectures import ConvNet
+from vflpriv.training.models.modules import ModuleModel
 
 VARIANTS = ["split-concat", "fedbcd", "vafl-concat", "dpzv-joint", "cascaded", "czofo", "vimadmm", "vimadmm-j"]
 
@@ -43,6 +46,24 @@ def test_replicas_of_convolutional_bottoms_are_independent(variant):
     for together, alone in zip(sent[3, 0], sent[0,], strict=True):
         for name, tensor in alone.tensors.items():
             torch.testing.assert_close(together.tensors[name][1], tensor[0], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_many_records_are_computed_replica_by_replica_with_the_same_outputs_and_gradients(shared, monkeypatch):
+    module = ConvNet((1, 4, 6), (2, 3), 5, average=False, activate=True)
+    model = ModuleModel(module, inputs=24, key=("cnn",))
+    generator = torch.Generator().manual_seed(0)
+    parameters = {n: torch.randn(3, *shape, generator=generator) for n, shape in model.shapes.items()}
+    rows = torch.randn(*(() if shared else (3,)), 40, 24, generator=generator)
+    found = []
+    for many in (41, 40):
+        monkeypatch.setattr(modules, "_MANY", many)
+        leaves = {n: v.clone().requires_grad_() for n, v in parameters.items()}
+        outputs = model.apply(leaves, rows)
+        found.append((outputs.detach(), *torch.autograd.grad(outputs.square().sum(), list(leaves.values()))))
+    assert found[0][0].shape == (3, 40, 5)
+    for together, alone in zip(*found, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-4)
 
 
 def test_a_convolutional_bottom_learns():

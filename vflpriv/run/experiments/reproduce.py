@@ -89,6 +89,7 @@ def reproduce_profile(
         seed=seed,
         seeds=count,
         quick=quick,
+        smaller={**profile.quick.data, **profile.quick.engine} if quick else {},
         share=1.0 if share is None else share,
         drop=profile.drop if profile.stop else None,
         confidence=_CONFIDENCE,
