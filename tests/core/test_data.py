@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cloudpickle
 import pytest
 import torch
 from hypothesis import given
@@ -231,3 +232,40 @@ def test_token_ids_beyond_the_vocabulary_are_found():
     assert data.checked() is data
     with pytest.raises(InputError, match=r"^data.blocks\[0\] = 3: expected token ids 0 to 2"):
         replace(data, vocabulary=3).checked()
+
+
+def written(data: VerticalData) -> tuple[int, VerticalData]:
+    """How many bytes a worker process is sent of the data, and what it reads from them."""
+    content = cloudpickle.dumps(data)
+    return len(content), cloudpickle.loads(content)
+
+
+def same(one: VerticalData, other: VerticalData) -> bool:
+    pairs = zip((*one.blocks, *one.test_blocks), (*other.blocks, *other.test_blocks), strict=True)
+    return all(torch.equal(x, y) and x.dtype == y.dtype for x, y in pairs)
+
+
+def test_blocks_that_share_a_table_are_sent_once_and_share_it_again() -> None:
+    table = torch.randn(4000, 40)
+    data = replace(some_data(4000), blocks=tuple(table.split(10, 1)), test_blocks=(torch.zeros(2, 10),) * 4)
+    size, read = written(data)
+    assert same(data, read)
+    assert size < 1.1 * 4 * (table.numel() + 2 * data.labels.numel()) + 10_000
+    assert len({block.untyped_storage().data_ptr() for block in read.blocks}) == 1
+    assert [block.stride() for block in read.blocks] == [(40, 1)] * 4
+
+
+def test_of_a_block_that_is_a_small_part_of_its_memory_only_that_part_is_sent() -> None:
+    data = some_data()
+    large = torch.randn(100_000, 2)
+    data = replace(data, blocks=(large[:6], data.blocks[1]))
+    size, read = written(data)
+    assert same(data, read)
+    assert size < 20_000
+
+
+@pytest.mark.parametrize("blocks", [(), (torch.zeros(6, 0), torch.zeros(6, 0, dtype=torch.int64))])
+def test_empty_blocks_are_sent_as_they_are(blocks: tuple[torch.Tensor, ...]) -> None:
+    data = replace(some_data(), validation_blocks=blocks, validation_labels=torch.zeros(6) if blocks else None)
+    read = written(data)[1]
+    assert [(b.shape, b.dtype) for b in read.validation_blocks] == [(b.shape, b.dtype) for b in blocks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class BaseData:
     """The number of token ids, where blocks hold token ids."""
     grid: tuple[int, int] | None = None
     """(rows, columns) of the blocks, row by row, where they are tiles of one image."""
+    fitted: tuple[str, ...] = ()
+    """What all training records' features together have decided of each one's, such as the means of columns."""
 
     def __post_init__(self) -> None:
         if not self.blocks or len(self.labels) == 0:
@@ -85,6 +87,11 @@ class BaseData:
             test_labels=labelled(self.test_labels),
             validation_labels=labelled(self.validation_labels),
         )
+
+    def fitted_to_all(self) -> Self:
+        """This data, marked as shifted and scaled by the mean and deviation of all features."""
+        self.check_numeric()
+        return replace(self, fitted=(*self.fitted, "the mean and deviation of all features"))
 
     def of_devices(self, kept: Sequence[int]) -> Self:
         """The blocks of these devices alone, in this order; they are no longer tiles of one image."""
@@ -182,6 +189,13 @@ class VerticalData(BaseData):
     replica_evidence: Tensor | None = None
     """(R, N, C) log-likelihoods of the noised labels that each replica observed, where losses use them."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        packed = {name: _Packed.of(getattr(self, name)) for name in _BLOCKS}
+        return {**self.__dict__, **packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, **{name: state[name].unpacked() for name in _BLOCKS})
+
     @property
     def tokens(self) -> bool:
         return not all(block.is_floating_point() for block in self.blocks)
@@ -192,7 +206,7 @@ class VerticalData(BaseData):
         One shift and one scale for all features keep the relations between them, as images need it. The blocks lie
         side by side in memory, record by record: a batch's rows of all devices are then gathered in one copy.
         """
-        self.check_numeric()
+        marked = self.fitted_to_all()
         count = sum(block.numel() for block in self.blocks)
         mean = sum(float(block.sum(dtype=torch.float64)) for block in self.blocks) / count
         squares = sum(float((block - mean).square().sum(dtype=torch.float64)) for block in self.blocks)
@@ -207,7 +221,7 @@ class VerticalData(BaseData):
             )
 
         return replace(
-            self,
+            marked,
             blocks=scale(self.blocks),
             test_blocks=scale(self.test_blocks),
             validation_blocks=scale(self.validation_blocks),
@@ -296,3 +310,43 @@ class VerticalData(BaseData):
         overriding = values.index_select(1, slot.clamp(min=0))
         overridden = (slot >= 0).reshape(1, -1, *(1 for _ in base.shape[2:]))
         return torch.where(overridden, overriding, base)
+
+
+_BLOCKS = ("blocks", "test_blocks", "validation_blocks")
+
+
+class _Packed(NamedTuple):
+    """Blocks as they are pickled for worker processes: memory that several of them share is written once.
+
+    By itself torch writes the whole memory behind a tensor with each tensor: of blocks that lie side by side in one
+    table, the table as often as there are devices.
+    """
+
+    memory: tuple[Tensor, ...]
+    views: tuple[tuple[int, int, tuple[int, ...], tuple[int, ...]], ...]
+    """Of each block: which memory, where it begins in it, shape and strides."""
+
+    @classmethod
+    def of(cls, blocks: tuple[Tensor, ...]) -> _Packed:
+        memory: list[Tensor] = []
+        known: dict[tuple[int, torch.dtype], int] = {}
+        views = []
+        for block in blocks:
+            key = block.untyped_storage().data_ptr(), block.dtype
+            sharing = [b for b in blocks if (b.untyped_storage().data_ptr(), b.dtype) == key]
+            whole = block.new_empty(0).set_(block.untyped_storage())
+            if block.is_meta or not block.numel() or 2 * sum(b.numel() for b in sharing) < whole.numel():
+                block = block.contiguous().clone()
+                views.append((len(memory), 0, tuple(block.shape), block.stride()))
+                memory.append(block)
+                continue
+            if key not in known:
+                known[key] = len(memory)
+                memory.append(whole)
+            views.append((known[key], int(block.storage_offset()), tuple(block.shape), block.stride()))
+        return cls(tuple(memory), tuple(views))
+
+    def unpacked(self) -> tuple[Tensor, ...]:
+        return tuple(
+            self.memory[number].as_strided(shape, strides, begin) for number, begin, shape, strides in self.views
+        )

@@ -88,6 +88,8 @@ class Ledger:
     """The kinds of adversaries that hold the labels anyway."""
     tuning_runs: int | None = None
     """Trainings on the same data before this one, each with the same releases; None if nobody said how many."""
+    fitted: tuple[str, ...] = ()
+    """What the features of all records have decided before the training, and no release counts."""
 
     def until(self, rounds: int) -> Ledger:
         """The ledger of a run that stops after this many rounds."""
@@ -134,6 +136,8 @@ class Ledger:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
         if self.tuning_runs is not None and reason is None:
             notes.append(_tuning_note(self.tuning_runs, [r for r, _ in protected]))
+        if self.fitted and protected and reason is None and unit is not Unit.LABEL:
+            notes.append(f"{' and '.join(self.fitted)} are public: all records decided them, and nothing counts that")
         events = [term.event(candidate) for (term, _), candidate in zip(terms, choice.of_terms, strict=True)]
         squares = _squares([term for term, _ in terms])
         return Exposure(

@@ -127,7 +127,8 @@ class DeclaredSystem(BaseSystem):
 
     @property
     def ledger(self) -> Ledger:
-        return replace(self.engine.ledger(self.settings, self.schedule), tuning_runs=self.tuning_runs)
+        ledger = self.engine.ledger(self.settings, self.schedule)
+        return replace(ledger, tuning_runs=self.tuning_runs, fitted=self.data.fitted)
 
     @property
     def engine_name(self) -> str:

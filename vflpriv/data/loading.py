@@ -50,6 +50,7 @@ class VerticalArrays(BaseData):
             validation_labels=None if self.validation_labels is None else torch.from_numpy(self.validation_labels),
             vocabulary=self.vocabulary,
             grid=self.grid,
+            fitted=self.fitted,
         )
 
 
@@ -114,11 +115,11 @@ def read(
         chosen = long_tail(raw.labels[chosen], classes=classes, imbalance=imbalance)
     trained, kept_back = keep_back(chosen, validation)
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
-    token_ids = None
+    token_ids, fitted = None, ()
     if dataset.tokens is not None:
         parts, token_ids = _encoded(parts, tokens or dataset.tokens, vocabulary)
     elif dataset.scale is None:
-        parts = _standardised(parts, raw.indicators)
+        parts, fitted = _standardised(parts, raw.indicators), _decided_by_all(raw)
     how = partition or dataset.partition
     cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views, overlap=overlap)
     images = keep_shape and raw.views is None
@@ -134,6 +135,7 @@ def read(
         validation_labels=raw.labels[kept_back].astype(np.int64) if len(kept_back) else None,
         vocabulary=token_ids,
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape and not overlap else None,
+        fitted=fitted,
     )
 
 
@@ -213,6 +215,12 @@ def _check(dataset: Dataset, raw: Raw, classes: int) -> None:
             raise InputError(f"data.{part}", int(labels.max()), f"labels 0 to {classes - 1} in {dataset.name}")
     if raw.features.shape[1:] != raw.test_features.shape[1:]:
         raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
+
+
+def _decided_by_all(raw: Raw) -> tuple[str, ...]:
+    """What standardised columns have of all training records."""
+    texts = raw.indicators is not None and bool(raw.indicators.any())
+    return ("the means and deviations of the columns", *(("the values that texts take",) if texts else ()))
 
 
 def _standardised(parts: Sequence[NDArray[Any]], indicators: NDArray[np.bool_] | None) -> list[NDArray[Any]]:

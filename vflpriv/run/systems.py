@@ -53,9 +53,7 @@ def read_data(config: Config) -> BaseData:
     """The data set of a configuration as it is read, checked: enough to declare systems, and without torch."""
     data = _read(config)
     check_noisy_devices(data, config.data.noisy_devices)
-    if config.data.standardise:
-        data.check_numeric()
-    return data
+    return data.fitted_to_all() if config.data.standardise else data
 
 
 def _read(config: Config) -> datasets.VerticalArrays:

@@ -80,7 +80,12 @@ def test_what_all_tasks_need_is_sent_once_to_each_process(processes: LocalExecut
     work.wait_for_processes(processes)
     common, sent = [torch.full((50_000,), float(n)) for n in range(6)], []
     send = local.WorkerProcess._send
-    monkeypatch.setattr(local.WorkerProcess, "_send", lambda self, frame: (sent.append(len(frame)), send(self, frame)))
+
+    def counted(self: local.WorkerProcess, kind: bytes, content: bytes) -> None:
+        sent.append(len(content))
+        send(self, kind, content)
+
+    monkeypatch.setattr(local.WorkerProcess, "_send", counted)
     for _ in range(2):
         assert run(processes, work.mean_of, range(6), common) == [0, 1, 2, 3, 4, 5]
     assert 1 <= sum(size > 1_000_000 for size in sent) <= 2

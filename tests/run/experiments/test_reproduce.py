@@ -47,7 +47,7 @@ tries = [{ device_rate = 1e-6, server_rate = 1e-6 }, { device_rate = 0.5, server
 [[row]]
 key = "noised"
 title = "With noise"
-paper = { accuracy = 10.0 }
+paper = { accuracy = 99.0 }
 engine = { name = "send-once", rounds = 4, epsilon = 0.5 }
 protected = { claimed = 0.5, unit = "record", view = "devices(all)" }
 explained = "another model"

@@ -63,9 +63,9 @@ class WorkerProcess:
     def call(self, common: object, common_bytes: bytes, task: bytes) -> Outcome:
         """Run one task; `common_bytes` are sent only if the process does not have `common` yet."""
         if common is not self._common:
-            self._send(_COMMON + common_bytes)
+            self._send(_COMMON, common_bytes)
             self._common = common
-        self._send(_TASK + task)
+        self._send(_TASK, task)
         outcome = self._receive()
         assert isinstance(outcome, Outcome)
         return outcome
@@ -79,10 +79,10 @@ class WorkerProcess:
                     pipe.close()
         self._process.wait()
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, kind: bytes, content: bytes) -> None:
         assert self._process.stdin is not None
         try:
-            _write(self._process.stdin, frame)
+            _write(self._process.stdin, kind, content)
         except (OSError, ValueError) as error:
             raise self._died() from error
 
@@ -102,9 +102,11 @@ class WorkerProcess:
         return ProcessDiedError(f"signal {-code}" if code < 0 else f"exit code {code}")
 
 
-def _write(pipe: IO[bytes], frame: bytes) -> None:
-    pipe.write(len(frame).to_bytes(_LENGTH, "big"))
-    pipe.write(frame)
+def _write(pipe: IO[bytes], *parts: bytes) -> None:
+    """Write the parts as one frame, without a copy of all of them together."""
+    pipe.write(sum(map(len, parts)).to_bytes(_LENGTH, "big"))
+    for part in parts:
+        pipe.write(part)
     pipe.flush()
 
 
