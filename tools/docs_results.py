@@ -90,6 +90,10 @@ carries noise of its own. Noise on the embeddings of every round leaves chance: 
 is noised once, and then averages over many records are left: the means of the classes, and little else. Test accuracy
 is of records whose features reach the trained model without noise: what is protected are the records of the training.
 
+Features of a record must not depend on other records, or a budget for records says nothing. Images have a fixed scale.
+Columns of tables are standardised by the training records unless their limits are
+[declared](configure.md#public-columns), and a section says so where they are not.
+
 `make results` writes this page from `benchmarks/results/frontier-*.json`, and a test compares the two. The command of
 a section repeats it.
 """

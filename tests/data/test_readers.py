@@ -186,6 +186,9 @@ def test_adult_keeps_whole_attributes_on_one_device(tmp_path: Path, put: Put) ->
     assert data.test_blocks[0].item() == pytest.approx((25 - 44.5) / 5.5)
     assert data.test_blocks[6].tolist() == [[1.0, 0.0]]  # `?` is a value
     assert [b.shape[1] for b in load("adult", devices=4, folder=tmp_path).blocks] == [6, 7, 4, 4]
+    assert data.fitted == ("the means and deviations of the columns",)
+    numbers = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+    assert load("adult", devices=4, folder=tmp_path, ranges=dict.fromkeys(numbers, (0.0, 99.0))).fitted == ()
     with pytest.raises(InputError, match="at most 14 for partition 'views'"):
         load("adult", devices=15, folder=tmp_path)
 

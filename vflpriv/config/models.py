@@ -87,6 +87,16 @@ class DataConfig(_Section):
     tokens: int | None = Field(
         None, ge=1, description="how many tokens of each text are kept, its first; the data set's number if not given"
     )
+    ranges: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="public limits of columns of numbers, by name: low and high become -1 and 1, and other values are "
+        "moved to them. Other columns are standardised by the training records, which no budget counts",
+    )
+    values: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="public values of columns of texts, by name: other values count as none of them. Other columns "
+        "have the values of the training records, which no budget counts",
+    )
 
 
 class TrainConfig(_Section):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.data.columns import Column
 from vflpriv.data.sources import Source
 from vflpriv.errors import InputError
 
@@ -29,8 +30,9 @@ _SPLIT_SEED = 20240
 class Raw:
     """A data set as its reader returns it: whole records, not scaled; texts as an array of `str` objects.
 
-    `views` says how many entries of the second axis belong to each view. `indicators` marks the columns that are 0 or
-    1 and stay so when the others are standardised. `classes` is given where the catalogue does not know them.
+    `views` says how many entries of the second axis belong to each view. `columns` are those of tables with names;
+    values of texts are 0 or 1 and stay so when numbers are standardised. `classes` is given where the catalogue does
+    not know them.
     """
 
     features: NDArray[Any]
@@ -38,7 +40,7 @@ class Raw:
     test_features: NDArray[Any]
     test_labels: NDArray[Any]
     views: tuple[int, ...] | None = None
-    indicators: NDArray[np.bool_] | None = None
+    columns: tuple[Column, ...] | None = None
     classes: int | None = None
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from vflpriv.common.lazy import torch
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.data.catalogue import dataset_named
+from vflpriv.data.columns import Column, Ranges, Values, check_declared, decided_by_all, declared
 from vflpriv.data.files import DEVICES, Dataset, Raw, data_folder
 from vflpriv.data.partitions import grid, split
 from vflpriv.data.records import keep_back, long_tail
@@ -67,6 +69,8 @@ class Choices(TypedDict, total=False):
     keep_shape: bool
     vocabulary: str | os.PathLike[str] | None
     tokens: int | None
+    ranges: Ranges
+    values: Values
     alignment: Alignment
 
 
@@ -88,6 +92,8 @@ def read(
     keep_shape: bool = False,
     vocabulary: str | os.PathLike[str] | None = None,
     tokens: int | None = None,
+    ranges: Ranges = MappingProxyType({}),
+    values: Values = MappingProxyType({}),
     alignment: Alignment = "exact",
 ) -> VerticalArrays:
     """A data set, split over devices. `partition` defaults to the data set's own; `train` keeps only the first records.
@@ -99,7 +105,8 @@ def read(
     (below 1) or number of the training records that are kept back. `overlap` is the share of its neighbour's part that
     a device holds too. With `keep_shape` blocks are images, (N, h, w) or (N, C, h, w). Texts become `tokens`
     token ids, or as many as the data set has by default, hashed or those of the WordPiece `vocabulary` (a folder with a
-    vocab.txt).
+    vocab.txt). `ranges` and `values` are public knowledge about columns of tables, by name: the limits of numbers, and
+    what texts may be.
     """
     dataset = dataset_named(name)
     for field, value in (("data.vocabulary", vocabulary and str(vocabulary)), ("data.tokens", tokens)):
@@ -108,6 +115,7 @@ def read(
     raw = _reader(dataset, alignment)(dataset, _place(dataset, folder))
     classes, devices = _classes(dataset, raw), _device_count(dataset, raw, devices, partition)
     _check(dataset, raw, classes)
+    raw = _with_declared(dataset, raw, ranges, values)
     if train is not None and not 1 <= train <= len(raw.labels):
         raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {name}")
     chosen = np.arange(len(raw.labels))[:train]
@@ -119,7 +127,7 @@ def read(
     if dataset.tokens is not None:
         parts, token_ids = _encoded(parts, tokens or dataset.tokens, vocabulary)
     elif dataset.scale is None:
-        parts, fitted = _standardised(parts, raw.indicators), _decided_by_all(raw)
+        parts, fitted = _standardised(parts, raw.columns), decided_by_all(raw.columns)
     how = partition or dataset.partition
     cut = partial(split, how=how, devices=devices, keep_shape=keep_shape, views=raw.views, overlap=overlap)
     images = keep_shape and raw.views is None
@@ -217,18 +225,25 @@ def _check(dataset: Dataset, raw: Raw, classes: int) -> None:
         raise InputError("data.test", raw.test_features.shape[1:], f"records of shape {raw.features.shape[1:]}")
 
 
-def _decided_by_all(raw: Raw) -> tuple[str, ...]:
-    """What standardised columns have of all training records."""
-    texts = raw.indicators is not None and bool(raw.indicators.any())
-    return ("the means and deviations of the columns", *(("the values that texts take",) if texts else ()))
+def _with_declared(dataset: Dataset, raw: Raw, ranges: Ranges, values: Values) -> Raw:
+    """The records with declared columns as they are declared."""
+    check_declared(dataset.name, raw.columns, ranges, values)
+    if not (ranges or values):
+        return raw
+    assert raw.columns is not None
+    assert raw.views is not None
+    features, columns, views = declared(raw.features, raw.columns, raw.views, ranges, values)
+    test_features, _, _ = declared(raw.test_features, raw.columns, raw.views, ranges, values)
+    return replace(raw, features=features, test_features=test_features, columns=columns, views=views)
 
 
-def _standardised(parts: Sequence[NDArray[Any]], indicators: NDArray[np.bool_] | None) -> list[NDArray[Any]]:
+def _standardised(parts: Sequence[NDArray[Any]], columns: Sequence[Column] | None) -> list[NDArray[Any]]:
     """All parts, shifted and scaled by the columns' means and deviations over the first, the training records."""
     features = parts[0]
     mean, deviation = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64)
     deviation = np.where(deviation > 0, deviation, 1.0)  # a constant column becomes zero, not NaN
-    if indicators is not None:
+    if columns is not None:
         # The 1 of a rare category would become a value in the hundreds.
-        mean, deviation = np.where(indicators, 0.0, mean), np.where(indicators, 1.0, deviation)
+        as_they_are = np.array([column.value is not None or column.public for column in columns])
+        mean, deviation = np.where(as_they_are, 0.0, mean), np.where(as_they_are, 1.0, deviation)
     return [(part - mean) / deviation for part in parts]

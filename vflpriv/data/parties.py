@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.data.columns import Column
 from vflpriv.data.files import Dataset, Raw, fixed_order
 from vflpriv.data.tables import Table, read_table
 from vflpriv.errors import InputError
@@ -46,14 +47,14 @@ def _raw(dataset: Dataset, folder: Path, joined: Callable[[Table, Sequence[Table
     trained = _trained(labels, _rows(labels, ids))
     targets, classes = _classes(labels, _rows(labels, ids), trained)
     blocks = [_block(party, _rows(party, ids), trained) for party in parties]
-    features = np.concatenate([columns for columns, _ in blocks], axis=1)
+    features = np.concatenate([block for block, _ in blocks], axis=1)
     return Raw(
         features=features[trained],
         labels=targets[trained],
         test_features=features[~trained],
         test_labels=targets[~trained],
-        views=tuple(columns.shape[1] for columns, _ in blocks),
-        indicators=np.concatenate([texts for _, texts in blocks]),
+        views=tuple(block.shape[1] for block, _ in blocks),
+        columns=tuple(column for _, columns in blocks for column in columns),
         classes=classes,
     )
 
@@ -127,21 +128,28 @@ def _classes(labels: Table, rows: Rows, trained: NDArray[np.bool_]) -> tuple[Row
     return classes.astype(np.int64), len(distinct)
 
 
-def _block(party: Table, rows: Rows, trained: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The columns of one party, and which of them are 0 or 1 for a value of a text column."""
-    columns, indicators = [], []
+def _block(party: Table, rows: Rows, trained: NDArray[np.bool_]) -> tuple[NDArray[np.float64], list[Column]]:
+    """The features of one party, and their columns."""
+    parts, columns = [], []
     for name in party.columns:
         numbers = party.numbers(name)
-        block = _indicators(party, name, rows, trained) if numbers is None else numbers[rows, None]
-        columns.append(block)
-        indicators += [numbers is None] * block.shape[1]
-    return np.concatenate(columns, axis=1), np.array(indicators, dtype=np.bool_)
+        if numbers is not None:
+            parts.append(numbers[rows, None])
+            columns.append(Column(name))
+            continue
+        indicators, values = _indicators(party, name, rows, trained)
+        parts.append(indicators)
+        columns += [Column(name, value) for value in values]
+    return np.concatenate(parts, axis=1), columns
 
 
-def _indicators(party: Table, name: str, rows: Rows, trained: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _indicators(
+    party: Table, name: str, rows: Rows, trained: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], list[str]]:
+    """A column of 0 and 1 for each value that a column of texts has in training records, and these values."""
     texts = np.array(party.columns[name], dtype=object)[rows]
     values = np.unique(texts[trained])
     if len(values) > _DISTINCT:
         expected = f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {len(values)}"
         raise party.wrong(expected)
-    return np.array(texts[:, None] == values, dtype=np.float64)
+    return np.array(texts[:, None] == values, dtype=np.float64), [str(value) for value in values]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.data.columns import Column
 from vflpriv.data.files import Dataset, Raw, contents, fixed_order
 from vflpriv.data.parsers import parse_idx, parse_json, parse_numbers, parse_png, parse_rows
 from vflpriv.errors import InputError
@@ -123,12 +124,29 @@ def mfeat(dataset: Dataset, folder: Path, *, train: int) -> Raw:
 
 _ADULT_NUMBERS = (0, 2, 4, 10, 11, 12)
 _ADULT_COLUMNS = 15
+_ADULT_NAMES = (
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+)
 
 
 def adult(dataset: Dataset, folder: Path) -> Raw:
     """The census table: 6 numbers, and 8 categories with one 0/1 column for each value; each attribute is a view.
 
-    `?` (unknown) is a value like any other. The values are those of the training file; another value is all zeros.
+    `?` (unknown) is a value like any other. The values are those of the training file, all of which the description of
+    the data set lists: they are public. Another value is all zeros.
     """
     parts = []
     for name, (content, path) in contents(dataset, folder).items():
@@ -145,7 +163,11 @@ def adult(dataset: Dataset, folder: Path) -> Raw:
         test_features=test_features,
         test_labels=test_labels,
         views=views,
-        indicators=np.concatenate([np.full(n, v is not None) for n, v in zip(views, values, strict=True)]),
+        columns=tuple(
+            Column(name, value, public=known is not None)
+            for name, known in zip(_ADULT_NAMES, values, strict=True)
+            for value in known or (None,)
+        ),
     )
 
 

@@ -64,6 +64,11 @@ def _notes(report: BestReport) -> Iterator[str]:
         yield f"The {counted[0]} trainings of the search at each ε are counted against the budget."
     else:
         yield "The trainings of the search are not counted against the budget (count_tuning = true counts them)."
+    if report.fitted and report.unit != "label":
+        yield (
+            f"Taken as public: {' and '.join(report.fitted)}, which the training records decided; no budget counts "
+            "them. data.ranges and data.values declare them without looking at records."
+        )
     yield from _audit_notes(report)
 
 

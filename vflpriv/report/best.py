@@ -114,6 +114,8 @@ class BestReport(Displayed, Row):
     seeds: int
     confidence: float
     data: dict[str, Any]
+    fitted: tuple[str, ...] = ()
+    """What all training records decided of the features, which budgets take as public."""
     unit: str
     view: str
     delta: float

@@ -74,6 +74,7 @@ def find_frontier(
         seeds=config.seeds,
         confidence=config.confidence,
         data=search.data().facts,
+        fitted=search.data().fitted,
         unit=config.unit.value,
         view=config.view,
         delta=config.delta,

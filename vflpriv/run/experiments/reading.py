@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vflpriv.config.models import Config, DataConfig
+from vflpriv.config.models import Config
 from vflpriv.core.data import VerticalData
 from vflpriv.run.systems import load_data
 
@@ -16,11 +16,11 @@ class Loaded:
 
     def __init__(self, *, tested: int | None = None) -> None:
         self._tested = tested
-        self._read: dict[tuple[DataConfig, int | None], VerticalData] = {}
+        self._read: dict[tuple[str, int | None], VerticalData] = {}
 
     def data(self, config: Config) -> VerticalData:
         """The data set of a configuration; where its features are noised, that of its seed."""
-        key = config.data, config.seed if config.data.noisy_devices else None
+        key = config.data.model_dump_json(), config.seed if config.data.noisy_devices else None
         if key not in self._read:
             data, end = load_data(config), self._tested
             blocks = tuple(block[:end] for block in data.test_blocks)

@@ -1,0 +1,106 @@
+"""Named columns of tables, and public knowledge about them: limits of numbers and values of texts.
+
+Numbers are otherwise scaled by their mean and deviation over the training records, and texts have a column of 0 and 1
+for each value in those records: one record then has a say in the features of all others, which no budget counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.errors import InputError
+
+__all__ = ["Column", "Ranges", "Values", "check_declared", "decided_by_all", "declared"]
+
+Ranges = Mapping[str, tuple[float, float]]
+"""The limits of columns of numbers, by name."""
+Values = Mapping[str, Sequence[str]]
+"""The values of columns of texts, by name."""
+Block = NDArray[np.float64]
+
+
+class Column(NamedTuple):
+    """One column of features: its name in the table and, where that holds texts, the value that it is 1 for."""
+
+    name: str
+    value: str | None = None
+    public: bool = False
+    """Whether its scale, or the list of values that it is one of, was declared and not taken from the records."""
+
+
+def check_declared(name: str, columns: Sequence[Column] | None, ranges: Ranges, values: Values) -> None:
+    """Raise an InputError that names the column if what is declared does not fit the columns of a data set."""
+    for field, given, texts in (("data.ranges", ranges, False), ("data.values", values, True)):
+        kind = "texts" if texts else "numbers"
+        known = sorted({c.name for c in columns or () if (c.value is not None) == texts})
+        for column, entry in given.items():
+            if column not in known:
+                fitting = f"a column of {kind}: {', '.join(known)}" if known else f"none: {name} has no such columns"
+                raise InputError(f"{field}.{column}", list(entry), fitting)
+    for column, (low, high) in ranges.items():
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InputError(f"data.ranges.{column}", [low, high], "two numbers, the lower one first")
+    for column, texts in values.items():
+        if not texts or len(set(texts)) < len(texts):
+            raise InputError(f"data.values.{column}", list(texts), "at least one value, each once")
+
+
+def declared(
+    features: Block, columns: Sequence[Column], views: Sequence[int], ranges: Ranges, values: Values
+) -> tuple[Block, tuple[Column, ...], tuple[int, ...]]:
+    """The features with declared columns as they are declared; `views` are the numbers of columns of each party."""
+    parts, kept, widths, end = [], [], [], 0
+    for width in views:
+        begin, end = end, end + width
+        own = [part for name, part in _by_name(columns[begin:end]) for part in _declared(name, part, ranges, values)]
+        for column, place in own:
+            parts.append(_column(features, column, None if place is None else begin + place, ranges))
+        kept += [column for column, _ in own]
+        widths.append(len(own))
+    return np.concatenate(parts, axis=1), tuple(kept), tuple(widths)
+
+
+def decided_by_all(columns: Sequence[Column] | None) -> tuple[str, ...]:
+    """What the training records together decide of standardised columns; without names, of all of them."""
+    open_ = [Column("")] if columns is None else [column for column in columns if not column.public]
+    numbers = ["the means and deviations of the columns"] if any(c.value is None for c in open_) else []
+    texts = ["the values that texts take"] if any(c.value is not None for c in open_) else []
+    return (*numbers, *texts)
+
+
+Placed = tuple[Column, int | None]
+"""A column, and its place among the party's columns; None for a value that no record has."""
+
+
+def _by_name(columns: Sequence[Column]) -> Iterator[tuple[str, list[Placed]]]:
+    placed: list[Placed] = [(column, place) for place, column in enumerate(columns)]
+    for name, group in groupby(placed, key=lambda pair: pair[0].name):
+        yield name, list(group)
+
+
+def _declared(name: str, own: list[Placed], ranges: Ranges, values: Values) -> list[Placed]:
+    """The columns that this one is afterwards."""
+    if name in values and own[0][0].value is not None:
+        places = {column.value: place for column, place in own}
+        return [(Column(name, value, public=True), places.get(value)) for value in values[name]]
+    if name in ranges and own[0][0].value is None:
+        return [(column._replace(public=True), place) for column, place in own]
+    return own
+
+
+def _column(features: Block, column: Column, place: int | None, ranges: Ranges) -> Block:
+    """(N, 1): -1 to 1 within declared limits, to which other values are moved; zeros for a value that none has."""
+    if place is None:
+        return np.zeros((len(features), 1), dtype=features.dtype)
+    own = features[:, place : place + 1]
+    if not column.public or column.value is not None:
+        return own
+    low, high = ranges[column.name]
+    scaled: Block = np.clip(2 * (own - low) / (high - low) - 1, -1, 1).astype(features.dtype)
+    return scaled
