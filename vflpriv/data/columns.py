@@ -7,7 +7,7 @@ for each value in those records: one record then has a say in the features of al
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -36,9 +36,12 @@ class Column(NamedTuple):
 
 def check_declared(name: str, columns: Sequence[Column] | None, ranges: Ranges, values: Values) -> None:
     """Raise an InputError that names the column if what is declared does not fit the columns of a data set."""
-    for field, given, texts in (("data.ranges", ranges, False), ("data.values", values, True)):
-        kind = "texts" if texts else "numbers"
-        known = sorted({c.name for c in columns or () if (c.value is not None) == texts})
+    declarations: Sequence[tuple[str, Mapping[str, Sequence[object]], str]] = (
+        ("data.ranges", ranges, "numbers"),
+        ("data.values", values, "texts"),
+    )
+    for field, given, kind in declarations:
+        known = sorted({c.name for c in columns or () if (c.value is None) == (kind == "numbers")})
         for column, entry in given.items():
             if column not in known:
                 fitting = f"a column of {kind}: {', '.join(known)}" if known else f"none: {name} has no such columns"
@@ -55,41 +58,41 @@ def declared(
     features: Block, columns: Sequence[Column], views: Sequence[int], ranges: Ranges, values: Values
 ) -> tuple[Block, tuple[Column, ...], tuple[int, ...]]:
     """The features with declared columns as they are declared; `views` are the numbers of columns of each party."""
-    parts, kept, widths, end = [], [], [], 0
+    kept: list[Placed] = []
+    widths, end = [], 0
     for width in views:
         begin, end = end, end + width
-        own = [part for name, part in _by_name(columns[begin:end]) for part in _declared(name, part, ranges, values)]
-        for column, place in own:
-            parts.append(_column(features, column, None if place is None else begin + place, ranges))
-        kept += [column for column, _ in own]
+        placed: list[Placed] = [(columns[place], place) for place in range(begin, end)]
+        own = [each for _, group in groupby(placed, _name) for each in _declared(list(group), ranges, values)]
+        kept += own
         widths.append(len(own))
-    return np.concatenate(parts, axis=1), tuple(kept), tuple(widths)
+    parts = [_column(features, column, place, ranges) for column, place in kept]
+    return np.concatenate(parts, axis=1), tuple(column for column, _ in kept), tuple(widths)
 
 
 def decided_by_all(columns: Sequence[Column] | None) -> tuple[str, ...]:
     """What the training records together decide of standardised columns; without names, of all of them."""
-    open_ = [Column("")] if columns is None else [column for column in columns if not column.public]
-    numbers = ["the means and deviations of the columns"] if any(c.value is None for c in open_) else []
-    texts = ["the values that texts take"] if any(c.value is not None for c in open_) else []
+    undeclared = [Column("")] if columns is None else [column for column in columns if not column.public]
+    numbers = ["the means and deviations of the columns"] if any(c.value is None for c in undeclared) else []
+    texts = ["the values that texts take"] if any(c.value is not None for c in undeclared) else []
     return (*numbers, *texts)
 
 
 Placed = tuple[Column, int | None]
-"""A column, and its place among the party's columns; None for a value that no record has."""
+"""A column, and its place among the features; None for a value that no record has."""
 
 
-def _by_name(columns: Sequence[Column]) -> Iterator[tuple[str, list[Placed]]]:
-    placed: list[Placed] = [(column, place) for place, column in enumerate(columns)]
-    for name, group in groupby(placed, key=lambda pair: pair[0].name):
-        yield name, list(group)
+def _name(placed: Placed) -> str:
+    return placed[0].name
 
 
-def _declared(name: str, own: list[Placed], ranges: Ranges, values: Values) -> list[Placed]:
-    """The columns that this one is afterwards."""
-    if name in values and own[0][0].value is not None:
+def _declared(own: list[Placed], ranges: Ranges, values: Values) -> list[Placed]:
+    """The columns that those of one name are afterwards."""
+    first = own[0][0]
+    if first.name in values and first.value is not None:
         places = {column.value: place for column, place in own}
-        return [(Column(name, value, public=True), places.get(value)) for value in values[name]]
-    if name in ranges and own[0][0].value is None:
+        return [(Column(first.name, value, public=True), places.get(value)) for value in values[first.name]]
+    if first.name in ranges and first.value is None:
         return [(column._replace(public=True), place) for column, place in own]
     return own
 

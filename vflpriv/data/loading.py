@@ -123,7 +123,7 @@ def read(
         chosen = long_tail(raw.labels[chosen], classes=classes, imbalance=imbalance)
     trained, kept_back = keep_back(chosen, validation)
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
-    token_ids, fitted = None, ()
+    token_ids, fitted = None, tuple[str, ...]()
     if dataset.tokens is not None:
         parts, token_ids = _encoded(parts, tokens or dataset.tokens, vocabulary)
     elif dataset.scale is None:
