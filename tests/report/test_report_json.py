@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
 from vflpriv.render.shared import banner, best_attack, headline
 from vflpriv.report.audit import Report, read_report, write_atomically
+from vflpriv.report.curves import LearningCurve
 
 
 def test_round_trip_in_the_same_bytes(report: Report, hostile: Report, tmp_path: Path) -> None:
@@ -92,3 +94,18 @@ def test_the_measurement_that_stands_for_a_claim(report: Report) -> None:
     assert attack is not None
     assert attack.success == 1.0
     assert best_attack(split.model_copy(update={"attacks": ()})) is None
+
+
+def test_lists_of_numbers_are_on_one_line_and_texts_stay_as_they_are() -> None:
+    curve = LearningCurve(
+        seed=0,
+        rounds=(5, 10),
+        accuracy=(float(torch.tensor(0.9)), 1e-12),
+        megabytes=(1e-30, float("inf")),
+        unmet=("[ 1,\n 2 ]",),
+    )
+    text = curve.to_json()
+    assert '"rounds": [5, 10],' in text
+    assert '"accuracy": [0.9, 0.0],' in text
+    assert '"megabytes": [\n' in text  # infinity is a text
+    assert LearningCurve.model_validate_json(text) == curve

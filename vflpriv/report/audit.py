@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ from vflpriv.report.rows import (
     Spending,
     SuccessClaimRow,
     ViewBudget,
+    canonical_json,
     read_row,
 )
 
@@ -261,8 +261,8 @@ class Report(Displayed, Row):
         return f"{total} claim{'s' if total > 1 else ''} checked: {', '.join(parts)}{trusted}{broken}"
 
     def to_json(self) -> str:
-        """Canonical JSON: stable key order, two spaces, a final newline."""
-        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+        """Canonical JSON of it."""
+        return canonical_json(self)
 
     def save(self, folder: str | Path, formats: Sequence[str] = (*DEFAULT_FORMATS, "toml")) -> list[Path]:
         """Write the report in these formats (toml is what was audited), and return the paths."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 from vflpriv.report.rows import Row
 
 __all__ = ["LearningCurve", "Try"]
+
+Share = Annotated[float, AfterValidator(lambda value: round(value, 7))]
+"""Of single precision: 0.9 and not 0.8999999762."""
 
 
 class LearningCurve(Row):
@@ -14,10 +19,10 @@ class LearningCurve(Row):
 
     seed: int
     rounds: tuple[int, ...]
-    accuracy: tuple[float, ...]
-    validation: tuple[float, ...] = ()
+    accuracy: tuple[Share, ...]
+    validation: tuple[Share, ...] = ()
     """Accuracy on validation records at the same rounds, where the round that is reported is chosen by it."""
-    auc: tuple[float, ...] = ()
+    auc: tuple[Share, ...] = ()
     """Empty where nobody asked for it."""
     megabytes: tuple[float, ...]
     """10⁶ bytes of payload, in both directions and of all devices."""

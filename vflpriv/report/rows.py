@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +29,7 @@ __all__ = [
     "Spending",
     "SuccessClaimRow",
     "ViewBudget",
+    "canonical_json",
     "read_row",
 ]
 
@@ -62,6 +64,10 @@ class Displayed:
 
 R = TypeVar("R", bound=BaseModel)
 
+_NUMBER = r"(?:-?\d[\d.eE+-]*|null)"
+_NUMBERS = re.compile(rf"\[\s+{_NUMBER}(?:,\s+{_NUMBER})*\s+\]")
+"""A list of numbers in indented JSON: no string has a line break in it."""
+
 
 class Row(BaseModel):
     """A frozen piece of the report; infinities are written as strings, since JSON has none."""
@@ -69,8 +75,14 @@ class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     def to_json(self) -> str:
-        """Canonical JSON: stable key order, two spaces, a final newline."""
-        return json.dumps(json.loads(self.model_dump_json()), indent=2, ensure_ascii=False) + "\n"
+        """Canonical JSON of it."""
+        return canonical_json(self)
+
+
+def canonical_json(model: BaseModel) -> str:
+    """JSON with a stable order of keys, two spaces, lists of numbers on one line, and a final newline."""
+    text = json.dumps(json.loads(model.model_dump_json()), indent=2, ensure_ascii=False)
+    return _NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
 
 
 class MeasurementRow(Row):
