@@ -113,6 +113,16 @@ def test_quick_trains_fewer_rounds_and_records(path: Path) -> None:
     assert "quick" in report.headline
 
 
+def test_a_row_without_printed_figures_has_its_accuracy_with_an_interval(path: Path) -> None:
+    profile = load_profile(path)
+    profile = profile.model_copy(update={"row": tuple(r.model_copy(update={"paper": {}}) for r in profile.row)})
+    (line,) = reproduce_profile(profile, only=["split"], seeds=2, quiet=True).lines
+    (figure,) = line.figures
+    assert (figure.measure, figure.paper) == ("accuracy", None)
+    assert figure.low < figure.mean < figure.high
+    assert not figure.large
+
+
 def test_quick_says_which_settings_are_smaller(path: Path) -> None:
     profile = load_profile(path)
     quick = profile.quick.model_copy(update={"engine": {"batch_size": 32}})
@@ -482,6 +492,6 @@ def test_rises_of_the_lagrangian_are_measured_and_the_unmet_conditions_named(tmp
     assert not batches.open
     assert "Every round must use all 100 records" in batches.reason
     assert "Every round must use all" not in whole.reason
-    assert not other.figures
+    assert [figure.measure for figure in other.figures] == ["accuracy"]
     assert "Every round must use all" in reproduction_markdown(report)
     assert report.headline == "A theorem: 1 of 2 printed figures agree"

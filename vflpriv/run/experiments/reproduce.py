@@ -148,7 +148,7 @@ class _Plan:
 
 def _line(profile: Profile, row: ProfileRow, system: System, curves: Sequence[LearningCurve]) -> TrainedLine:
     extra = [name for name in profile.measures if getattr(curves[0], _COUNTED.get(name, name)) not in (None, ())]
-    measured = dict.fromkeys([*row.paper, *extra])
+    measured = dict.fromkeys([*row.paper, *extra]) or {"accuracy": None}
     return TrainedLine(
         key=row.key,
         title=row.title or row.key,
