@@ -42,15 +42,16 @@ _REPRODUCTIONS = """\
 # Papers' tables, trained again
 
 `vflpriv reproduce NAME` trains every row of a published table or figure with the settings that the paper prints, and
-puts what it reaches beside what is printed; without a name it lists what there is. `--quick` trains fewer rounds on
-fewer records, to see that it runs: its figures are not comparable with the paper's, and their tables say so.
+puts what it reaches beside what is printed; without a name it lists what there is. `--quick` trains fewer rounds,
+where it says so with fewer records, smaller batches or a smaller network, in minutes: its figures show the shape, are
+not comparable with the paper's, and their tables say so.
 
 *Difference* is ours minus the paper's, in points where the figure is a share. A difference of more than a point is
 explained in the last column, or said to be *not explained*. Where a paper promises an ε, *claimed ε* is what it
 prints and *accounted ε* what the ledger of the same training adds up to, for the unit and the view named beside it.
 
-Where a paper ends trainings by validation accuracy, a profile may do so too (`stop = "validation"`): what is reported
-is then the round that is best on validation records, and its section says so. `--share 0.2` trains a fifth of each
+Where a paper ends trainings by validation accuracy, or does not say which round it reports, a profile may do so too
+(`stop = "validation"`): what is reported is then the round that is best on validation records, and its section says so. `--share 0.2` trains a fifth of each
 row's rounds where all of them take too long, which the command and the section say.
 
 Settings that a paper does not print are chosen among a few by the accuracy on validation records, which are training
