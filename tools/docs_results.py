@@ -51,8 +51,9 @@ explained in the last column, or said to be *not explained*. Where a paper promi
 prints and *accounted ε* what the ledger of the same training adds up to, for the unit and the view named beside it.
 
 Where a paper ends trainings by validation accuracy, or does not say which round it reports, a profile may do so too
-(`stop = "validation"`): what is reported is then the round that is best on validation records, and its section says so. `--share 0.2` trains a fifth of each
-row's rounds where all of them take too long, which the command and the section say.
+(`stop = "validation"`): what is reported is then the round that is best on validation records, and its section says so.
+`--share 0.2` trains a fifth of each row's rounds where all of them take too long, which the command and the section
+say.
 
 Settings that a paper does not print are chosen among a few by the accuracy on validation records, which are training
 records that are kept back. Each section says where its settings come from, and if they were chosen in another way.
