@@ -71,7 +71,8 @@ class Tasks(Generic[C, S, T]):
     accelerated: bool = False
     """Whether a task wants a GPU of its own; else it computes on one core."""
     isolated: bool = False
-    """Whether two tasks must not run in one process at the same time: they change what is global in it."""
+    """Whether two tasks are not to run in one process at the same time: they change what is global in it, or take so
+    long that waiting for each other's Python code would cost more than to start processes."""
 
 
 class Executor(Protocol):

@@ -130,6 +130,8 @@ class Trainer:
     store: RowStore[LearningCurve]
     progress: Progress
     executor: Executor
+    long: bool = False
+    """Whether trainings take minutes, so that each is for a process of its own from the start."""
 
     def curves(
         self,
@@ -153,6 +155,7 @@ class Trainer:
             items=range(len(missing)),
             names=[f"{systems[place].key}, seed {systems[place].seed}" for place in missing],
             accelerated=any(accelerated(systems[place]) for place in missing),
+            isolated=self.long,
         )
 
         def finished(number: int, curve: LearningCurve) -> None:

@@ -63,7 +63,9 @@ def reproduce_profile(
     plan = _Plan(profile, rows, seed=seed, quick=quick, share=share, device=device)
     with progress_bar(quiet) as bar:
         task = Task(bar, plan.rounds(count))
-        trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess())
+        trainer = Trainer(
+            store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess(), long=not quick
+        )
         evaluations = profile.evaluations if profile.stop else 1
         found = tried(plan.choices, plan.to_try, trainer, evaluations=evaluations, drop=drop)
         tries = dict(zip(plan.leaders, found, strict=True))
