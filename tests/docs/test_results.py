@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from itertools import pairwise
@@ -26,7 +27,7 @@ from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
 
 ROOT = RESULTS.parents[1]
 DOCS = ROOT / "docs"
-LARGEST = 100_000
+LARGEST = 120_000
 CURVE = LearningCurve(seed=0, rounds=(1, 2), accuracy=(0.5, 0.75), megabytes=(1.0, 2.0))
 
 
@@ -118,6 +119,24 @@ def test_committed_results_are_small_and_name_a_profile_that_is_there() -> None:
         assert asked == (best.data["name"], best.unit, best.view, best.delta, best.seeds, best.seed), name
     for path in (*RESULTS.glob("reproduce-*.json"), *RESULTS.glob("frontier-*.json")):
         assert path.stat().st_size <= LARGEST, path.name
+
+
+@pytest.mark.parametrize("name", sorted(stored(Reproduction)))
+def test_a_committed_result_is_what_its_profile_asks_for_today(name: str) -> None:
+    """Its command would train the same rows with the same settings, and explain them in the same words."""
+    report = stored(Reproduction)[name]
+    profile = load_profile(report.name)
+    for field in ("title", "source", "setting", "chosen", "target"):
+        assert getattr(report, field) == getattr(profile, field), field
+    share = None if report.share == 1 else report.share
+    for line in report.lines:
+        row = next(row for row in profile.row if row.key == line.key)
+        assert line.explained == row.explained, line.key
+        config = profile.config(row, {}, seed=0, quick=report.quick, share=share, device="cpu")
+        tried = {setting for each in profile.tried_by(row).tries for setting in each}
+        given = {key: value for key, value in config.system[0].engine.items() if key not in {"name", *tried}}
+        asked = {key: value for key, value in given.items() if not isinstance(value, dict)}
+        assert {key: line.settings[key] for key in asked} == json.loads(json.dumps(asked)), line.key
 
 
 def test_pages_without_results_say_so() -> None:
