@@ -25,6 +25,8 @@ SHARES = ("accuracy", "auc")
 """Those that are shares, in percent, at the end of a training; the others are counts."""
 _LARGE = 1.0
 """A difference of more points than this is explained, or named as not explained."""
+_LARGE_SHARE = 0.1
+"""The same for amounts of which there is one seed, as a share of the paper's."""
 
 
 class Guarantee(Row):
@@ -60,7 +62,7 @@ class Figure(Row):
     @property
     def large(self) -> bool:
         """Whether it is off by more than a point; amounts that are no shares are off where their interval excludes the
-        paper's. Never where the paper prints none."""
+        paper's or, of one seed, by more than a tenth of it. Never where the paper prints none."""
         if self.paper is None:
             return False
         if self.difference is None:
@@ -69,6 +71,8 @@ class Figure(Row):
             return abs(self.difference) > _LARGE
         if self.measure == "rises":
             return self.difference != 0
+        if len(self.values) == 1:
+            return abs(self.difference) > _LARGE_SHARE * self.paper
         return self.low is not None and self.high is not None and not self.low <= self.paper <= self.high
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -21,7 +22,7 @@ from vflpriv.render.plots.guarantees import guarantee_plot
 from vflpriv.render.plots.learning import learning_plots
 from vflpriv.render.reproduction import figures_grid, print_reproduction, reproduction_markdown
 from vflpriv.report.curves import LearningCurve
-from vflpriv.report.reproduction import MEASURES, Reproduction
+from vflpriv.report.reproduction import MEASURES, Figure, Reproduction
 from vflpriv.run.experiments.learning import learning_curve
 from vflpriv.run.experiments.reproduce import reproduce_profile
 from vflpriv.run.systems import build_system, load_data
@@ -121,6 +122,16 @@ def test_a_row_without_printed_figures_has_its_accuracy_with_an_interval(path: P
     assert (figure.measure, figure.paper) == ("accuracy", None)
     assert figure.low < figure.mean < figure.high
     assert not figure.large
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "large"),
+    [((105.0,), 0.0, math.inf, False), ((120.0,), 0.0, math.inf, True), ((120.0, 100.0), 90.0, 130.0, False)],
+)
+def test_an_amount_of_one_seed_has_no_interval_to_agree_with(values, low, high, large) -> None:
+    mean = sum(values) / len(values)
+    figure = Figure(measure="megabytes", paper=100.0, values=values, mean=mean, low=low, high=high)
+    assert figure.large == large
 
 
 def test_quick_says_which_settings_are_smaller(path: Path) -> None:
