@@ -113,10 +113,10 @@ def _accuracy_at_one(results: Path) -> tuple[str, str]:
     claimed, kept = (next(line for line in report.lines if line.key == key) for key in ("dpzv-1", "dpzv-1-calibrated"))
     assert claimed.guarantee is not None
     bound = claimed.guarantee.accounted
-    accounted = f"{f.epsilon(bound)} is" if bound <= USEFUL else f"no useful bound (ε ≤ {f.epsilon(bound)}) is"
+    accounted = f"accounted {f.epsilon(bound)}" if bound <= USEFUL else f"no useful accounted bound, {f.epsilon(bound)}"
     finding = (
-        f"DPZV on MNIST: {f.percent(claimed.accuracy)} at a claimed ε = 1, for which {accounted} accounted; "
-        f"{f.percent(kept.accuracy)} at an accounted ε = 1."
+        f"DPZV on MNIST: {f.percent(claimed.accuracy)} at a claimed ε = 1 ({accounted}), {f.percent(kept.accuracy)} at "
+        "an accounted ε = 1."
     )
     return finding, report.command
 
