@@ -116,12 +116,7 @@ def read(
     classes, devices = _classes(dataset, raw), _device_count(dataset, raw, devices, partition)
     _check(dataset, raw, classes)
     raw = _with_declared(dataset, raw, ranges, values)
-    if train is not None and not 1 <= train <= len(raw.labels):
-        raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {name}")
-    chosen = np.arange(len(raw.labels))[:train]
-    if imbalance is not None:
-        chosen = long_tail(raw.labels[chosen], classes=classes, imbalance=imbalance)
-    trained, kept_back = keep_back(chosen, validation)
+    trained, kept_back = keep_back(_chosen(dataset, raw, classes, train, imbalance), validation)
     parts = [_rows(raw.features, trained), raw.test_features, raw.features[kept_back]]
     token_ids, fitted = None, tuple[str, ...]()
     if dataset.tokens is not None:
@@ -145,6 +140,14 @@ def read(
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape and not overlap else None,
         fitted=fitted,
     )
+
+
+def _chosen(dataset: Dataset, raw: Raw, classes: int, train: int | None, imbalance: float | None) -> NDArray[np.int64]:
+    """The training records that are used, those for validation among them."""
+    if train is not None and not 1 <= train <= len(raw.labels):
+        raise InputError("data.train", train, f"1 to {len(raw.labels)} training records of {dataset.name}")
+    chosen = np.arange(len(raw.labels))[:train]
+    return chosen if imbalance is None else long_tail(raw.labels[chosen], classes=classes, imbalance=imbalance)
 
 
 def _reader(dataset: Dataset, alignment: Alignment) -> Callable[[Dataset, Path], Raw]:
