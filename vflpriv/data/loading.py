@@ -109,9 +109,7 @@ def read(
     what texts may be.
     """
     dataset = dataset_named(name)
-    for field, value in (("data.vocabulary", vocabulary and str(vocabulary)), ("data.tokens", tokens)):
-        if value is not None and dataset.tokens is None:
-            raise InputError(field, value, f"none, since {name} is not text")
+    _check_text(dataset, vocabulary, tokens)
     raw = _reader(dataset, alignment)(dataset, _place(dataset, folder))
     classes, devices = _classes(dataset, raw), _device_count(dataset, raw, devices, partition)
     _check(dataset, raw, classes)
@@ -140,6 +138,13 @@ def read(
         grid={"rows": (devices, 1), "patches": grid(devices)}.get(how) if keep_shape and not overlap else None,
         fitted=fitted,
     )
+
+
+def _check_text(dataset: Dataset, vocabulary: str | os.PathLike[str] | None, tokens: int | None) -> None:
+    """Raise an InputError if something is said about texts of a data set that has none."""
+    for field, value in (("data.vocabulary", vocabulary and str(vocabulary)), ("data.tokens", tokens)):
+        if value is not None and dataset.tokens is None:
+            raise InputError(field, value, f"none, since {dataset.name} is not text")
 
 
 def _chosen(dataset: Dataset, raw: Raw, classes: int, train: int | None, imbalance: float | None) -> NDArray[np.int64]:
