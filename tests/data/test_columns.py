@@ -23,6 +23,8 @@ from vflpriv.run.systems import build_system, load_data, read_data
 RECORDS = 20
 RANGES = {"age": (0.0, 100.0), "bought": (0.0, 10.0)}
 JOBS = {"job": ("clerk", "nurse", "pilot")}
+TESTED = {17: (40.0, "pilot", 1.0), 18: (41.0, "spy", 2.0)}
+"""Test records with jobs that no training record has."""
 AS_FITTED = ("the means and deviations of the columns", "the values that texts take")
 
 
@@ -68,12 +70,20 @@ def test_a_record_changes_no_other_one_where_all_columns_are_declared(
 ) -> None:
     before, after = (
         read("csv", folder=written(tmp_path_factory.mktemp("own"), changed), ranges=RANGES, values=JOBS)
-        for changed in ({}, {3: (age, job, bought)})
+        for changed in (TESTED, {**TESTED, 3: (age, job, bought)})
     )
     assert (before.fitted, after.fitted) == ((), ())
-    for one, other in zip((*before.blocks, *before.test_blocks), (*after.blocks, *after.test_blocks), strict=True):
+    for one, other in zip(before.blocks, after.blocks, strict=True):
         assert one.shape == other.shape
         assert int((one != other).any(axis=1).sum()) <= 1
+    for one, other in zip(before.test_blocks, after.test_blocks, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_job_that_test_records_alone_have_counts_where_it_is_declared(tmp_path: Path) -> None:
+    folder = written(tmp_path, TESTED)
+    jobs = [load("csv", folder=folder, values=values).test_blocks[0][:, 1:] for values in (JOBS, {})]
+    assert [part.sum(0).tolist() for part in jobs] == [[1, 2, 1], [1, 2]]
 
 
 def test_without_them_one_record_changes_all(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -153,7 +163,8 @@ def test_the_command_line_takes_them_and_names_what_is_wrong(folder: Path) -> No
 
 def test_columns_of_the_same_name_of_two_parties_are_each_declared() -> None:
     columns = (Column("age"), Column("job", "a"), Column("age"))
-    features, kept, views = declared(np.array([[5.0, 1.0, 20.0]]), columns, (2, 1), {"age": (0, 10)}, {})
+    only = np.array([[5.0, 1.0, 20.0]])
+    features, _, kept, views = declared(only, only, columns, (2, 1), {"age": (0, 10)}, {})
     assert features.tolist() == [[0.0, 1.0, 1.0]]
     assert [column.public for column in kept] == [True, False, True]
     assert views == (2, 1)

@@ -55,19 +55,26 @@ def check_declared(name: str, columns: Sequence[Column] | None, ranges: Ranges, 
 
 
 def declared(
-    features: Block, columns: Sequence[Column], views: Sequence[int], ranges: Ranges, values: Values
-) -> tuple[Block, tuple[Column, ...], tuple[int, ...]]:
-    """The features with declared columns as they are declared; `views` are the numbers of columns of each party."""
+    features: Block, test_features: Block, columns: Sequence[Column], views: Sequence[int], ranges: Ranges, values: Values
+) -> tuple[Block, Block, tuple[Column, ...], tuple[int, ...]]:
+    """Training and test features with declared columns as they are declared; `views` count the columns of each party.
+
+    Of a text column that is not declared, values that test records alone have are left out: all zeros.
+    """
+    seen = (features != 0).any(axis=0)
     kept: list[Placed] = []
     widths, end = [], 0
     for width in views:
         begin, end = end, end + width
-        placed: list[Placed] = [(columns[place], place) for place in range(begin, end)]
-        own = [each for _, group in groupby(placed, _name) for each in _declared(list(group), ranges, values)]
+        placed = [(columns[place], place) for place in range(begin, end)]
+        own = [each for _, group in groupby(placed, _name) for each in _declared(list(group), seen, ranges, values)]
         kept += own
         widths.append(len(own))
-    parts = [_column(features, column, place, ranges) for column, place in kept]
-    return np.concatenate(parts, axis=1), tuple(column for column, _ in kept), tuple(widths)
+    train, test = (
+        np.concatenate([_column(part, column, place, ranges) for column, place in kept], axis=1)
+        for part in (features, test_features)
+    )
+    return train, test, tuple(column for column, _ in kept), tuple(widths)
 
 
 def decided_by_all(columns: Sequence[Column] | None) -> tuple[str, ...]:
@@ -82,19 +89,21 @@ Placed = tuple[Column, int | None]
 """A column, and its place among the features; None for a value that no record has."""
 
 
-def _name(placed: Placed) -> str:
+def _name(placed: tuple[Column, int]) -> str:
     return placed[0].name
 
 
-def _declared(own: list[Placed], ranges: Ranges, values: Values) -> list[Placed]:
-    """The columns that those of one name are afterwards."""
+def _declared(
+    own: list[tuple[Column, int]], seen: NDArray[np.bool_], ranges: Ranges, values: Values
+) -> list[Placed]:
+    """The columns that those of one name are afterwards; `seen` are those that are not 0 in all training records."""
     first = own[0][0]
     if first.name in values and first.value is not None:
         places = {column.value: place for column, place in own}
         return [(Column(first.name, value, public=True), places.get(value)) for value in values[first.name]]
     if first.name in ranges and first.value is None:
         return [(column._replace(public=True), place) for column, place in own]
-    return own
+    return [(column, place) for column, place in own if column.value is None or column.public or seen[place]]
 
 
 def _column(features: Block, column: Column, place: int | None, ranges: Ranges) -> Block:

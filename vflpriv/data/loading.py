@@ -234,14 +234,13 @@ def _check(dataset: Dataset, raw: Raw, classes: int) -> None:
 
 
 def _with_declared(dataset: Dataset, raw: Raw, ranges: Ranges, values: Values) -> Raw:
-    """The records with declared columns as they are declared."""
+    """The records with named columns as they are declared, or as the training records have them."""
     check_declared(dataset.name, raw.columns, ranges, values)
-    if not (ranges or values):
+    if raw.columns is None or raw.views is None:
         return raw
-    assert raw.columns is not None
-    assert raw.views is not None
-    features, columns, views = declared(raw.features, raw.columns, raw.views, ranges, values)
-    test_features, _, _ = declared(raw.test_features, raw.columns, raw.views, ranges, values)
+    features, test_features, columns, views = declared(
+        raw.features, raw.test_features, raw.columns, raw.views, ranges, values
+    )
     return replace(raw, features=features, test_features=test_features, columns=columns, views=views)
 
 

@@ -20,7 +20,7 @@ LABELS = "labels.csv"
 _LABEL, _SPLIT = "label", "split"
 _TRAIN_SHARE = 0.8
 _DISTINCT = 100
-"""How many values a column of texts may have: each becomes a column of 0 and 1."""
+"""How many values a column of texts may have in training records: each becomes a column of 0 and 1."""
 
 Rows = NDArray[np.int64]
 
@@ -38,8 +38,7 @@ def common_records(dataset: Dataset, folder: Path) -> Raw:
 def _raw(dataset: Dataset, folder: Path, joined: Callable[[Table, Sequence[Table]], list[str]]) -> Raw:
     """Records in a fixed order that depends on their ids alone, not on the order of lines; a party is a view.
 
-    Numbers stay as they are. Each value that a text column has in training records becomes a column of 0 and 1; a
-    value that test records alone have is 0 in all of them.
+    Numbers stay as they are. Each value that a text column has becomes a column of 0 and 1.
     """
     labels, parties = _tables(dataset, folder)
     ids = joined(labels, parties)
@@ -146,10 +145,9 @@ def _block(party: Table, rows: Rows, trained: NDArray[np.bool_]) -> tuple[NDArra
 def _indicators(
     party: Table, name: str, rows: Rows, trained: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """A column of 0 and 1 for each value that a column of texts has in training records, and these values."""
+    """A column of 0 and 1 for each value that a column of texts has, and these values."""
     texts = np.array(party.columns[name], dtype=object)[rows]
-    values = np.unique(texts[trained])
-    if len(values) > _DISTINCT:
-        expected = f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {len(values)}"
-        raise party.wrong(expected)
+    if (found := len(np.unique(texts[trained]))) > _DISTINCT:
+        raise party.wrong(f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {found}")
+    values = np.unique(texts)
     return np.array(texts[:, None] == values, dtype=np.float64), [str(value) for value in values]
