@@ -55,7 +55,12 @@ def check_declared(name: str, columns: Sequence[Column] | None, ranges: Ranges, 
 
 
 def declared(
-    features: Block, test_features: Block, columns: Sequence[Column], views: Sequence[int], ranges: Ranges, values: Values
+    features: Block,
+    test_features: Block,
+    columns: Sequence[Column],
+    views: Sequence[int],
+    ranges: Ranges,
+    values: Values,
 ) -> tuple[Block, Block, tuple[Column, ...], tuple[int, ...]]:
     """Training and test features with declared columns as they are declared; `views` count the columns of each party.
 
@@ -93,9 +98,7 @@ def _name(placed: tuple[Column, int]) -> str:
     return placed[0].name
 
 
-def _declared(
-    own: list[tuple[Column, int]], seen: NDArray[np.bool_], ranges: Ranges, values: Values
-) -> list[Placed]:
+def _declared(own: list[tuple[Column, int]], seen: NDArray[np.bool_], ranges: Ranges, values: Values) -> list[Placed]:
     """The columns that those of one name are afterwards; `seen` are those that are not 0 in all training records."""
     first = own[0][0]
     if first.name in values and first.value is not None:

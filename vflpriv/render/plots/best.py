@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import interval, percent, shorten
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, svg
 from vflpriv.report.best import BestReport, Entry
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _drawn(report: BestReport, description: str) -> str:
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set_xlabel(f"accounted ε, {report.unit} unit, seen by {report.view}")
         axes.set_ylabel("accuracy")
-        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+        in_percent(axes)
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         axes.legend(frameon=False, fontsize=7.5, loc="best")
         axes.margins(y=0.12)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vflpriv.common.formatting import NOTHING, epsilon, interval, percent
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, svg
 from vflpriv.render.shared import leak_points
 from vflpriv.report.frontier import Frontier, FrontierPoint
 
@@ -107,7 +107,7 @@ def _frame(axes: Axes, points: Sequence[FrontierPoint]) -> None:
     axes.set_xlabel("leakage of the best attack, points")
     axes.set_ylabel("test accuracy")
     axes.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.0f}")
-    axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+    in_percent(axes)
     axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.formatting import epsilon, percent
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, logarithmic, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, logarithmic, svg
 from vflpriv.report.reproduction import Reproduction, TrainedLine
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _drawn(lines: Sequence[TrainedLine], description: str) -> str:
         logarithmic(axes)
         axes.set_xlabel("ε")
         axes.set_ylabel("test accuracy")
-        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+        in_percent(axes)
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         axes.legend(frameon=False, fontsize=8, loc="best")
         return svg(figure, "Test accuracy against claimed and accounted ε", description, "guarantees")

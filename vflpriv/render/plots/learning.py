@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import percent, shorten
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, logarithmic, svg
+from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, logarithmic, svg
 from vflpriv.report.curves import LearningCurve
 from vflpriv.report.reproduction import Reproduction, TrainedLine
 
@@ -21,8 +21,11 @@ _WIDTH, _HEIGHT = 4.6, 3.2
 _INSIDE = 7
 """So many rows have their legend inside the plot; more have it below, one line of this height for two rows."""
 _LEGEND_LINE = 0.17
+_TITLE = 34
+_THIN, _STEP = 1.4, 0.35
+"""Where there are few rows the first ones are drawn below the others and wider, so that equal curves show as a rim."""
 _INKS = ("claimed", "worst-case", "crafted", "rigorous", "paper", "natural")
-_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
+_DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (9, 3)))
 _AXES = {
     "rounds": "rounds",
     "megabytes": "MB on the wire, all devices",
@@ -58,18 +61,24 @@ def _ends(line: TrainedLine, axis: str) -> tuple[str, str]:
 def _drawn(report: Reproduction, axis: str, description: str) -> str:
     lines = _counted(report, axis)
     below = 0.0 if len(lines) <= _INSIDE else _LEGEND_LINE * math.ceil(len(lines) / 2) + 0.1
-    with drawing(_WIDTH, _HEIGHT + below) as (figure, axes):
-        for line, (ink, dashes) in zip(lines, _strokes(lines), strict=True):
+    height = _HEIGHT + below
+    with drawing(_WIDTH, height) as (figure, axes):
+        axes.set_position((0.75 / _WIDTH, (0.5 + below) / height, (_WIDTH - 0.9) / _WIDTH, (_HEIGHT - 0.65) / height))
+        for number, (line, (ink, dashes)) in enumerate(zip(lines, _strokes(lines), strict=True)):
             places = _mean([getattr(curve, axis) for curve in line.curves])
             heights = _mean([curve.accuracy for curve in line.curves])
-            axes.plot(places, heights, lw=1.6, ls=dashes, color=ink, label=shorten(line.title, 28))
+            width = _THIN + (0.0 if below else _STEP * (len(lines) - 1 - number))
+            axes.plot(places, heights, lw=width, ls=dashes, color=ink, label=shorten(line.title, _TITLE))
         if report.target is not None:
             axes.axhline(report.target / 100, color=COLOURS["frame"], lw=0.8, ls=(0, (2, 3)))
         if axis != "rounds" and _spread(lines, axis) > 100:
             logarithmic(axes)
+        else:
+            axes.locator_params(axis="x", nbins=5)
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.6g}")
         axes.set_xlabel(_AXES[axis])
         axes.set_ylabel("test accuracy")
-        axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.0f} %")
+        in_percent(axes)
         axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
         _legend(figure, axes, below)
         return svg(figure, f"Test accuracy by {_AXES[axis]}", description, f"l-{axis}")
@@ -87,12 +96,12 @@ def _strokes(lines: Sequence[TrainedLine]) -> list[tuple[str, Any]]:
 
 
 def _legend(figure: Figure, axes: Axes, below: float) -> None:
-    if not below:
+    if below:
+        figure.legend(
+            *axes.get_legend_handles_labels(), frameon=False, fontsize=7, loc="lower left", ncols=2, columnspacing=1
+        )
+    else:
         axes.legend(frameon=False, fontsize=7.5, loc="best")
-        return
-    place, height = axes.get_position(), _HEIGHT + below
-    axes.set_position((place.x0, place.y0 + below / height, place.width, place.height - below / height))
-    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=7, loc="lower left", ncols=2)
 
 
 def _mean(columns: Sequence[Sequence[float]]) -> list[float]:

@@ -80,6 +80,12 @@ def logarithmic(axes: Axes) -> None:
     axes.xaxis.set_minor_formatter(lambda x, _: "")
 
 
+def in_percent(axes: Axes) -> None:
+    """A vertical axis of shares whose numbers are exactly where they stand: no 87.5 % that reads 88 %."""
+    axes.locator_params(axis="y", steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.4g} %")
+
+
 def svg(figure: Figure, title: str, description: str, prefix: str) -> str:
     """The figure as one `<svg>` element: no prologue, no date, no fixed size, ids of its own, a title."""
     return titled(drawn(figure), title, description, prefix)
