@@ -70,9 +70,10 @@ models](threat-models.md) say what unit and adversary mean. It works for [your o
 too.
 
 At each ε every candidate is given the noise that the accountant finds for it. Candidates and their settings are
-compared by the accuracy on validation records, which are training records that are kept back. The best one is then
-trained on all training records with several seeds, and only then are test records looked at. *Test accuracy* is that
-mean with its interval, *accounted ε* what all releases of that training add up to. Each point is then audited with
+compared by the accuracy on validation records, which are training records that are kept back; those that come nearest
+to the best are trained with more seeds first (`finalists`, `final_seeds`), since one training may be lucky. The best one
+is then trained on all training records with several seeds, and only then are test records looked at. *Test accuracy* is
+that mean with its interval, *accounted ε* what all releases of that training add up to. Each point is then audited with
 worst-case canaries: *measured μ / accounted μ* near 1 says that the accounting is not only right but tight, and a
 verdict `consistent` that the trials refute nothing. A candidate that cannot keep a budget says why.
 

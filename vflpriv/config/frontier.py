@@ -60,6 +60,14 @@ class FrontierConfig(_Section):
     epsilons: tuple[Epsilon, ...] = Field((0.5, 1.0, 2.0, 4.0, 8.0), min_length=1, description="the budgets")
     seeds: int = Field(3, ge=1, description="trainings of the best candidate at each ε")
     validation: float = Field(0.1, gt=0, description="training records kept back while settings are tried")
+    finalists: int = Field(
+        3,
+        ge=1,
+        description="settings at each ε, of all candidates, that are tried with more seeds before one is chosen",
+    )
+    final_seeds: int = Field(
+        3, ge=1, description="trainings of each finalist on validation records, the first included"
+    )
     count_tuning: bool = Field(
         False,
         description="count the trainings that settings were tried with against the budget; otherwise the report says "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -59,6 +60,13 @@ def _notes(report: BestReport) -> Iterator[str]:
         f"Settings were chosen by the accuracy on {f.count(report.validation)} validation records; test records were "
         f"looked at once, for the best of each ε, with {'one seed' if report.seeds == 1 else f'{report.seeds} seeds'}."
     )
+    finals = Counter(entry.epsilon for entry in report.entries for _ in entry.finalists)
+    if finals:
+        number, seeds = max(finals.values()), next(t.seeds for entry in report.entries for t in entry.finalists)
+        yield (
+            f"At each ε the {number} settings that were best by one training had {seeds}; the mean of their accuracies "
+            "on validation records, which the table shows, decided."
+        )
     counted = [p.tuning_runs for p in report.points if p.tuning_runs]
     if counted:
         yield f"The {counted[0]} trainings of the search at each ε are counted against the budget."

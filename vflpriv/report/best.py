@@ -31,7 +31,12 @@ class Entry(Row):
     @property
     def validated(self) -> float | None:
         """The best accuracy on validation records."""
-        return max((each.accuracy for each in self.tried), default=None)
+        return max(self.tried, key=Try.rank).accuracy if self.tried else None
+
+    @property
+    def finalists(self) -> tuple[Try, ...]:
+        """The settings that were tried with more than one seed."""
+        return tuple(each for each in self.tried if each.seeds > 1)
 
 
 class Reduced(Row):

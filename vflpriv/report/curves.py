@@ -68,4 +68,9 @@ class Try(Row):
 
     settings: dict[str, Any]
     accuracy: float
-    """On the validation records."""
+    """On the validation records, the mean over seeds."""
+    seeds: int = 1
+
+    def rank(self) -> tuple[int, float]:
+        """What was trained with more seeds came nearer to the best before: it goes first."""
+        return self.seeds, self.accuracy

@@ -75,6 +75,27 @@ def test_settings_are_those_that_were_best_on_validation_records(report: BestRep
     assert report.validation == 30
 
 
+def test_a_lucky_training_does_not_decide(config: FrontierConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first settings are best with the first seed alone; the means of three seeds decide for the second ones."""
+
+    def staged(system: Any, **how: Any) -> LearningCurve:
+        steady = system.rounds == 12
+        accuracy = 0.6 if steady else 0.9 - 0.6 * (system.seed > 1_000_000)
+        return LearningCurve(seed=system.seed, rounds=(1,), accuracy=(accuracy,), megabytes=(1.0,))
+
+    monkeypatch.setattr("vflpriv.run.experiments.learning.learning_curve", staged)
+    question = config.model_copy(update={"trials": 0, "epsilons": (1.0,), "seeds": 1})
+    by_one, by_three = (
+        find_frontier(question.model_copy(update={"final_seeds": seeds}), command="", quiet=True) for seeds in (1, 3)
+    )
+    assert [found.points[0].settings["rounds"] for found in (by_one, by_three)] == [3, 12]
+    lucky, steady = next(entry.tried for entry in by_three.entries if entry.tried)
+    assert (lucky.seeds, steady.seeds) == (3, 3)
+    assert (lucky.accuracy, steady.accuracy) == (pytest.approx(0.5), pytest.approx(0.6))
+    assert "At each ε the 2 settings that were best by one training had 3;" in best_markdown(by_three)
+    assert "best by one training" not in best_markdown(by_one)
+
+
 def test_a_candidate_that_keeps_no_budget_says_why(report: BestReport) -> None:
     refused = [e for e in report.entries if e.key == "split"]
     assert len(refused) == 2
@@ -136,12 +157,12 @@ def test_counted_tuning_costs_noise(config: FrontierConfig) -> None:
         assert point.accounted <= 1.0
     (less, none), (more, runs) = noise
     assert none is None
-    assert runs == 2
+    assert runs == 2 + 2 * 2  # both settings, and two more trainings of either
     assert more > 1.2 * less
 
 
 def test_a_stopped_search_goes_on(config: FrontierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = config.model_copy(update={"trials": 0, "epsilons": (1.0,)})
+    short = config.model_copy(update={"trials": 0, "epsilons": (1.0,), "final_seeds": 1})
     whole, trained = find_frontier(short, command="", quiet=True), []
 
     def counted(system: Any, **how: Any) -> LearningCurve:

@@ -1,7 +1,8 @@
 """`vflpriv frontier`: at each ε, the candidate that is best on validation records, tested and audited.
 
-Settings are tried on part of the training records and compared on the rest; the best ones are then trained on all of
-them, with noise that is found anew, and only then are test records looked at.
+Settings are tried on part of the training records and compared on the rest, those that come nearest to the best with
+more seeds: one training may be lucky. The best are then trained on all of these records, with noise that is found anew,
+and only then are test records looked at.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vflpriv import __version__
@@ -57,10 +59,10 @@ def find_frontier(
     search = _Search(config, [c for c in config.candidate if c.key in keys and config.unit in c.units])
     options = [search.options(candidate, epsilon) for epsilon in config.epsilons for candidate in search.candidates]
     with LateTask(quiet) as task:
-        task.expect(sum(each.work for each in options) * 2)
+        task.expect(search.work(options))
         trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=running)
-        entries = search.entries(options, trainer)
-        points = [search.point(winner, trainer) for winner in search.winners(options, entries)]
+        tried = search.tried(options, trainer)
+        points = [search.point(winner, trainer) for winner in search.winners(options, tried)]
     audits = PointAudits(
         config=config, system_at=search.at, records=search.data().records, executor=running, store=store, quiet=quiet
     )
@@ -79,7 +81,7 @@ def find_frontier(
         view=config.view,
         delta=config.delta,
         validation=search.data(validation=config.validation).validation_records,
-        entries=tuple(entries),
+        entries=tuple(search.entry(each, own) for each, own in zip(options, tried, strict=True)),
         points=tuple(audited),
     )
 
@@ -93,10 +95,6 @@ class _Options:
     systems: tuple[System, ...] = ()
     settings: tuple[Mapping[str, Any], ...] = ()
     refusal: str | None = None
-
-    @property
-    def work(self) -> int:
-        return sum(system.rounds for system in self.systems)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +124,10 @@ class _Search:
 
     def _tuning(self) -> int | None:
         """The trainings at one ε before the last one, where they are counted."""
-        return sum(len(candidate.tries) for candidate in self.candidates) if self.config.count_tuning else None
+        if not self.config.count_tuning:
+            return None
+        first = sum(len(candidate.tries) for candidate in self.candidates)
+        return first + (len(self._more) * min(first, self.config.finalists) if first > 1 else 0)
 
     def at(
         self, candidate: Candidate, settings: Mapping[str, Any], epsilon: float, *, seed: int, **data: Any
@@ -153,21 +154,53 @@ class _Search:
             refusal=reason,
         )
 
-    def entries(self, options: Sequence[_Options], trainer: Trainer) -> list[Entry]:
-        """What each candidate reaches on validation records at each ε."""
+    def tried(self, options: Sequence[_Options], trainer: Trainer) -> list[list[Try]]:
+        """What each of the settings reaches on validation records; the finalists as the mean of several trainings."""
         curves = iter(
             trainer.curves([system for each in options for system in each.systems], evaluations=1, part="validation")
         )
-        return [self._entry(each, curves) for each in options]
+        tried = [[Try(settings=dict(s), accuracy=next(curves).reached) for s in each.settings] for each in options]
+        finalists = [place for epsilon in self.config.epsilons for place in self._finalists(epsilon, options, tried)]
+        systems = [self._again(options[o], tried[o][t].settings, more) for o, t in finalists for more in self._more]
+        again = iter(trainer.curves(systems, evaluations=1, part="validation"))
+        for o, t in finalists:
+            reached = [tried[o][t].accuracy, *(next(again).reached for _ in self._more)]
+            tried[o][t] = Try(settings=tried[o][t].settings, accuracy=fmean(reached), seeds=len(reached))
+        return tried
 
-    def _entry(self, each: _Options, curves: Any) -> Entry:
-        tried = tuple(Try(settings=dict(s), accuracy=next(curves).accuracy[-1]) for s in each.settings)
-        best = max(range(len(tried)), key=lambda place: tried[place].accuracy, default=None)
+    def work(self, options: Sequence[_Options]) -> int:
+        """Rounds of the whole search, as if those of later trainings were the mean of the first ones."""
+        rounds = [system.rounds for each in options for system in each.systems]
+        later = len(self.config.epsilons) * (self.config.finalists * len(self._more) + self.config.seeds)
+        return round(sum(rounds) + later * fmean(rounds or [0]))
+
+    @property
+    def _more(self) -> range:
+        """What is added to the seed of a finalist's further trainings."""
+        return range(1, self.config.final_seeds)
+
+    def _finalists(
+        self, epsilon: float, options: Sequence[_Options], tried: Sequence[Sequence[Try]]
+    ) -> list[tuple[int, int]]:
+        """The option and the try of the settings that are best at this ε by one training; none if that decides."""
+        able = [(o, t) for o, each in enumerate(options) if each.epsilon == epsilon for t in range(len(tried[o]))]
+        ranked = sorted(able, key=lambda place: -tried[place[0]][place[1]].accuracy)
+        return ranked[: self.config.finalists] if self._more and len(ranked) > 1 else []
+
+    def _again(self, each: _Options, settings: Mapping[str, Any], more: int) -> System:
+        seed = self.config.seed + _APART + more
+        found = self.at(each.candidate, settings, each.epsilon, seed=seed, validation=self.config.validation)
+        assert isinstance(found.system, System)
+        return found.system
+
+    def entry(self, each: _Options, tried: Sequence[Try]) -> Entry:
+        """What a candidate reaches on validation records at one ε."""
+        best = tried.index(max(tried, key=Try.rank)) if tried else None
         return Entry(
             key=each.candidate.key,
             title=each.candidate.title or each.candidate.key,
             epsilon=each.epsilon,
-            tried=tried,
+            tried=tuple(tried),
             accounted=None if best is None else self._accounted(each.systems[best]),
             refusal=each.refusal,
         )
@@ -176,16 +209,17 @@ class _Search:
         budget = accounted(self.config.accountant, system, Adversary.parse(self.config.view), self.config.unit)
         return budget.upper
 
-    def winners(self, options: Sequence[_Options], entries: Sequence[Entry]) -> list[_Winner]:
-        """The best candidate at each ε at which one was tried."""
+    def winners(self, options: Sequence[_Options], tried: Sequence[Sequence[Try]]) -> list[_Winner]:
+        """The best settings at each ε at which some were tried."""
         found = []
         for epsilon in self.config.epsilons:
-            able = [(o, e) for o, e in zip(options, entries, strict=True) if o.epsilon == epsilon and e.tried]
+            able = [
+                (o.candidate, t) for o, own in zip(options, tried, strict=True) if o.epsilon == epsilon for t in own
+            ]
             if able:
-                best, entry = max(able, key=lambda pair: pair[1].validated or 0.0)
-                chosen = max(entry.tried, key=lambda each: each.accuracy).settings
+                candidate, best = max(able, key=lambda pair: pair[1].rank())
                 found.append(
-                    _Winner(candidate=best.candidate, epsilon=epsilon, settings=chosen, tuning_runs=self._tuning())
+                    _Winner(candidate=candidate, epsilon=epsilon, settings=best.settings, tuning_runs=self._tuning())
                 )
         return found
 
