@@ -95,7 +95,7 @@ $(VENV)/.docs: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[docs]'
 	@touch $@
 
-results: $(VENV)/.test  ## docs/reproductions.md and docs/frontier.md from the committed results; the README's output and table
+results: $(VENV)/.test  ## the pages of committed results, and what other pages and the README show of them
 	@$(ONE) $(BIN)/python -m tools.docs_results
 	@$(ONE) $(BIN)/python -m tools.docs_readme
 

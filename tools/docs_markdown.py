@@ -17,10 +17,12 @@ __all__ = [
     "fence",
     "join",
     "paper",
+    "part",
     "prose",
     "sentence",
     "settings_table",
     "table",
+    "with_part",
 ]
 
 PAPERS = {
@@ -139,3 +141,17 @@ def fence(language: str, text: str) -> str:
 def join(*blocks: str) -> str:
     """Blocks with an empty line between them."""
     return "\n\n".join(block.strip() for block in blocks if block.strip()) + "\n"
+
+
+def part(text: str, name: str) -> str:
+    """What stands between the marks of a part."""
+    return _pattern(name).search(text)[2]  # type: ignore[index]
+
+
+def with_part(text: str, name: str, content: str) -> str:
+    """A text with another content between the marks of a part."""
+    return _pattern(name).sub(lambda marks: f"{marks[1]}\n{content.strip()}\n{marks[3]}", text)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {name}\b[^>]*-->)\n(.*?)(<!-- /{name} -->)", re.DOTALL)

@@ -7,7 +7,6 @@ command. No figure is typed.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from tools.docs_markdown import fence, table
+from tools.docs_markdown import fence, table, with_part
 from tools.docs_results import RESULTS, stored
 from vflpriv import api
 from vflpriv.common import formatting as f
@@ -23,25 +22,11 @@ from vflpriv.report.best import BestReport
 from vflpriv.report.reproduction import Reproduction
 from vflpriv.report.rows import USEFUL
 
-__all__ = ["demo_output", "found_table", "part", "with_part", "write_readme"]
+__all__ = ["demo_output", "found_table", "write_readme"]
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 _ASKED = 1.0
 """The ε for which a visitor asks what to use."""
-
-
-def part(text: str, name: str) -> str:
-    """What stands between the marks of a part."""
-    return _pattern(name).search(text)[2]  # type: ignore[index]
-
-
-def with_part(text: str, name: str, content: str) -> str:
-    """A text with another content between the marks of a part."""
-    return _pattern(name).sub(lambda marks: f"{marks[1]}\n{content.strip()}\n{marks[3]}", text)
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(<!-- {name}\b[^>]*-->)\n(.*?)(<!-- /{name} -->)", re.DOTALL)
 
 
 def demo_output() -> str:

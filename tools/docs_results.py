@@ -1,7 +1,8 @@
 """Pages of the documentation that are rendered from committed results: `python -m tools.docs_results` rewrites them.
 
 `benchmarks/results/reproduce-*.json` are reports of `vflpriv reproduce` and make up `docs/reproductions.md`;
-`frontier-*.json` are those of `vflpriv frontier` and make up `docs/frontier.md` with its pictures. No figure is typed.
+`frontier-*.json` are those of `vflpriv frontier` and make up `docs/frontier.md` with its pictures. `adaptive-*.json`
+are those of a command in `docs/attack.md`. No figure is typed.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tools.docs_markdown import with_part
 from vflpriv.common.formatting import count, percent
 from vflpriv.render.best import best_markdown
 from vflpriv.render.markdown import escape
 from vflpriv.render.plots.best import best_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.reproduction import reproduction_markdown, reproduction_plots
+from vflpriv.report.attacks import AttackReport, Cell
 from vflpriv.report.best import BestReport
 from vflpriv.report.reproduction import Reproduction
 
 __all__ = [
     "RESULTS",
+    "adaptive_marvell",
     "frontier_page",
     "pictures",
     "reproductions_page",
@@ -71,8 +75,8 @@ too.
 
 At each ε every candidate is given the noise that the accountant finds for it. Candidates and their settings are
 compared by the accuracy on validation records, which are training records that are kept back; those that come nearest
-to the best are trained with more seeds first (`finalists`, `final_seeds`), since one training may be lucky. The best one
-is then trained on all training records with several seeds, and only then are test records looked at. *Test accuracy* is
+to the best are trained with more seeds first (`finalists`, `final_seeds`), since one training may be lucky. The best is
+then trained on all training records with several seeds, and only then are test records looked at. *Test accuracy* is
 that mean with its interval, *accounted ε* what all releases of that training add up to. Each point is then audited with
 worst-case canaries: *measured μ / accounted μ* near 1 says that the accounting is not only right but tight, and a
 verdict `consistent` that the trials refute nothing. A candidate that cannot keep a budget says why.
@@ -108,6 +112,11 @@ there. It brings nothing that can be told from chance: with {share} of the recor
 settings reaches {sampled} on {count} validation records at ε = {budgets} (mnist, pixels as they are), and {whole}
 with all records in every step. `{command}` repeats it.
 """
+
+_MARVELL = """\
+MARVELL stops norms ({norm}) and directions ({direction}, from {without} without it), as published; the adversary's own
+features guess {blind}. Its noise is made for one batch: all 240 rounds together tell {together}, a leakage of
+{leakage}, and the defence is marked. With `--set engine.rounds=60` they do not: {fewer}."""
 
 R = TypeVar("R", Reproduction, BestReport)
 
@@ -155,6 +164,34 @@ def sampled_batches(path: Path = RESULTS / "sampled-batches.json") -> str:
         command=stored_result["command"],
     )
     return f"{_SAMPLED_TITLE}\n\n{textwrap.fill(sentence, 120, break_on_hyphens=False)}\n"
+
+
+def adaptive_marvell(results: Path = RESULTS) -> str:
+    """What MARVELL leaves to attacks that know it, by the numbers of rounds in the names of the files."""
+    short, long = (_marvell(results / f"adaptive-marvell-{rounds}.json") for rounds in (60, 240))
+    without, norm, direction, together = (long[k] for k in ("bare", "label_norm", "label_direction", "label_rounds"))
+    text = _MARVELL.format(
+        norm=percent(norm.success),
+        direction=percent(direction.success),
+        without=percent(without.success),
+        blind=percent(together.blind),
+        together=percent(together.success),
+        leakage=_leakage(together),
+        fewer=_leakage(short["label_rounds"]),
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False)
+
+
+def _marvell(path: Path) -> dict[str, Cell]:
+    """The cells with MARVELL by their attack, and that of directions without it."""
+    cells = AttackReport.model_validate_json(path.read_bytes()).cells
+    bare = next(c for c in cells if c.defence == "none" and c.attack == "label_direction")
+    return {"bare": bare, **{cell.attack: cell for cell in cells if cell.defence == "marvell"}}
+
+
+def _leakage(cell: Cell) -> str:
+    leaked, low, high = (f"{100 * value:.1f}" for value in (cell.leakage, cell.low, cell.high) if value is not None)
+    return f"{leaked} points ({low} to {high})"
 
 
 def _section(*blocks: str) -> str:
@@ -218,5 +255,11 @@ def write_pages(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:
         (docs / "pictures" / name).write_text(svg, encoding="utf-8")
 
 
+def write_marvell(page: Path = ROOT / "docs" / "attack.md") -> None:
+    """Write what MARVELL leaves between its marks."""
+    page.write_text(with_part(page.read_text("utf-8"), "marvell", adaptive_marvell()), encoding="utf-8")
+
+
 if __name__ == "__main__":
     write_pages()
+    write_marvell()

@@ -8,7 +8,8 @@ import shlex
 from tests.cli.test_cli import run
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.reduced import check
-from tools.docs_readme import found_table, part, with_part
+from tools.docs_markdown import part, with_part
+from tools.docs_readme import found_table
 from vflpriv.config.loading import load_config
 
 TEXT = (ROOT / "README.md").read_text("utf-8")

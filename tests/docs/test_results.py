@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import blocks
+from tools.docs_markdown import part
 from tools.docs_results import (
     RESULTS,
+    adaptive_marvell,
     frontier_page,
     reproductions_page,
     stored,
@@ -21,6 +25,7 @@ from tools.docs_results import (
 from vflpriv.cli.options import assignments
 from vflpriv.config.frontier import load_frontier
 from vflpriv.config.reproductions import load_profile, profile_names
+from vflpriv.report.attacks import AttackReport
 from vflpriv.report.best import BestReport, Entry, Point
 from vflpriv.report.curves import LearningCurve, Try
 from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
@@ -137,6 +142,20 @@ def test_a_committed_result_is_what_its_profile_asks_for_today(name: str) -> Non
         given = {key: value for key, value in config.system[0].engine.items() if key not in {"name", *tried}}
         asked = {key: value for key, value in given.items() if not isinstance(value, dict)}
         assert {key: line.settings[key] for key in asked} == json.loads(json.dumps(asked)), line.key
+
+
+@pytest.mark.parametrize("rounds", [60, 240])
+def test_what_marvell_leaves_is_a_result_of_the_command_beside_it(rounds: int) -> None:
+    text = (DOCS / "attack.md").read_text("utf-8")
+    assert part(text, "marvell") == adaptive_marvell() + "\n", "run `make results`"
+    asked = next(tomllib.loads(block.text) for block in blocks(text) if block.name == "adaptive.toml")
+    result = AttackReport.model_validate_json((RESULTS / f"adaptive-marvell-{rounds}.json").read_bytes())
+    assert result.data["name"] == asked["data"]["name"]
+    assert {trained.defence for trained in result.trained} == {"none", *asked["attack"]["defences"]}
+    for trained in result.trained:
+        wanted = {**asked["engine"], "rounds": rounds}
+        assert trained.engine == wanted.pop("name")
+        assert {name: trained.settings[name] for name in wanted} == wanted
 
 
 def test_pages_without_results_say_so() -> None:
