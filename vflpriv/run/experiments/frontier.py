@@ -127,7 +127,7 @@ class _Search:
         if not self.config.count_tuning:
             return None
         first = sum(len(candidate.tries) for candidate in self.candidates)
-        return first + (len(self._more) * min(first, self.config.finalists) if first > 1 else 0)
+        return first + len(self._more) * min(first, self.config.finalists)
 
     def at(
         self, candidate: Candidate, settings: Mapping[str, Any], epsilon: float, *, seed: int, **data: Any
@@ -182,10 +182,10 @@ class _Search:
     def _finalists(
         self, epsilon: float, options: Sequence[_Options], tried: Sequence[Sequence[Try]]
     ) -> list[tuple[int, int]]:
-        """The option and the try of the settings that are best at this ε by one training; none if that decides."""
+        """The option and the try of the settings that are best at this ε by one training; none if one is left."""
         able = [(o, t) for o, each in enumerate(options) if each.epsilon == epsilon for t in range(len(tried[o]))]
-        ranked = sorted(able, key=lambda place: -tried[place[0]][place[1]].accuracy)
-        return ranked[: self.config.finalists] if self._more and len(ranked) > 1 else []
+        best = sorted(able, key=lambda place: -tried[place[0]][place[1]].accuracy)[: self.config.finalists]
+        return best if self._more and len(best) > 1 else []
 
     def _again(self, each: _Options, settings: Mapping[str, Any], more: int) -> System:
         seed = self.config.seed + _APART + more
