@@ -161,6 +161,13 @@ def test_counted_tuning_costs_noise(config: FrontierConfig) -> None:
     assert more > 1.2 * less
 
 
+def test_trainings_that_are_not_made_are_not_counted(config: FrontierConfig) -> None:
+    update: dict[str, Any] = {"epsilons": (1.0,), "trials": 0, "seeds": 1, "count_tuning": True, "finalists": 1}
+    found = find_frontier(config.model_copy(update=update), command="", only=["send-once"], quiet=True)
+    assert found.points[0].tuning_runs == 2
+    assert {each.seeds for entry in found.entries for each in entry.tried} == {1}
+
+
 def test_a_stopped_search_goes_on(config: FrontierConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = config.model_copy(update={"trials": 0, "epsilons": (1.0,), "final_seeds": 1})
     whole, trained = find_frontier(short, command="", quiet=True), []

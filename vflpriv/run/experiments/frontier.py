@@ -127,7 +127,8 @@ class _Search:
         if not self.config.count_tuning:
             return None
         first = sum(len(candidate.tries) for candidate in self.candidates)
-        return first + len(self._more) * min(first, self.config.finalists)
+        finalists = min(first, self.config.finalists)
+        return first + (len(self._more) * finalists if finalists > 1 else 0)
 
     def at(
         self, candidate: Candidate, settings: Mapping[str, Any], epsilon: float, *, seed: int, **data: Any
