@@ -60,6 +60,10 @@ class Model(ABC):
     def fan_in(self, name: str) -> int:
         """The number of inputs that one output of this parameter's layer sums over."""
 
+    def gain(self, name: str) -> float:
+        """How many times as far from zero as torch.nn draws it this parameter starts."""
+        return 1.0
+
     def stored(self, value: Tensor) -> Tensor:
         """The same parameter (R, *shape), in the order of memory in which this model's passes are fastest."""
         return value
@@ -73,13 +77,14 @@ def size_of(model: Model) -> int:
 def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
     """The (R, *shape) parameters that a training starts from, in new memory.
 
-    They are uniform in ±1/√fan_in, as torch.nn draws them, each replica from its own random sequence; those in
-    `model.initial_values` are copied for every replica. `party` numbers the sequences of one run's models.
+    They are uniform in ±gain/√fan_in, with a gain of one as torch.nn draws them, each replica from its own random
+    sequence; those in `model.initial_values` are copied for every replica. `party` numbers the sequences of one run's
+    models.
     """
     replicas, index = len(stream.keys), count()
 
     def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
-        bound = 1 / math.sqrt(model.fan_in(name))
+        bound = model.gain(name) / math.sqrt(model.fan_in(name))
         uniform = stream.uniform(math.prod(shape), party, next(index))
         values: Tensor = ((2 * uniform - 1) * bound).unflatten(1, shape)
         return values

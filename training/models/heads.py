@@ -74,6 +74,9 @@ class Headed(Model):
     def fan_in(self, name: str) -> int:
         return self.shapes[name][0] if name == "head" else self.extractor.fan_in(name)
 
+    def gain(self, name: str) -> float:
+        return 1.0 if name == "head" else self.extractor.gain(name)
+
     def stored(self, value: Tensor) -> Tensor:
         return self.extractor.stored(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -46,11 +47,19 @@ class ModuleModel(Model):
         self._moved: dict[torch.device, dict[str, Tensor]] = {}
         self.shapes = {n: tuple(p.shape) for n, p in module.named_parameters() if n not in self._frozen}
         starting = {**_normalisation(module), **(weights or {})}
+        self._bent = _bent(module)
         self.initial_values = {n: v for n, v in starting.items() if n in self.shapes}
 
     def fan_in(self, name: str) -> int:
         weight = self.shapes.get(f"{name.rpartition('.')[0]}.weight", self.shapes[name])
         return max(1, math.prod(weight[1:]))
+
+    def gain(self, name: str) -> float:
+        """√6 for convolutions that a ReLU follows directly (He et al. 2015).
+
+        Drawn as torch.nn does, each of them would make records more alike: after four, outputs differ by a hundredth.
+        """
+        return math.sqrt(6) if name in self._bent else 1.0
 
     def apply(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         self._check(inputs)
@@ -112,6 +121,17 @@ def _unstacked(parameters: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """The parameters of each replica."""
     for values in zip(*parameters.values(), strict=True):
         yield dict(zip(parameters, values, strict=True))
+
+
+def _bent(module: nn.Module) -> frozenset[str]:
+    """The weights of convolutions that a ReLU follows directly."""
+    sequences = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Sequential)]
+    return frozenset(
+        f"{name}.{own}.weight".lstrip(".")
+        for name, sequence in sequences
+        for (own, part), (_, after) in pairwise(sequence.named_children())
+        if isinstance(part, nn.Conv2d) and isinstance(after, nn.ReLU)
+    )
 
 
 def _normalisation(module: nn.Module) -> dict[str, Tensor]:

@@ -77,6 +77,16 @@ def replicas(count: int, device: torch.device = CPU) -> Stream:
     return Stream.of(3, "init", range(count), device)
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("cnn2", (4, 28)), ("cnn4", (3, 16, 16)), ("resnet18", (3, 16, 16))])
+def test_records_are_not_alike_to_a_network_at_its_start(kind: str, shape: tuple[int, ...]) -> None:
+    """Light and dark images have outputs that differ by at least a twentieth of their size."""
+    draws = torch.Generator().manual_seed(0)
+    images = torch.rand(64, 1, generator=draws) * torch.rand(64, math.prod(shape), generator=draws)
+    model = bottom(kind, shape, 16)
+    outputs = model.apply(initialise(model, replicas(3), 0), images)
+    assert bool((outputs.std(1).mean(1) > 0.05 * outputs.abs().mean((1, 2))).all())
+
+
 def test_every_kind_of_the_settings_is_tried() -> None:
     assert all(any(name.startswith(kind) for name in CASES) for kind in get_args(BottomKind))
     assert {f"top-{kind}" for kind in get_args(TopKind)} <= set(CASES)
