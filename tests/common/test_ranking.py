@@ -35,6 +35,15 @@ def test_perfect_order_is_one_and_the_opposite_zero():
     assert auc(-scores, scores > 6).item() == 0.0
 
 
+def test_scores_that_are_no_numbers_tell_nothing():
+    nothing, positive = torch.full((2, 10, 2), math.nan), torch.arange(10) % 3 == 0
+    assert auc(nothing[..., 0], positive).tolist() == [0.5, 0.5]
+    assert class_auc(nothing, positive.long()).tolist() == [0.5, 0.5]
+    one = torch.arange(10.0)
+    one[3] = math.nan
+    assert auc(one, positive).item() == pytest.approx(by_pairs(one.nan_to_num(-1.0), positive))
+
+
 @pytest.mark.parametrize("positive", [torch.zeros(4, dtype=torch.bool), torch.ones(4, dtype=torch.bool)])
 def test_without_both_sides_there_is_none(positive):
     assert math.isnan(auc(torch.arange(4.0), positive).item())

@@ -15,13 +15,15 @@ __all__ = ["auc", "class_auc"]
 def auc(scores: Tensor, positive: Tensor) -> Tensor:
     """The share of pairs of a positive and another record in which the positive one has the larger score.
 
-    Ties count half. `scores` is (…, N) and `positive` (N,) of truth values; the result has the leading axes of `scores`
-    and is NaN where all records are positive, or none.
+    Ties count half, and scores that are NaN, as those of a training that diverged, tie below all others. `scores` is
+    (…, N) and `positive` (N,) of truth values; the result has the leading axes of `scores` and is NaN where all records
+    are positive, or none.
 
     >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.9]), torch.tensor([False, False, True, True])).item()
     0.875
     """
-    ordered, own = scores.sort(dim=-1).values, scores.contiguous()
+    own = scores.masked_fill(scores.isnan(), -torch.inf).contiguous()
+    ordered = own.sort(dim=-1).values
     # A record's place among all, counted from both ends of its ties: whole numbers, exact on every device.
     twice = torch.searchsorted(ordered, own) + torch.searchsorted(ordered, own, right=True) + 1
     members = positive.sum()
