@@ -67,11 +67,19 @@ def _guarantee(line: TrainedLine) -> tuple[str, ...]:
 
 
 def _why(report: Reproduction, line: TrainedLine, figure: Figure | None = None) -> str:
-    """The row's explanation, beside figures that differ; the conditions of a theorem beside what it is about alone."""
+    """The row's explanation, beside figures that differ; the conditions of a theorem beside what it is about alone.
+
+    That a training diverged stands beside all of its figures.
+    """
+    said = _explanation(report, line, figure)
+    return "; ".join(filter(None, (line.diverged, said))) or f.NOTHING
+
+
+def _explanation(report: Reproduction, line: TrainedLine, figure: Figure | None) -> str:
     differs = figure is None or figure.large or (figure.measure not in SHARES and figure.difference is not None)
     if (line.explained and differs) or (line.reason and figure is not None and figure.measure == "rises"):
         return f.clean(line.reason)
-    return _UNEXPLAINED if line.open and differs and not report.shortened else f.NOTHING
+    return _UNEXPLAINED if line.open and differs and not report.shortened else ""
 
 
 def _seeds(report: Reproduction) -> str:

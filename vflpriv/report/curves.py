@@ -28,6 +28,8 @@ class LearningCurve(Row):
     """10⁶ bytes of payload, in both directions and of all devices."""
     seconds: tuple[float, ...] = ()
     """Simulated; empty where there is no clock."""
+    diverged: int | None = None
+    """The first of these rounds after which outputs are no finite numbers; None if they always are."""
     importance: tuple[float, ...] = ()
     """Of each device at the round that is reported, where the engine says so."""
     rises: int | None = None

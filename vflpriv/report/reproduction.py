@@ -96,6 +96,15 @@ class TrainedLine(Row):
         return sum(curve.reached for curve in self.curves) / len(self.curves)
 
     @property
+    def diverged(self) -> str:
+        """Of which trainings outputs became infinite or NaN, so that they guess the first class; empty if of none."""
+        rounds = [curve.diverged for curve in self.curves if curve.diverged is not None]
+        if not rounds:
+            return ""
+        several = f"{len(rounds)} of {len(self.curves)} trainings " if len(self.curves) > 1 else ""
+        return f"{several}diverged: after round {min(rounds):,} or before outputs are no numbers"
+
+    @property
     def reason(self) -> str:
         """Why ours differs, as it is explained, or the conditions of a theorem that the training did not meet."""
         unmet = dict.fromkeys(condition for curve in self.curves for condition in curve.unmet)

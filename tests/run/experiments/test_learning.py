@@ -64,6 +64,12 @@ def test_all_rounds_are_trained_and_the_last_is_reported_without_a_drop(system: 
     assert asked == ["test"] * 5
 
 
+def test_a_training_that_diverges_says_so() -> None:
+    wild = learning_curve(make_system("split-concat", rounds=40, device_rate=1e30, server_rate=1e30), evaluations=4)
+    assert wild.diverged in wild.rounds
+    assert learning_curve(make_system("split-concat", rounds=4)).diverged is None
+
+
 def test_the_round_that_is_best_on_validation_records_is_reported(system: System, asked: list[str]) -> None:
     progress = Counted()
     curve = learning_curve(system, evaluations=5, drop=0.05, progress=progress)

@@ -250,6 +250,17 @@ def test_measures_are_shown_without_a_printed_figure_where_trainings_have_them(a
     assert [row[0] for row in plots[-1].rows] == ["second"]
 
 
+def test_a_training_that_diverged_is_named_beside_its_figures(alike_report: Reproduction) -> None:
+    first = alike_report.lines[0]
+    curves = tuple(curve.model_copy(update={"diverged": 1_200}) for curve in first.curves)
+    found = alike_report.model_copy(update={"lines": (first.model_copy(update={"curves": curves}),)})
+    (row,) = figures_grid(found).rows
+    assert row[-1].startswith("diverged: after round 1,200 or before outputs are no numbers")
+    half = first.model_copy(update={"curves": (*curves, *first.curves)})
+    assert half.diverged.startswith("1 of 2 trainings diverged")
+    assert first.diverged == ""
+
+
 def test_columns_without_anything_are_not_printed(report: Reproduction, alike_report: Reproduction) -> None:
     bare = alike_report.model_copy(update={"lines": alike_report.lines[:2]})
     printed = []

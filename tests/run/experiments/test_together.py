@@ -43,6 +43,12 @@ def test_each_seed_has_the_curve_that_it_has_alone():
     assert len({curve.accuracy for curve in together}) > 1
 
 
+def test_seeds_that_diverge_together_say_so_as_alone():
+    systems = of_seeds(range(2), **{**ONCE, "server_rate": 1e30, "noise_std": 1e10})
+    assert [curve.diverged for curve in curves_of_seeds(trainer(), systems)] == [8, 8]
+    assert [learning_curve(system).diverged for system in systems] == [8, 8]
+
+
 def test_seeds_that_are_stored_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     systems, kept = of_seeds(range(3), **ONCE), trainer(tmp_path)
     first, trained = curves_of_seeds(kept, systems[:2]), []

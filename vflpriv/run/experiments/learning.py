@@ -85,12 +85,15 @@ class _Noted:
         self._megabytes: list[float] = []
         self._seconds: list[float] = []
         self._importance = engine.importance()
+        self._diverged: int | None = None
 
     def evaluate(self, number: int) -> None:
         """Note what is reached after so many rounds."""
         reached, clock = self._engine.evaluate(part=self._part, records=1), self._system.schedule.seconds
         self._rounds.append(number)
         self._accuracy.append(float(reached.accuracy[0]))
+        if self._diverged is None and not bool(reached.logits.isfinite().all()):
+            self._diverged = number
         self._auc += [float(reached.auc()[0])] if self._system.data.classes == 2 else []
         self._seconds += [] if clock is None else [float(clock[number - 1])]
         self._megabytes.append(self._wire.traffic.total / _MEGABYTE)
@@ -118,6 +121,7 @@ class _Noted:
             auc=tuple(self._auc),
             seconds=tuple(self._seconds),
             megabytes=tuple(self._megabytes),
+            diverged=self._diverged,
             importance=() if importance is None else tuple(importance.norms[0].tolist()),
             importance_caveat=(importance.caveat() or "") if importance is not None else "",
         )

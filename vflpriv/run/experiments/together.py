@@ -66,7 +66,7 @@ def _task(common: tuple[Sequence[System], Part], _: int, worker: Worker) -> list
     engine, wire = systems[0].train([0] * len(seeds), seeds=seeds), Wire()
     engine.run(wire, advance=lambda rounds: worker.progress.advance(rounds * len(seeds)))
     reached = engine.evaluate(part=part, replicas=len(seeds))
-    accuracy = reached.accuracy.tolist()
+    accuracy, finite = reached.accuracy.tolist(), reached.logits.isfinite().flatten(1).all(1).tolist()
     areas = reached.auc().tolist() if systems[0].data.classes == 2 else None
     return [
         LearningCurve(
@@ -75,6 +75,7 @@ def _task(common: tuple[Sequence[System], Part], _: int, worker: Worker) -> list
             accuracy=(accuracy[place],),
             auc=() if areas is None else (areas[place],),
             megabytes=(wire.traffic.total / _MEGABYTE,),
+            diverged=None if finite[place] else systems[0].rounds,
         )
         for place, seed in enumerate(seeds)
     ]
