@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vflpriv.common.formatting import NOTHING
 from vflpriv.render.markdown import escape, table
 
 __all__ = ["Grid"]
@@ -20,6 +21,17 @@ class Grid:
     @property
     def header(self) -> list[tuple[str, bool]]:
         return [(name.removeprefix(">"), name.startswith(">")) for name in self.columns.split(";")]
+
+    @property
+    def filled(self) -> Grid:
+        """The same table without columns that hold nothing in any row.
+
+        >>> Grid("row;>paper;>ours", [("A", "–", "2"), ("B", "–", "–")]).filled
+        Grid(columns='row;>ours', rows=[['A', '2'], ['B', '–']])
+        """
+        kept = [place for place in range(len(self.header)) if any(row[place] != NOTHING for row in self.rows)]
+        names = self.columns.split(";")
+        return Grid(";".join(names[place] for place in kept), [[row[place] for place in kept] for row in self.rows])
 
     @property
     def markdown(self) -> str:

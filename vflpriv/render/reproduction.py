@@ -89,21 +89,17 @@ def _seeds(report: Reproduction) -> str:
 
 def print_reproduction(report: Reproduction, console: Console) -> None:
     """The table and what has to be known to read it."""
-    writer, grid = Writer(console), figures_grid(report)
+    writer, grid = Writer(console), figures_grid(report).filled
     named = grid.columns.replace("accounted ε ≤", "accounted/ε ≤").split(";")
-    columns = [f"?{name}" if name in _OPTIONAL else name for name in named]
-    rows = [tuple(row) for row in grid.rows]
-    filled = [place for place in range(len(columns)) if any(row[place] != f.NOTHING for row in rows)]
-    shown = ";".join(columns[place] for place in filled)
-    kept = [tuple(row[place] for place in filled) for row in rows]
-    writer.table(f"{report.headline} ({_seeds(report)})", shown, kept)
+    columns = ";".join(f"?{name}" if name in _OPTIONAL else name for name in named)
+    writer.table(f"{report.headline} ({_seeds(report)})", columns, [tuple(row) for row in grid.rows])
     writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}. {report.stopping}".strip()))
 
 
 def _blocks(report: Reproduction) -> Iterator[str]:
     yield f"## {escape(report.title)}"
     yield f"{escape(report.source)}. {paragraph(report.setting)}" if report.setting else f"{escape(report.source)}."
-    yield figures_grid(report).markdown
+    yield figures_grid(report).filled.markdown
     notes = (f"Settings: {paragraph(report.chosen)}.", report.stopping, report.shortened)
     yield " ".join([f"{escape(_seeds(report))}.", *filter(None, notes)])
     yield command_block(report.command)
@@ -123,4 +119,4 @@ def reproduction_plots(report: Reproduction) -> list[Plot]:
 def reproduction_html(report: Reproduction) -> str:
     """The page: the table, accuracy against ε, curves by round, traffic and time, the devices' importance, settings."""
     page, plots = environment().get_template("reproduction.html.j2"), reproduction_plots(report)
-    return page.render(report=report, grid=figures_grid(report), plots=plots, seeds=_seeds(report))
+    return page.render(report=report, grid=figures_grid(report).filled, plots=plots, seeds=_seeds(report))
