@@ -120,6 +120,16 @@ def test_points_are_audited(report: BestReport) -> None:
     assert tight.tightness > 0.7
 
 
+def test_a_ratio_above_one_is_explained(report: BestReport) -> None:
+    said = "A ratio above 1 is no finding by itself: one in 20 such bounds is too high by chance"
+    assert said not in best_markdown(report)
+    point = report.points[1]
+    assert point.audit is not None
+    high = point.audit.model_copy(update={"measured_mu": 1.01 * (point.audit.accounted_mu or 0.0)})
+    changed = report.model_copy(update={"points": (point.model_copy(update={"audit": high}),)})
+    assert said in best_markdown(changed)
+
+
 def test_labels_are_noised_to_the_budget(config: FrontierConfig) -> None:
     update: dict[str, Any] = {"unit": "label", "view": "device", "epsilons": (2.0,), "trials": 0, "seeds": 1}
     changed = FrontierConfig.model_validate({**config.model_dump(), **update})
