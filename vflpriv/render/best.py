@@ -103,8 +103,8 @@ def _audit_notes(report: BestReport) -> Iterator[str]:
     )
     if any(a.tightness is not None and a.tightness > 1 for a in audited):
         yield (
-            f"A ratio above 1 is no finding by itself: one in {1 / (1 - report.confidence):.0f} such bounds is too high "
-            "by chance, and verdicts ask for more."
+            f"A ratio above 1 is no finding by itself: one in {1 / (1 - report.confidence):.0f} such bounds is too "
+            "high by chance, and verdicts ask for more."
         )
     smaller = {p.title: p.audit for p in report.points if p.audit is not None and p.audit.reduced}
     for title, audit in smaller.items():
