@@ -53,6 +53,7 @@ not comparable with the paper's, and their tables say so.
 *Difference* is ours minus the paper's, in points where the figure is a share. A difference of more than a point is
 explained in the last column, or said to be *not explained*. Where a paper promises an ε, *claimed ε* is what it
 prints and *accounted ε* what the ledger of the same training adds up to, for the unit and the view named beside it.
+*Diverged* is a training whose outputs became infinite or no numbers, which counts as guessing the first class.
 
 Where a paper ends trainings by validation accuracy, or does not say which round it reports, a profile may do so too
 (`stop = "validation"`): what is reported is then the round that is best on validation records, and its section says so.
