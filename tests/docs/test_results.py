@@ -150,6 +150,9 @@ def test_what_marvell_leaves_is_a_result_of_the_command_beside_it(rounds: int) -
     assert part(text, "marvell") == adaptive_marvell() + "\n", "run `make results`"
     asked = next(tomllib.loads(block.text) for block in blocks(text) if block.name == "adaptive.toml")
     result = AttackReport.model_validate_json((RESULTS / f"adaptive-marvell-{rounds}.json").read_bytes())
+    (knowing,) = [cell for cell in result.cells if cell.defence == "marvell" and cell.attack == "label_rounds"]
+    assert knowing.low is not None
+    assert (knowing.low > 0) == (rounds == 240), "the text says that fewer rounds do not tell labels"
     assert result.data["name"] == asked["data"]["name"]
     assert {trained.defence for trained in result.trained} == {"none", *asked["attack"]["defences"]}
     for trained in result.trained:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from vflpriv.render.plots.budgets import participation_plot
+from vflpriv.render.plots.svg import drawing, in_percent
 from vflpriv.render.plots.tradeoff import tradeoff_svg
 from vflpriv.report.audit import ClaimRow, Report
 
@@ -102,3 +103,14 @@ def test_participations(violated: ClaimRow) -> None:
     assert wide is not None
     assert len(wide.svg) < 30_000
     assert sum(int(row[2].replace(",", "")) for row in wide.rows) == len(range(0, 100_000, 7))
+
+
+@pytest.mark.parametrize("limits", [(0.72, 0.92), (0.969, 0.976), (0.0, 1.0)])
+def test_shares_on_an_axis_stand_where_they_say(limits: tuple[float, float]) -> None:
+    with drawing(4.6, 3.2) as (figure, axes):
+        axes.set_ylim(*limits)
+        in_percent(axes)
+        figure.canvas.draw()
+        ticks, labels = axes.get_yticks(), [label.get_text() for label in axes.get_yticklabels()]
+    assert len(labels) >= 3
+    assert [float(label.removesuffix(" %")) for label in labels] == pytest.approx([100 * tick for tick in ticks])

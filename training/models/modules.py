@@ -57,7 +57,7 @@ class ModuleModel(Model):
     def gain(self, name: str) -> float:
         """√6 for convolutions that a ReLU follows directly (He et al. 2015).
 
-        Drawn as torch.nn does, each of them would make records more alike: after four, outputs differ by a hundredth.
+        Drawn as torch.nn does, each of them would make records more alike: after four, outputs hardly differ.
         """
         return math.sqrt(6) if name in self._bent else 1.0
 

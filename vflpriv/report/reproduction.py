@@ -102,7 +102,7 @@ class TrainedLine(Row):
         if not rounds:
             return ""
         several = f"{len(rounds)} of {len(self.curves)} trainings " if len(self.curves) > 1 else ""
-        return f"{several}diverged: after round {min(rounds):,} or before outputs are no numbers"
+        return f"{several}diverged: outputs are no numbers by round {min(rounds):,}"
 
     @property
     def reason(self) -> str:

@@ -255,7 +255,7 @@ def test_a_training_that_diverged_is_named_beside_its_figures(alike_report: Repr
     curves = tuple(curve.model_copy(update={"diverged": 1_200}) for curve in first.curves)
     found = alike_report.model_copy(update={"lines": (first.model_copy(update={"curves": curves}),)})
     (row,) = figures_grid(found).rows
-    assert row[-1].startswith("diverged: after round 1,200 or before outputs are no numbers")
+    assert row[-1].startswith("diverged: outputs are no numbers by round 1,200")
     half = first.model_copy(update={"curves": (*curves, *first.curves)})
     assert half.diverged.startswith("1 of 2 trainings diverged")
     assert first.diverged == ""
