@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tools.docs_markdown import fence, join
 from tools.docs_results import RESULTS, stored
-from vflpriv.render.best import best_html
-from vflpriv.render.reproduction import reproduction_html
-from vflpriv.report.best import BestReport
-from vflpriv.report.reproduction import Reproduction
+from vflpriv.common.registry import find
+from vflpriv.experiments.frontier.result import FrontierReport
+from vflpriv.experiments.reproduce.result import Reproduction
+from vflpriv.report.formats import Context
 
 __all__ = ["EXAMPLES", "FOLDER", "STORED", "Example", "gallery_page", "write_gallery"]
 
@@ -144,8 +144,8 @@ def _section(key: str, title: str, shows: str) -> list[str]:
     return [f"## {title}", f'{shows} <a href="{link}">Open the report</a>.', frame]
 
 
-def _result(name: str) -> Reproduction | BestReport:
-    kind = Reproduction if name.startswith("reproduce-") else BestReport
+def _result(name: str) -> Reproduction | FrontierReport:
+    kind = Reproduction if name.startswith("reproduce-") else FrontierReport
     return stored(kind, RESULTS)[name]
 
 
@@ -158,7 +158,7 @@ def write_gallery(folder: Path, examples: Sequence[Example] = EXAMPLES, names: S
             shutil.copy(Path(work) / example.report, folder / f"{example.key}.html")
     for name in names:
         result = _result(name)
-        page = reproduction_html(result) if isinstance(result, Reproduction) else best_html(result)
+        page = find("format", "html")().render(result, Context())
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
 
 

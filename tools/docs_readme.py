@@ -18,8 +18,8 @@ from tools.docs_markdown import fence, table, with_part
 from tools.docs_results import RESULTS, stored
 from vflpriv import api
 from vflpriv.common import formatting as f
-from vflpriv.report.best import BestReport
-from vflpriv.report.reproduction import Reproduction
+from vflpriv.experiments.frontier.result import FrontierReport
+from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.report.rows import USEFUL
 
 __all__ = ["demo_output", "found_table", "write_readme"]
@@ -112,7 +112,7 @@ def _reproduced(results: Path, name: str) -> tuple[str, str]:
 
 
 def _frontier(results: Path, unit: str) -> tuple[str, str]:
-    report = stored(BestReport, results)[f"frontier-mnist-{unit}"]
+    report = stored(FrontierReport, results)[f"frontier-mnist-{unit}"]
     (best,) = (point for point in report.points if point.epsilon == _ASKED)
     finding = (
         f"It can be done: {f.percent(best.mean)} on MNIST, each {report.unit} at ε = {best.epsilon:g}, "

@@ -16,14 +16,14 @@ from typing import TypeVar
 
 from tools.docs_markdown import with_part
 from vflpriv.common.formatting import count, percent
-from vflpriv.render.best import best_markdown
+from vflpriv.experiments.frontier.page import FrontierPage
+from vflpriv.experiments.frontier.plot import frontier_plot
+from vflpriv.experiments.frontier.result import FrontierReport
+from vflpriv.experiments.reproduce.page import ReproductionPage, reproduction_plots
+from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.render.markdown import escape
-from vflpriv.render.plots.best import best_plot
 from vflpriv.render.plots.svg import Plot
-from vflpriv.render.reproduction import reproduction_markdown, reproduction_plots
 from vflpriv.report.attacks import AttackReport, Cell
-from vflpriv.report.best import BestReport
-from vflpriv.report.reproduction import Reproduction
 
 __all__ = [
     "RESULTS",
@@ -119,7 +119,7 @@ MARVELL stops norms ({norm}) and directions ({direction}, from {without} without
 features guess {blind}. Its noise is made for one batch: all 240 rounds together tell {together}, a leakage of
 {leakage}, and the defence is marked. With `--set engine.rounds=60` they do not: {fewer}."""
 
-R = TypeVar("R", Reproduction, BestReport)
+R = TypeVar("R", Reproduction, FrontierReport)
 
 
 def stored(kind: type[R], folder: Path = RESULTS) -> dict[str, R]:
@@ -132,17 +132,17 @@ def stored(kind: type[R], folder: Path = RESULTS) -> dict[str, R]:
 def reproductions_page(found: Mapping[str, Reproduction]) -> str:
     """The page with every table, and places for the curves, which are drawn when the site is built."""
     sections = [
-        _section(reproduction_markdown(report).strip(), f"<!-- curves: {name} -->", _origin(name, report))
+        _section(ReproductionPage().markdown(report).strip(), f"<!-- curves: {name} -->", _origin(name, report))
         for name, report in found.items()
     ]
     return "\n".join([_REPRODUCTIONS, *_overview(found), *(sections or [f"{_NOTHING}\n"])])
 
 
-def frontier_page(found: Mapping[str, BestReport]) -> str:
+def frontier_page(found: Mapping[str, FrontierReport]) -> str:
     """The page with every question that was asked, its answer and its picture."""
     sections = []
     for name, report in found.items():
-        heading, advice, tables = best_markdown(report).split("\n\n", 2)
+        heading, advice, tables = FrontierPage().markdown(report).split("\n\n", 2)
         picture = f"![Accuracy against ε](pictures/{name}.svg)" if report.points else ""
         sections.append(_section(heading, advice, picture, tables.strip(), _origin(name, report)))
     sections = [*sections, sampled_batches()] if sections else [f"{_NOTHING}\n"]
@@ -199,14 +199,14 @@ def _section(*blocks: str) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _overview(found: Mapping[str, Reproduction | BestReport]) -> Iterator[str]:
+def _overview(found: Mapping[str, Reproduction | FrontierReport]) -> Iterator[str]:
     """All sections in one sentence each."""
     yield from (f"- {escape(report.headline.rstrip('.'))}." for report in found.values())
     if found:
         yield ""
 
 
-def _origin(name: str, report: Reproduction | BestReport) -> str:
+def _origin(name: str, report: Reproduction | FrontierReport) -> str:
     """Where the figures of a section come from."""
     versions = ", ".join(f"{part} {version}" for part, version in report.versions.items())
     seeds = f"seed {report.seed}" if report.seeds == 1 else f"seeds {report.seed} to {report.seed + report.seeds - 1}"
@@ -214,9 +214,9 @@ def _origin(name: str, report: Reproduction | BestReport) -> str:
     return f"`{name}.json`: {escape(versions)}, on {escape(machine)} with {cores} cores, {seeds}."
 
 
-def pictures(found: Mapping[str, BestReport]) -> dict[str, str]:
+def pictures(found: Mapping[str, FrontierReport]) -> dict[str, str]:
     """The picture of each frontier by the name of its file, readable on any background."""
-    drawn = {f"{name}.svg": best_plot(report) for name, report in found.items()}
+    drawn = {f"{name}.svg": frontier_plot(report) for name, report in found.items()}
     return {name: _on_white(plot) for name, plot in drawn.items() if plot is not None}
 
 
@@ -244,7 +244,7 @@ def _image(plot: Plot, path: Path) -> str:
 
 def write_pages(docs: Path = ROOT / "docs", results: Path = RESULTS) -> None:
     """Write both pages and the pictures; pictures of results that are no longer there go."""
-    frontiers = stored(BestReport, results)
+    frontiers = stored(FrontierReport, results)
     (docs / "reproductions.md").write_text(reproductions_page(stored(Reproduction, results)), encoding="utf-8")
     (docs / "frontier.md").write_text(frontier_page(frontiers), encoding="utf-8")
     drawn = pictures(frontiers)

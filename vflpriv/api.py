@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from vflpriv.core.budgets import Accountant
     from vflpriv.core.units import Unit
     from vflpriv.core.views import Adversary
+    from vflpriv.experiments.frontier.result import FrontierReport
+    from vflpriv.experiments.reproduce.result import Reproduction
     from vflpriv.report.account import Accounts
     from vflpriv.report.attacks import AttackReport
     from vflpriv.report.audit import Report
-    from vflpriv.report.best import BestReport
-    from vflpriv.report.reproduction import Reproduction
     from vflpriv.report.train import TrainReport
     from vflpriv.run.account import Claimed
     from vflpriv.run.own_training.function import Train
@@ -251,14 +251,14 @@ def reproduce(
     `quick` trains fewer rounds and records, and `share` a share of the rounds. With a folder `out`, the same call
     continues after an interruption with the training it had reached.
     """
-    from vflpriv.config.reproductions import load_profile
+    from vflpriv.experiments.reproduce.profile import load_profile
 
     profile, names = load_profile(name), checked_formats(formats, "reproduction")
     count, first = whole_number(seeds, "--seeds", least=1), whole_number(seed, "--seed", least=0)
     rounds = share_of(share, "--share")
     folder, running = _folder(out), executor_of(workers)
     store = _store(folder, fresh)
-    from vflpriv.run.experiments.reproduce import reproduce_profile
+    from vflpriv.experiments.reproduce.runner import reproduce_profile
 
     with running as executor:
         report = reproduce_profile(
@@ -288,17 +288,17 @@ def frontier(
     fresh: bool = False,
     quiet: bool | None = None,
     workers: int | str | None = None,
-) -> BestReport:
+) -> FrontierReport:
     """The best accuracy at each accounted ε for a unit and a view: `config` is a file with candidates to compare.
 
     With a folder `out`, the same call continues after an interruption with the training it had reached.
     """
-    from vflpriv.config.frontier import load_frontier
+    from vflpriv.experiments.frontier.profile import load_frontier
 
     chosen, names = load_frontier(config, overrides), checked_formats(formats, "frontier")
     folder, running = _folder(out), executor_of(workers)
     store = _store(folder, fresh)
-    from vflpriv.run.experiments.frontier import find_frontier
+    from vflpriv.experiments.frontier.runner import find_frontier
 
     command = repeated("frontier", config, overrides or {}, only)
     with running as executor:

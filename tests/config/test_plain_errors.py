@@ -20,10 +20,10 @@ from pydantic_core import core_schema
 from tests.program import vflpriv
 from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
-from vflpriv.config.frontier import FrontierConfig
 from vflpriv.config.models import Config, SystemConfig
-from vflpriv.config.reproductions import Profile
 from vflpriv.errors import PATTERNS, InputError, expected_words
+from vflpriv.experiments.frontier.profile import FrontierConfig
+from vflpriv.experiments.reproduce.profile import Profile
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.audit import Report

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from vflpriv.cli.options import assignments
-from vflpriv.config.frontier import load_frontier
-from vflpriv.config.reproductions import profile_names
+from vflpriv.experiments.frontier.profile import load_frontier
+from vflpriv.experiments.reproduce.profile import profile_names
 
 __all__ = ["CPU_WHEELS", "DATA", "FLAGS", "ONLY_CHECKED", "PRELUDE", "check"]
 

@@ -23,12 +23,12 @@ from tools.docs_results import (
     write_pages,
 )
 from vflpriv.cli.options import assignments
-from vflpriv.config.frontier import load_frontier
-from vflpriv.config.reproductions import load_profile, profile_names
+from vflpriv.experiments.curves import LearningCurve, Try
+from vflpriv.experiments.frontier.profile import load_frontier
+from vflpriv.experiments.frontier.result import Entry, FrontierReport, Point
+from vflpriv.experiments.reproduce.profile import load_profile, profile_names
+from vflpriv.experiments.reproduce.result import Figure, Reproduction, TrainedLine
 from vflpriv.report.attacks import AttackReport
-from vflpriv.report.best import BestReport, Entry, Point
-from vflpriv.report.curves import LearningCurve, Try
-from vflpriv.report.reproduction import Figure, Reproduction, TrainedLine
 
 ROOT = RESULTS.parents[1]
 DOCS = ROOT / "docs"
@@ -59,7 +59,7 @@ def table() -> Reproduction:
     )
 
 
-def frontier(*, points: bool = True) -> BestReport:
+def frontier(*, points: bool = True) -> FrontierReport:
     tried = (Try(settings={}, accuracy=0.7),) if points else ()
     best = Point(
         epsilon=1.0,
@@ -74,7 +74,7 @@ def frontier(*, points: bool = True) -> BestReport:
         curves=(CURVE, CURVE),
         tuning_runs=None,
     )
-    return BestReport(
+    return FrontierReport(
         tool_version="1",
         command="vflpriv frontier --set data.name=digits",
         versions={"vflpriv": "1"},
@@ -96,14 +96,14 @@ def frontier(*, points: bool = True) -> BestReport:
 def test_pages_are_what_the_committed_results_render_to(name: str) -> None:
     pages = {
         "reproductions.md": lambda: reproductions_page(stored(Reproduction)),
-        "frontier.md": lambda: frontier_page(stored(BestReport)),
+        "frontier.md": lambda: frontier_page(stored(FrontierReport)),
     }
     assert (DOCS / name).read_text("utf-8") == pages[name](), "run `make results`"
 
 
 def test_each_frontier_has_its_picture_and_no_other_is_there() -> None:
     """Their bytes depend on the version of matplotlib; what they say does not."""
-    answered = {f"{name}.svg": report for name, report in stored(BestReport).items() if report.points}
+    answered = {f"{name}.svg": report for name, report in stored(FrontierReport).items() if report.points}
     assert {path.name for path in (DOCS / "pictures").glob("frontier-*.svg")} == set(answered)
     for name, report in answered.items():
         said = (DOCS / "pictures" / name).read_text("utf-8")
@@ -116,7 +116,7 @@ def test_committed_results_are_small_and_name_a_profile_that_is_there() -> None:
         assert (words[:2], words[2], name) == (["vflpriv", "reproduce"], report.name, f"reproduce-{report.name}")
         assert report.name in profile_names()
         assert {line.key for line in report.lines} <= {row.key for row in load_profile(report.name).row}
-    for name, best in stored(BestReport).items():
+    for name, best in stored(FrontierReport).items():
         words = shlex.split(best.command)
         source = ROOT / words[2] if len(words) > 2 and not words[2].startswith("-") else None
         config = load_frontier(source, assignments([value for option, value in pairwise(words) if option == "--set"]))

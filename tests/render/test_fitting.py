@@ -14,17 +14,17 @@ import vflpriv
 from tests.report.attack_report import attack_report, cell
 from tests.report.rows import utility
 from vflpriv.common.registry import available
+from vflpriv.experiments.frontier.page import print_frontier
+from vflpriv.experiments.frontier.result import FrontierReport
+from vflpriv.experiments.reproduce.page import print_reproduction
+from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.render.account import print_accounts
 from vflpriv.render.attacks import print_attacks
-from vflpriv.render.best import print_best
 from vflpriv.render.console import Writer
 from vflpriv.render.fitting import ColumnWidths
-from vflpriv.render.reproduction import print_reproduction
 from vflpriv.render.terminal import print_report
 from vflpriv.render.training import print_training
 from vflpriv.report.audit import Report, Staleness, Traffic
-from vflpriv.report.best import BestReport
-from vflpriv.report.reproduction import Reproduction
 from vflpriv.report.rows import read_row
 from vflpriv.report.train import TrainReport, TrainRow
 
@@ -91,8 +91,8 @@ def test_attack() -> None:
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_frontier_and_reproduce(path: Path) -> None:
     if path.stem.startswith("frontier"):
-        best = read_row(BestReport, path, "frontier.json")
-        check(lambda console: print_best(best, console))
+        best = read_row(FrontierReport, path, "frontier.json")
+        check(lambda console: print_frontier(best, console))
     else:
         reproduction = read_row(Reproduction, path, "reproduction.json")
         check(lambda console: print_reproduction(reproduction, console))

@@ -11,9 +11,9 @@ import torch
 
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
+from vflpriv.experiments.curves import LearningCurve
 from vflpriv.render.shared import banner, best_attack, headline
 from vflpriv.report.audit import Report, read_report, write_atomically
-from vflpriv.report.curves import LearningCurve
 
 
 def test_round_trip_in_the_same_bytes(report: Report, hostile: Report, tmp_path: Path) -> None:

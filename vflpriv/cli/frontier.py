@@ -77,9 +77,9 @@ def frontier(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.render.best import print_best
+    from vflpriv.experiments.frontier.page import print_frontier
 
     console = Console()
-    print_best(report, console)
+    print_frontier(report, console)
     for file in file_names(report, formats):
         print_line(console, f"wrote {out / file}")

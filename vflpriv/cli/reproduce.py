@@ -44,7 +44,7 @@ def reproduce(
     from rich.console import Console
 
     from vflpriv import api
-    from vflpriv.config.reproductions import load_profile, profile_names
+    from vflpriv.experiments.reproduce.profile import load_profile, profile_names
     from vflpriv.render.console import Writer, print_line
     from vflpriv.report.formats import DEFAULT_FORMATS, file_names
 
@@ -68,7 +68,7 @@ def reproduce(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.render.reproduction import print_reproduction
+    from vflpriv.experiments.reproduce.page import print_reproduction
 
     print_reproduction(report, console)
     for file in file_names(report, formats):

@@ -17,17 +17,18 @@ from vflpriv.errors import InputError
 
 __all__ = ["KINDS", "available", "broken", "find", "names", "register"]
 
-KINDS = {
-    "engine": "vflpriv.training.engines",
-    "defence": "vflpriv.training.defences",
-    "attack": "vflpriv.attacks",
-    "audit": "vflpriv.audits",
-    "accountant": "vflpriv.accountants",
-    "format": "vflpriv.render.formats",
-    "display": "vflpriv.render.notebook",
+KINDS: dict[str, tuple[str, ...]] = {
+    "engine": ("vflpriv.training.engines",),
+    "defence": ("vflpriv.training.defences",),
+    "attack": ("vflpriv.attacks",),
+    "audit": ("vflpriv.audits",),
+    "accountant": ("vflpriv.accountants",),
+    "format": ("vflpriv.render.formats",),
+    "display": ("vflpriv.render.notebook",),
+    "page": ("vflpriv.experiments.frontier.page", "vflpriv.experiments.reproduce.page"),
 }
-"""By kind, the package whose modules register the items, or the one module that registers all of them."""
-_FOLDERS = frozenset(package.split(".")[1] for package in KINDS.values())
+"""By kind, the packages whose modules register the items, or the modules that register them."""
+_FOLDERS = frozenset(package.split(".")[1] for places in KINDS.values() for package in places)
 
 _registered: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _broken: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
@@ -76,11 +77,15 @@ def names(kind: str) -> list[str]:
 
 def _modules(kind: str) -> list[str]:
     """The dotted names of the modules in which the items of a kind are registered."""
-    package = importlib.import_module(KINDS[kind])
+    return [name for place in KINDS[kind] for name in _modules_in(place)]
+
+
+def _modules_in(place: str) -> list[str]:
+    package = importlib.import_module(place)
     if not hasattr(package, "__path__"):
-        return [package.__name__]
+        return [place]
     names_ = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return [f"{package.__name__}.{name}" for name in names_ if not name.startswith("_")]
+    return [f"{place}.{name}" for name in names_ if not name.startswith("_")]
 
 
 def broken(kind: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from vflpriv.render.console import LEAK_STYLES, Writer
 from vflpriv.render.shared import cell_level, contest_cells, leak_points, names_of_rows
 from vflpriv.render.terminal import print_features, print_refused
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Contest, TrainedRow, contests_of
-from vflpriv.report.frontier import frontiers
+from vflpriv.report.defences import defence_frontiers
 
 __all__ = ["print_attacks"]
 
@@ -33,7 +33,7 @@ def print_attacks(report: AttackReport, console: Console) -> None:
     _print_contests(report.contests, "Labels", writer)
     print_features(report.features, writer)
     _print_contests(contests_of(report.features), "Features", writer)
-    writer.list([(each.system, each.advice) for each in frontiers(report)])
+    writer.list([(each.system, each.advice) for each in defence_frontiers(report)])
     writer.list(
         [(Text(rule, style="bold red"), where) for rule, _, where in (b.partition(": ") for b in report.broken)]
     )

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import singledispatch
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
-from vflpriv.render.best import points_grid, tried_grid
 from vflpriv.render.first_page.comparable import accounted, claimed, measured, verdict_words
 from vflpriv.render.grid import Grid
 from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import escape
-from vflpriv.render.reproduction import figures_grid
+from vflpriv.render.overview import Overview
+from vflpriv.render.pages import page_of
 from vflpriv.render.shared import banner, upper_bound
 from vflpriv.report.account import Accounts
 from vflpriv.report.attacks import AttackReport
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow
-from vflpriv.report.best import BestReport
-from vflpriv.report.reproduction import Reproduction
 from vflpriv.report.train import TrainReport
 
-__all__ = ["HtmlDisplay", "LineDisplay", "MarkdownDisplay", "Overview", "overview"]
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What is shown of a result."""
-
-    headline: str
-    line: str
-    """The result in one line, for a shell."""
-    verdict: Verdict | None = None
-    grids: tuple[Grid, ...] = ()
-    notes: tuple[str, ...] = ()
+__all__ = ["HtmlDisplay", "LineDisplay", "MarkdownDisplay", "overview"]
 
 
 @register("display")
@@ -79,7 +64,10 @@ class MarkdownDisplay:
 @singledispatch
 def overview(result: object) -> Overview:
     """What is shown of a result, by its type."""
-    raise TypeError(f"no overview of {type(result).__name__}")
+    page = page_of(result)
+    if page is None:
+        raise TypeError(f"no overview of {type(result).__name__}")
+    return page.overview(result)
 
 
 _CLAIMS = "verdict;system;claim;seen by;unit;>δ;>claimed;>accounted;>measured"
@@ -188,14 +176,3 @@ def _(report: TrainReport) -> Overview:
     grid = Grid("system;engine;>rounds;>test accuracy;>interval;>up;>down", rows)
     line = "; ".join(f"{row[0]}: accuracy {row[3]}" for row in rows)
     return Overview("One training of each system", f.clean(line), None, (grid,))
-
-
-@overview.register
-def _(report: Reproduction) -> Overview:
-    return Overview(report.headline, f.clean(report.headline), None, (figures_grid(report),), (report.command,))
-
-
-@overview.register
-def _(report: BestReport) -> Overview:
-    grids = tuple(grid for grid in (points_grid(report), tried_grid(report)) if grid.rows)
-    return Overview(report.advice, f.clean(report.headline), None, grids, (report.command,))

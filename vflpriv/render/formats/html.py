@@ -6,18 +6,15 @@ import json
 
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
-from vflpriv.render.best import best_html
 from vflpriv.render.features import FeatureSection
 from vflpriv.render.first_page.page import FirstPage
 from vflpriv.render.html.page import environment
-from vflpriv.render.reproduction import reproduction_html
+from vflpriv.render.pages import page_of
 from vflpriv.render.shared import banner, contest_cells, leak_points
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, contests_of
 from vflpriv.report.audit import Report
-from vflpriv.report.best import BestReport
-from vflpriv.report.formats import Context, Format
-from vflpriv.report.frontier import frontiers
-from vflpriv.report.reproduction import Reproduction
+from vflpriv.report.defences import defence_frontiers
+from vflpriv.report.formats import Context, Format, Saved
 
 __all__ = ["HtmlFormat", "attacks_html", "render_html"]
 
@@ -39,13 +36,15 @@ class HtmlFormat(Format):
 
     results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
+    def render(self, result: Saved, context: Context) -> str:
         """The same result gives the same bytes."""
-        if isinstance(result, Reproduction):
-            return reproduction_html(result)
-        if isinstance(result, BestReport):
-            return best_html(result)
-        return render_html(result) if isinstance(result, Report) else attacks_html(result)
+        if isinstance(result, Report):
+            return render_html(result)
+        if isinstance(result, AttackReport):
+            return attacks_html(result)
+        page = page_of(result)
+        assert page is not None, result.stem
+        return page.html(result)
 
 
 def render_html(report: Report) -> str:
@@ -82,7 +81,7 @@ def attacks_html(report: AttackReport) -> str:
         .render(
             report=report,
             points=leak_points,
-            frontiers=frontiers(report),
+            frontiers=defence_frontiers(report),
             contest_cells=contest_cells,
             only_static=ONLY_STATIC,
             feature_contests=contests_of(report.features),

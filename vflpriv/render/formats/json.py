@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from vflpriv.common.registry import register
-from vflpriv.report.attacks import AttackReport
-from vflpriv.report.audit import Report
-from vflpriv.report.best import BestReport
 from vflpriv.report.formats import Context, Format
-from vflpriv.report.reproduction import Reproduction
+from vflpriv.report.rows import Row
 
 __all__ = ["JsonFormat"]
 
@@ -21,6 +18,6 @@ class JsonFormat(Format):
 
     results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
+    def render(self, result: Row, context: Context) -> str:
         """The same result gives the same bytes."""
         return result.to_json()

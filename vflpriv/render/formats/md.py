@@ -7,13 +7,12 @@ from typing import Any
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
-from vflpriv.render.best import best_markdown
 from vflpriv.render.features import FeatureSection, features_blocks
 from vflpriv.render.first_page.comparable import verdict_words
 from vflpriv.render.first_page.markdown import EMOJI, first_page_blocks
 from vflpriv.render.markdown import LIMIT, command_block, escape, table, within
 from vflpriv.render.matrix import refused
-from vflpriv.render.reproduction import reproduction_markdown
+from vflpriv.render.pages import page_of
 from vflpriv.render.shared import (
     banner,
     cell_level,
@@ -26,10 +25,8 @@ from vflpriv.render.shared import (
 )
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, Cell, Contest, contests_of
 from vflpriv.report.audit import ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
-from vflpriv.report.best import BestReport
-from vflpriv.report.formats import Context, Format
-from vflpriv.report.frontier import frontiers
-from vflpriv.report.reproduction import Reproduction
+from vflpriv.report.defences import defence_frontiers
+from vflpriv.report.formats import Context, Format, Saved
 
 __all__ = [
     "MarkdownFormat",
@@ -48,13 +45,15 @@ class MarkdownFormat(Format):
 
     results = ("report", "attacks", "reproduction", "frontier")
 
-    def render(self, result: Report | AttackReport | Reproduction | BestReport, context: Context) -> str:
+    def render(self, result: Saved, context: Context) -> str:
         """Cut at a line, with a note, where it would be longer than GitHub shows."""
-        if isinstance(result, Reproduction):
-            return reproduction_markdown(result)
-        if isinstance(result, BestReport):
-            return best_markdown(result)
-        return render_markdown(result) if isinstance(result, Report) else attacks_markdown(result)
+        if isinstance(result, Report):
+            return render_markdown(result)
+        if isinstance(result, AttackReport):
+            return attacks_markdown(result)
+        page = page_of(result)
+        assert page is not None, result.stem
+        return page.markdown(result)
 
 
 def render_markdown(report: Report) -> str:
@@ -203,7 +202,7 @@ def attacks_blocks(report: AttackReport) -> Iterator[str]:
         yield f"{escape(report.sample_note[:1].upper() + report.sample_note[1:])}."
     if report.limit_note is not None:
         yield f"{escape(report.limit_note[:1].upper() + report.limit_note[1:])}."
-    chosen = frontiers(report)
+    chosen = defence_frontiers(report)
     if chosen:
         yield "## Which defence"
         yield "\n".join(f"- **{escape(each.system)}**: {escape(each.advice)}" for each in chosen)

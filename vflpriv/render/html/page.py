@@ -17,7 +17,7 @@ from vflpriv.render.features import between, by_feature, number
 from vflpriv.render.first_page.comparable import accounted, cause, claimed, deciding, measured, verdict_words
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
-from vflpriv.render.plots.frontier import frontier_plot, point_mark
+from vflpriv.render.plots.defences import defence_plot, point_mark
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
@@ -63,7 +63,7 @@ def environment() -> Environment:
         "by_feature": by_feature,
         "facts_of": _facts,
         "point_mark": point_mark,
-        "frontier": lambda frontier, prefix: frontier_plot(frontier, prefix=prefix),
+        "frontier": lambda frontier, prefix: defence_plot(frontier, prefix=prefix),
         "histograms": _histograms,
         "importance": lambda system, prefix: importance_plot(system, prefix=f"{prefix}-i"),
         "interval": formatting.interval,
