@@ -19,7 +19,7 @@ from scipy.stats import binom, chi2
 from torch import Tensor
 
 from vflpriv.audits.statistics.noise_tests import smallest
-from vflpriv.audits.worlds.probes import Follower, Probe
+from vflpriv.audits.twins.probes import Follower, Probe
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.systems import System

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from vflpriv.audits.label_noise import LabelNoise, label_noise
 from vflpriv.audits.recorded_noise import RecordedNoise, noise_p_value, recorded_noises
-from vflpriv.audits.scoring.worlds import noise_stds
 from vflpriv.audits.statistics.noise_tests import (
     ALPHA,
     NoiseTest,
@@ -33,6 +32,7 @@ from vflpriv.audits.statistics.noise_tests import (
     smallest,
     tails,
 )
+from vflpriv.audits.two_world.scores import noise_stds
 from vflpriv.audits.worlds.noise import TAILS, CollectedNoise, NoiseRun, collect
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits.scoring.recorded import Split
-from vflpriv.audits.scoring.worlds import noise_stds
+from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.statistics.one_run import (
     Guesses,
     epsilon_one_run,
@@ -25,7 +24,8 @@ from vflpriv.audits.statistics.one_run import (
     p_value_one_run_gdp,
 )
 from vflpriv.audits.statistics.pilot import Pilot
-from vflpriv.audits.worlds.probes import CoinProbe, Released
+from vflpriv.audits.twins.probes import CoinProbe, Released
+from vflpriv.audits.two_world.scores import noise_stds
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import torch
 
-from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.probes import Follower, Probe, Released
+from vflpriv.audits.twins.pairs import TwinCanary, in_world
+from vflpriv.audits.twins.probes import Follower, Probe, Released
+from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.worlds.store import TrialStore, one_thread
-from vflpriv.audits.worlds.twins import TwinCanary, in_world
 from vflpriv.common.devices import precise_device, to_host
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Gaussian, Release
 from vflpriv.core.systems import System

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vflpriv.audits.worlds.probes import Released
-from vflpriv.audits.worlds.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
-from vflpriv.audits.worlds.runs import compare_runs, plan_runs, record_run, run_data
+from vflpriv.audits.twins.check import Difference, Excess, Gap, TwinCheck
+from vflpriv.audits.twins.pairs import CONTROL, TwinCanary, TwinRound, plan_twins, run_twins
+from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.twins.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
+from vflpriv.audits.twins.runs import compare_runs, plan_runs, record_run, run_data
 from vflpriv.audits.worlds.store import one_thread
-from vflpriv.audits.worlds.twin_check import Difference, Excess, Gap, TwinCheck
-from vflpriv.audits.worlds.twins import CONTROL, TwinCanary, TwinRound, plan_twins, run_twins
 from vflpriv.common.registry import register
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.claims import Claim, Verdict

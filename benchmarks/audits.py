@@ -18,13 +18,13 @@ import numpy as np
 from _support import BATCH, arguments, build, seconds
 
 from vflpriv.audits.one_run import guess
-from vflpriv.audits.scoring.worlds import LikelihoodRatio, for_replicas
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, mu_known_sigma
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.one_run import Guesses, epsilon_one_run, mu_one_run
 from vflpriv.audits.statistics.sequential import Looks, look_times
-from vflpriv.audits.worlds.canaries import plan
-from vflpriv.audits.worlds.probes import in_worlds
+from vflpriv.audits.twins.probes import in_worlds
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.scores import LikelihoodRatio, for_replicas
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import CanaryKind

@@ -35,7 +35,7 @@ def _brief_completion(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small forests learn the scores of whole views, in tests that do not ask how well: they are most of an audit."""
-    monkeypatch.setattr("vflpriv.audits.scoring.learners._TREES", 4)
+    monkeypatch.setattr("vflpriv.audits.learned.learners._TREES", 4)
 
 
 def pytest_collection_finish() -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.scoring.membership import MembershipAttempt, membership_leak, membership_score
-from vflpriv.audits.scoring.recorded import Split
 from vflpriv.common.numerics import Floats
 from vflpriv.core.attack import MembershipAttack, MembershipAuxiliary, MembershipGuess
 from vflpriv.core.canaries import MemberCanaries

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from vflpriv.audits.statistics.noise_tests import Copies
-from vflpriv.audits.worlds.probes import Probe, Released, on_host
+from vflpriv.audits.twins.probes import Probe, Released, on_host
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator

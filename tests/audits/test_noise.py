@@ -26,8 +26,8 @@ from vflpriv.audits.statistics.noise_tests import (
     scale,
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.worlds.noise import Collector
-from vflpriv.audits.worlds.probes import Released
 from vflpriv.core.systems import System
 from vflpriv.core.wire import SERVER, Message, Payload, device
 from vflpriv.training.engines.dpzv import Dpzv

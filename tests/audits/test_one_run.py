@@ -14,7 +14,7 @@ from tests.support import make_system, toy_data
 from vflpriv.audits import one_run
 from vflpriv.audits.one_run import CoinScores, OneRunAudit, guess, plant
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_value_one_run_gdp
-from vflpriv.audits.worlds.probes import CoinProbe, Released
+from vflpriv.audits.twins.probes import CoinProbe, Released
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
 from vflpriv.config.loading import load_config

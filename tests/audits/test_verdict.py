@@ -9,6 +9,7 @@ import pytest
 
 from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, mu_error_rate, p_value_dp, p_value_gdp
 from vflpriv.audits.statistics.significance import holm_adjusted
+from vflpriv.audits.two_world.findings import describe_trials
 from vflpriv.audits.verdict import (
     Accounted,
     CorrectedFinding,
@@ -18,7 +19,6 @@ from vflpriv.audits.verdict import (
     exit_code,
     judge,
 )
-from vflpriv.audits.worlds.findings import describe_trials
 from vflpriv.core.audit import EPSILON, MU, Finding, untested
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.canaries import CanaryKind

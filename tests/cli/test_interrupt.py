@@ -19,7 +19,7 @@ from safetensors import safe_open
 
 from tests.cli.test_cli import run
 from tests.program import vflpriv
-from vflpriv.audits.scoring.whole_view import feature_key
+from vflpriv.audits.two_world.whole_view import feature_key
 from vflpriv.common.files import atomically, write_atomically
 from vflpriv.errors import OutputError
 
@@ -75,7 +75,7 @@ Audit = Callable[[Path], CompletedProcess[str]]
 @pytest.fixture(scope="module", autouse=True)
 def few_trees() -> Iterator[None]:
     """Forests of whole views are small, in the run that is never stopped as in the others."""
-    with mock.patch("vflpriv.audits.scoring.learners._TREES", 4):
+    with mock.patch("vflpriv.audits.learned.learners._TREES", 4):
         yield
 
 

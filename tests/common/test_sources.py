@@ -97,7 +97,9 @@ def test_classes_that_a_function_makes_differ_by_what_they_enclose() -> None:
     assert code_hash(made(1.0)) != code_hash(Split)
 
 
-@pytest.mark.parametrize("package_name", ["training/mechanisms/base.py", "audits/scoring/worlds.py", "data/loading.py"])
+@pytest.mark.parametrize(
+    "package_name", ["training/mechanisms/base.py", "audits/two_world/scores.py", "data/loading.py"]
+)
 def test_the_source_of_the_program_is_part_of_every_hash(monkeypatch: pytest.MonkeyPatch, package_name: str) -> None:
     first = program_hash()
     read = Path.read_bytes

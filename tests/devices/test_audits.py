@@ -10,7 +10,7 @@ import torch
 from tests.contracts.test_audits import context_of
 from tests.devices.pretended import PRETENDED, counted, without_float64
 from tests.support import make_system
-from vflpriv.audits.scoring.worlds import SCORERS, Request
+from vflpriv.audits.two_world.scores import SCORERS, Request
 from vflpriv.common.registry import available
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.views import Adversary

@@ -7,7 +7,7 @@ import torch
 
 from tests.devices.pretended import PRETENDED, counted, without_float64
 from tests.support import ENGINES, make_system
-from vflpriv.audits.worlds.probes import in_worlds
+from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.wire import Transcript, Wire
 

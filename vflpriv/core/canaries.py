@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vflpriv.core.data import VerticalData
+    from vflpriv.core.ledger import Exposure
+    from vflpriv.core.schedules import Schedule
 
 __all__ = [
     "FULL_TRIALS",
@@ -27,6 +29,7 @@ __all__ = [
     "CanaryKind",
     "MemberCanaries",
     "draw_canaries",
+    "most_exposed",
     "plant",
     "plant_members",
 ]
@@ -134,6 +137,13 @@ class Canaries:
 
 
 Labels = TypeVar("Labels")
+
+
+def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
+    """The record with the most participations in these exposures together, each count relative to its largest."""
+    counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
+    shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
+    return int(np.argmax(np.sum(shares, axis=0)))
 
 
 def draw_canaries(labels: Tensor, classes: int, *, canaries: int, seed: int, field: str = "canaries") -> Canaries:

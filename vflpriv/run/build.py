@@ -11,6 +11,7 @@ from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
+from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import (
     Accounted,
     SystemDecision,
@@ -19,7 +20,6 @@ from vflpriv.audits.verdict import (
     exceeds,
     success_tests,
 )
-from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.audit import Finding

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
+from vflpriv.audits.learned.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
 from vflpriv.audits.scoring.labels import Attempt
-from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.scoring.targets import attempt_targets
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors

@@ -14,8 +14,8 @@ from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval, mu_estimate, mu_rectangle
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run
 from vflpriv.audits.statistics.power import EXCESS
+from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
-from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common import formatting
 from vflpriv.core import wire
 from vflpriv.core.audit import EPSILON, MU

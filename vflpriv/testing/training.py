@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vflpriv.audits.scoring.layout import ViewLayout
+from vflpriv.audits.learned.layout import ViewLayout
 from vflpriv.common.numerics import Floats
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vflpriv.audits.twins.reconcile import is_open, link, viewers
 from vflpriv.audits.wire import recorded_tensors
-from vflpriv.audits.worlds.reconcile import is_open, link, viewers
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Exact, Laplace, Opaque, RandomizedResponse, Release
 from vflpriv.core.units import Unit

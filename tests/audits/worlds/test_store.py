@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from tests.support import make_system
-from vflpriv.audits.two_world import TwoWorldAudit
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.views import Adversary

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vflpriv.audits.two_world import TwoWorldAudit
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.common.tasks import InProcess
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Verdict

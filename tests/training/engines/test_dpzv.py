@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
-from vflpriv.audits.worlds.probes import in_worlds
+from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.training.engines.dpzv import DpzvSettings

@@ -12,8 +12,8 @@ from tests.training.models.test_bottoms import pictures
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.audits.sensitivity import SensitivityAudit
 from vflpriv.audits.server_state import StateAudit
-from vflpriv.audits.two_world import method_of
-from vflpriv.audits.worlds.probes import Probe
+from vflpriv.audits.twins.probes import Probe
+from vflpriv.audits.two_world.audit import method_of
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Verdict

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.worlds.probes import Follower, Probe
+from vflpriv.audits.twins.probes import Follower, Probe
 from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary

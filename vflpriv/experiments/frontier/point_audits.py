@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from vflpriv.audits.label_draws import LabelDraws, label_draws
 from vflpriv.audits.statistics.power import trials_for_ratio
-from vflpriv.audits.two_world import TwoWorldAudit
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.common.tasks import Executor
 from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.models import AuditConfig

@@ -8,10 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vflpriv.audits.ciphertexts import Sealed
-from vflpriv.audits.two_world import first_replica
-from vflpriv.audits.worlds.findings import TWO_WORLD, whole_view_finding
+from vflpriv.audits.two_world.audit import first_replica
+from vflpriv.audits.two_world.findings import TWO_WORLD, whole_view_finding
+from vflpriv.audits.two_world.whole_views import WholeViewScores
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.audits.worlds.whole_views import WholeViewScores
 from vflpriv.common.registry import find
 from vflpriv.common.tasks import Executor, InProcess, Progress
 from vflpriv.common.threads import single_threaded

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.layout import ViewLayout
-from vflpriv.audits.scoring.whole_view import LARGEST, WholeView, feature_key
+from vflpriv.audits.learned.layout import ViewLayout
+from vflpriv.audits.two_world.whole_view import LARGEST, WholeView, feature_key
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive

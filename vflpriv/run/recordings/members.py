@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from vflpriv.audits.ciphertexts import Sealed
+from vflpriv.audits.learned.recorded import LEAST_CANARIES, Split, learned_membership
 from vflpriv.audits.one_run import LEARNED, OneRunAudit, guess_members
 from vflpriv.audits.scoring.membership import MembershipAttempt
 from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
-from vflpriv.audits.scoring.recorded import LEAST_CANARIES, Split, learned_membership
 from vflpriv.common.numerics import Floats
 from vflpriv.core.attack import NO_DEFENCE, MembershipAttack
 from vflpriv.core.audit import Finding, untested

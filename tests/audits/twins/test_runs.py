@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system
-from vflpriv.audits.worlds.runs import RunTape, compare_runs, plan_runs, record_run, run_data
-from vflpriv.audits.worlds.twin_check import TwinCheck
-from vflpriv.audits.worlds.twins import CONTROL
+from vflpriv.audits.twins.check import TwinCheck
+from vflpriv.audits.twins.pairs import CONTROL
+from vflpriv.audits.twins.runs import RunTape, compare_runs, plan_runs, record_run, run_data
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Wire

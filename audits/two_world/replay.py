@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import CanaryProbe, Released, canary_probe, in_worlds
+from vflpriv.audits.twins.probes import CanaryProbe, Released, canary_probe, in_worlds
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Contributions
 from vflpriv.core.systems import System

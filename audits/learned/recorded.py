@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits.scoring.discriminants import discriminants
-from vflpriv.audits.scoring.rows import integers, sketched
+from vflpriv.audits.learned.discriminants import discriminants
+from vflpriv.audits.learned.rows import integers, sketched
 from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.scoring.worlds import SCORERS, LikelihoodRatio, Request, strength_key
-from vflpriv.audits.two_world import TwoWorldAudit
-from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.probes import Released
+from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.two_world.audit import TwoWorldAudit
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.scores import SCORERS, LikelihoodRatio, Request, strength_key
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, Message, device

@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.discriminants import discriminant
-from vflpriv.audits.scoring.replays import Replays, replay_refusal
-from vflpriv.audits.scoring.shards import ShardPart, filled, shard_ranges, shard_tasks
-from vflpriv.audits.scoring.whole_view import feature_key
-from vflpriv.audits.scoring.worlds import strength_key
+from vflpriv.audits.learned.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import secret_threshold
 from vflpriv.audits.statistics.sequential import look_times
-from vflpriv.audits.worlds.canaries import REACH, most_exposed, plan
-from vflpriv.audits.worlds.findings import TWO_WORLD, trial_finding, whole_view_finding
+from vflpriv.audits.two_world.canaries import REACH, plan
+from vflpriv.audits.two_world.findings import TWO_WORLD, trial_finding, whole_view_finding
+from vflpriv.audits.two_world.replays import Replays, replay_refusal
+from vflpriv.audits.two_world.scores import strength_key
+from vflpriv.audits.two_world.shards import ShardPart, filled, shard_ranges, shard_tasks
+from vflpriv.audits.two_world.trials import Trials
+from vflpriv.audits.two_world.whole_view import feature_key
+from vflpriv.audits.two_world.whole_views import WHOLE_VIEW, WholeViewScores, WholeViewTrials
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.audits.worlds.trials import Trials
-from vflpriv.audits.worlds.whole_views import WHOLE_VIEW, WholeViewScores, WholeViewTrials
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
 from vflpriv.core.audit import Audit, AuditContext, Finding, untested
-from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.releases import Gaussian

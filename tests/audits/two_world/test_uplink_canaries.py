@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 
 from tests.support import make_system
-from vflpriv.audits.scoring.discriminants import discriminant
+from vflpriv.audits.learned.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, mu_error_rate, p_value_rectangle
-from vflpriv.audits.two_world import TwoWorldAudit
-from vflpriv.audits.worlds.probes import extremes
+from vflpriv.audits.twins.probes import extremes
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading

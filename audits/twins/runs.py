@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import Probe, Released
-from vflpriv.audits.worlds.reconcile import Outline, outline
-from vflpriv.audits.worlds.twins import TwinCanary, TwinRound, other_record, scales, twin_records
+from vflpriv.audits.twins.pairs import TwinCanary, TwinRound, other_record, scales, twin_records
+from vflpriv.audits.twins.probes import Probe, Released
+from vflpriv.audits.twins.reconcile import Outline, outline
 from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Contributions, ReleasePoint
 from vflpriv.core.systems import System

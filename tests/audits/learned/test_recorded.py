@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from vflpriv.audits.learned.recorded import Split, learned_scores, record_features
 from vflpriv.audits.one_run import LEARNED, guess_coins
-from vflpriv.audits.scoring.recorded import Split, learned_scores, record_features
 from vflpriv.audits.statistics.one_run import epsilon_one_run
 from vflpriv.core.canaries import Canaries, plant
 from vflpriv.core.views import Adversary, View

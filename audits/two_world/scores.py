@@ -16,8 +16,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.whole_view import Places, WholeView, feature_key
-from vflpriv.audits.worlds.probes import Released, TwinProbe, in_worlds
+from vflpriv.audits.twins.probes import Released, TwinProbe, in_worlds
+from vflpriv.audits.two_world.whole_view import Places, WholeView, feature_key
 from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import Released
-from vflpriv.audits.worlds.reconcile import is_open, link, viewers
-from vflpriv.audits.worlds.twins import TwinCanary, TwinRound
+from vflpriv.audits.twins.pairs import TwinCanary, TwinRound
+from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.twins.reconcile import is_open, link, viewers
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.releases import Gaussian, Release
 from vflpriv.core.units import Unit

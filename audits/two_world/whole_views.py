@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vflpriv.audits.scoring.learners import LearnedScore, learn
-from vflpriv.audits.worlds.trials import Trials
+from vflpriv.audits.learned.learners import LearnedScore, learn
+from vflpriv.audits.two_world.trials import Trials
 from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import Canary
 from vflpriv.core.views import Adversary

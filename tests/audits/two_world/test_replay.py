@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.scoring.worlds import for_replicas
-from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.probes import in_worlds
-from vflpriv.audits.worlds.replay import Followers, Leader, ReplayError
+from vflpriv.audits.twins.probes import in_worlds
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.replay import Followers, Leader, ReplayError
+from vflpriv.audits.two_world.scores import for_replicas
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.engine import Contributions
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tests.mutations.noise import QuietLater, TakenBack
 from tests.support import ENGINES, make_system
-from vflpriv.audits.scoring import replays
-from vflpriv.audits.scoring.replays import TOLERANCE, Replays, gap, replay_refusal, replayed_scores
-from vflpriv.audits.scoring.worlds import Request, worlds_scores
 from vflpriv.audits.statistics.bounds import mu_error_rate
-from vflpriv.audits.two_world import TwoWorldAudit, method_of
-from vflpriv.audits.worlds.canaries import most_exposed, plan
-from vflpriv.audits.worlds.replay import ReplayError
+from vflpriv.audits.two_world import replays
+from vflpriv.audits.two_world.audit import TwoWorldAudit, method_of
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.replay import ReplayError
+from vflpriv.audits.two_world.replays import TOLERANCE, Replays, gap, replay_refusal, replayed_scores
+from vflpriv.audits.two_world.scores import Request, worlds_scores
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.replays import replayed_scores
-from vflpriv.audits.scoring.worlds import SCORERS, Request, trainings_per_trial
+from vflpriv.audits.two_world.replays import replayed_scores
+from vflpriv.audits.two_world.scores import SCORERS, Request, trainings_per_trial
 from vflpriv.common.memory import budget, out_of_memory, release_cached
 from vflpriv.common.tasks import Progress, Tasks, Worker
 from vflpriv.core.canaries import Canary

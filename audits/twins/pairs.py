@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.worlds.canaries import most_exposed
-from vflpriv.audits.worlds.probes import Follower, Probe, Released, on_host
+from vflpriv.audits.twins.probes import Follower, Probe, Released, on_host
 from vflpriv.common.memory import budget
+from vflpriv.core.canaries import most_exposed
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit

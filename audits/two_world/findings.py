@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from vflpriv.audits.statistics.bounds import Errors
-from vflpriv.audits.worlds.trials import Trials
-from vflpriv.audits.worlds.whole_views import WHOLE_VIEW, WholeViewTrials
+from vflpriv.audits.two_world.trials import Trials
+from vflpriv.audits.two_world.whole_views import WHOLE_VIEW, WholeViewTrials
 from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Verdict

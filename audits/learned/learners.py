@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from vflpriv.audits.scoring.discriminants import discriminant
+from vflpriv.audits.learned.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, epsilon_rectangle
 from vflpriv.common.numerics import Floats
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.worlds.probes import TwinProbe
+from vflpriv.audits.twins.probes import TwinProbe
 from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.core.canaries import Canary, CanaryKind
-from vflpriv.core.ledger import Exposure
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 
-__all__ = ["REACH", "SEARCHED", "craft", "most_exposed", "plan"]
+__all__ = ["REACH", "SEARCHED", "craft", "plan"]
 
 _CANDIDATES = 48
 _SEEDS = 8
@@ -26,13 +25,6 @@ _GENERATIONS = 4
 SEARCHED = range(1 << 62, (1 << 62) + _SEEDS)
 """Numbers of the replicas on which canaries are chosen: no trial has them, so that none is tested on what it chose."""
 REACH = 10.0
-
-
-def most_exposed(exposures: Sequence[Exposure], schedule: Schedule) -> int:
-    """The record with the most participations in these exposures together, each count relative to its largest."""
-    counted = [e.counts for e in exposures if e.counts is not None and e.counts.any()]
-    shares = [counts / counts.max() for counts in counted] or [schedule.counts(np.asarray(schedule.active.any(axis=1)))]
-    return int(np.argmax(np.sum(shares, axis=0)))
 
 
 def plan(

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.worlds import LikelihoodRatio, Request, for_replicas, ratio_scores
-from vflpriv.audits.worlds.probes import Released
-from vflpriv.audits.worlds.replay import Followers, Leader, ReplayError
+from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.two_world.replay import Followers, Leader, ReplayError
+from vflpriv.audits.two_world.scores import LikelihoodRatio, Request, for_replicas, ratio_scores
 from vflpriv.core.canaries import Canary
 from vflpriv.core.systems import System
 

@@ -11,12 +11,12 @@ import torch
 from scipy import stats
 
 from tests.support import make_system
-from vflpriv.audits.scoring import shards
 from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp
-from vflpriv.audits.two_world import TwoWorldAudit
-from vflpriv.audits.worlds.canaries import most_exposed, plan
+from vflpriv.audits.two_world import shards
+from vflpriv.audits.two_world.audit import TwoWorldAudit
+from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit

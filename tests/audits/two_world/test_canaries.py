@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from tests.support import make_system
-from vflpriv.audits.worlds import canaries
-from vflpriv.audits.worlds.canaries import craft, plan
+from vflpriv.audits.two_world import canaries
+from vflpriv.audits.two_world.canaries import craft, plan
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.units import Unit

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vflpriv.audits.scoring.discriminants import discriminant, discriminants
-from vflpriv.audits.scoring.rows import integers, row_features, sketched
+from vflpriv.audits.learned.discriminants import discriminant, discriminants
+from vflpriv.audits.learned.rows import integers, row_features, sketched
 
 
 def test_a_sketch_is_linear_and_keeps_lengths_on_average():

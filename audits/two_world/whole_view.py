@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.scoring.rows import HUGE, LEVELS, ROW, WIDE, batch_moments, counted, narrow, row_features
+from vflpriv.audits.learned.rows import HUGE, LEVELS, ROW, WIDE, batch_moments, counted, narrow, row_features
 from vflpriv.common.devices import precise_device, to_host
 from vflpriv.core.canaries import Canary
 from vflpriv.core.engine import Engine

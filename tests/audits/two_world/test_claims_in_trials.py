@@ -11,9 +11,9 @@ from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.statistics.bounds import p_value_rectangle
 from vflpriv.audits.statistics.one_run import Guesses
 from vflpriv.audits.statistics.sequential import look_times
+from vflpriv.audits.two_world.findings import trial_finding
+from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import Accounted, SystemEvidence, decide
-from vflpriv.audits.worlds.findings import trial_finding
-from vflpriv.audits.worlds.trials import Trials
 from vflpriv.common.numerics import Floats
 from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
 from vflpriv.core.budgets import Budget

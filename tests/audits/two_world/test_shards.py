@@ -9,10 +9,10 @@ import torch
 
 from tests.run.executors.work import Told
 from tests.support import make_system
-from vflpriv.audits.scoring import shards, worlds
-from vflpriv.audits.scoring.shards import REPLICAS, ShardPart, in_parts, score_shard, shard_ranges, shard_tasks
-from vflpriv.audits.scoring.whole_view import feature_key
-from vflpriv.audits.worlds.canaries import plan
+from vflpriv.audits.two_world import scores, shards
+from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.shards import REPLICAS, ShardPart, in_parts, score_shard, shard_ranges, shard_tasks
+from vflpriv.audits.two_world.whole_view import feature_key
 from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.tasks import Worker
 from vflpriv.core.canaries import CanaryKind
@@ -43,7 +43,7 @@ def test_ranges_are_of_one_size_whatever_the_machine() -> None:
 def test_an_error_of_memory_halves_the_part_and_changes_nothing(method: str, most: int, monkeypatch: Any) -> None:
     system, item = task(method)
     whole, told = score_shard(system, item, Worker()), Told()
-    tried, score = [], worlds.SCORERS[method]
+    tried, score = [], scores.SCORERS[method]
 
     def short(request: Any) -> Any:
         tried.append(len(request.replicas))
@@ -66,7 +66,7 @@ def test_an_error_of_memory_halves_the_part_and_changes_nothing(method: str, mos
 
 def test_a_shard_is_planned_in_parts_where_memory_is_short(monkeypatch: Any) -> None:
     system, item = task("twins")
-    sizes, score = [], worlds.SCORERS["twins"]
+    sizes, score = [], scores.SCORERS["twins"]
     monkeypatch.setitem(
         shards.SCORERS, "twins", lambda request: (sizes.append(len(request.replicas)), score(request))[1]
     )

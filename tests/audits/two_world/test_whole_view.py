@@ -14,16 +14,16 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from tests.support import make_system, toy_data
-from vflpriv.audits.scoring import learners
-from vflpriv.audits.scoring.learners import learn
-from vflpriv.audits.scoring.rows import moments
-from vflpriv.audits.scoring.whole_view import LARGEST, WholeView
+from vflpriv.audits.learned import learners
+from vflpriv.audits.learned.learners import learn
+from vflpriv.audits.learned.rows import moments
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, p_value_dp, tail
-from vflpriv.audits.two_world import TwoWorldAudit, first_replica, whole_view_refusal
-from vflpriv.audits.worlds.canaries import SEARCHED, craft, plan
+from vflpriv.audits.two_world.audit import TwoWorldAudit, first_replica, whole_view_refusal
+from vflpriv.audits.two_world.canaries import SEARCHED, craft, plan
+from vflpriv.audits.two_world.trials import Trials
+from vflpriv.audits.two_world.whole_view import LARGEST, WholeView
+from vflpriv.audits.two_world.whole_views import WHOLE_VIEW
 from vflpriv.audits.worlds.store import TrialStore
-from vflpriv.audits.worlds.trials import Trials
-from vflpriv.audits.worlds.whole_views import WHOLE_VIEW
 from vflpriv.common.registry import find
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind

@@ -1,0 +1,1 @@
+"""Two trainings in neighbouring worlds with the same randomness: probes at release points, and what differs."""
