@@ -133,7 +133,6 @@ KNOWN_ROOM_CYCLES = {
     ("vflpriv.recording", "vflpriv.recording.files"),
     ("vflpriv.render", "vflpriv.render.first_page"),
     ("vflpriv.render", "vflpriv.render.html"),
-    ("vflpriv.render", "vflpriv.render.plots"),
     ("vflpriv.run", "vflpriv.run.noise"),
     ("vflpriv.run", "vflpriv.run.recordings"),
     ("vflpriv.training", "vflpriv.training.mechanisms"),
@@ -154,7 +153,7 @@ def room_cycles(graph: Mapping[str, Iterable[str]]) -> set[tuple[str, str]]:
 
 
 def test_rooms_never_import_each_other_in_both_directions() -> None:
-    assert room_cycles(import_graph()) == KNOWN_ROOM_CYCLES
+    assert not room_cycles(import_graph()) - KNOWN_ROOM_CYCLES
 
 
 def test_a_cycle_of_rooms_is_found() -> None:
