@@ -40,6 +40,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.training.mechanisms.base import NoiseSource
 
@@ -176,7 +177,7 @@ class NoiseOfKind:
 
 
 @register("audit")
-class NoiseAudit(Audit):
+class NoiseAudit(Audit[System]):
     """Trains a few replicas over all rounds, takes the noise from their releases, and tests it against the ledger.
 
     Every entry of every message of every round counts:
@@ -203,6 +204,7 @@ class NoiseAudit(Audit):
     name = "noise"
     summary = "tests that the noise that left has the declared size and law, is fresh, and shares no public stream"
     order = 20
+    needs = frozenset({Offer.RELEASE_POINTS})
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """One finding for each kind of noised release, and one for noised labels; claims rest on the noise."""

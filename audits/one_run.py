@@ -35,6 +35,7 @@ from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untest
 from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -160,12 +161,13 @@ def guess(scores: Floats, worlds: NDArray[np.int64], *, made: int | None = None)
 
 
 @register("audit")
-class OneRunAudit(Audit):
+class OneRunAudit(Audit[System]):
     """Trains once with the labels of many canaries decided by coins, and guesses the coins through a view."""
 
     name = "one-run"
     summary = "trains once with many canaries and measures how many of their coins a view can guess"
     order = 50
+    needs = frozenset({Offer.RELEASE_POINTS})
 
     def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
         self.store, self.executor = store or TrialStore(), executor or InProcess()

@@ -23,6 +23,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
@@ -102,12 +103,13 @@ class WorstPair:
 
 
 @register("audit")
-class SensitivityAudit(Audit):
+class SensitivityAudit(Audit[System]):
     """Tries random, heavy-tailed and boundary inputs, then climbs from the best pair, at random and by the gradient."""
 
     name = "sensitivity"
     summary = "searches neighbouring inputs for a difference beyond the declared sensitivity"
     order = 10
+    needs = frozenset({Offer.RELEASE_POINTS})
 
     def __init__(self, *, candidates: int = 512, climbs: int = 4) -> None:
         self.candidates, self.climbs = candidates, climbs

@@ -24,6 +24,7 @@ from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 
@@ -113,7 +114,7 @@ class EmptiedDevice:
 
 
 @register("audit")
-class StateAudit(Audit):
+class StateAudit(Audit[System]):
     """Trains in two worlds that release the same values, and looks for differences where there must be none.
 
     There are no statistics in it: one difference is a proof.
@@ -122,6 +123,7 @@ class StateAudit(Audit):
     name = "server-state"
     summary = "looks for state that carries a record into releases of rounds it is not in"
     order = 30
+    needs = frozenset({Offer.RELEASE_POINTS})
 
     def __init__(self, *, replicas: int = 8) -> None:
         self.replicas = replicas

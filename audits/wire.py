@@ -27,6 +27,7 @@ from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.data import VerticalData
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Exact, Gaussian, Release
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -55,7 +56,7 @@ def recorded_tensors(ledger: Ledger, messages: Iterable[Message], kinds: Iterabl
 
 
 @register("audit")
-class WireAudit(Audit):
+class WireAudit(Audit[System]):
     """Trains twice, in neighbouring worlds that release the same values, and compares all that is sent.
 
     Each of a few dozen replicas is one pair of neighbours. There are no statistics in it: one difference is a proof.
@@ -64,6 +65,7 @@ class WireAudit(Audit):
     name = AUDIT
     summary = "compares every tensor that is sent with the ledger, and between two neighbouring worlds"
     order = 5
+    needs = frozenset({Offer.RELEASE_POINTS})
 
     def work(self, system: System, context: AuditContext) -> int:
         if not context.options.get("wire", True):

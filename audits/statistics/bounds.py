@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +25,7 @@ from scipy.special import betaincc, betainccinv, expit, logsumexp, ndtr, ndtri
 from vflpriv.common.numerics import Floats, interval
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.ledger import Exposure
+from vflpriv.core.measurement import Errors
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.tradeoff import epsilon_of
 
@@ -64,39 +64,6 @@ _SIMULATED = 40_000
 _CANDIDATES = 200
 _SAME = 1e-3
 """Relative difference up to which two distances between the worlds count as equal."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Errors:
-    """The errors of a test that was fixed before the trials.
-
-    Trials of world 0 ("in") are the positives, trials of world 1 ("out") the negatives; a false positive is a trial of
-    world 1 that the test takes for world 0.
-    """
-
-    false_positives: int
-    negatives: int
-    false_negatives: int
-    positives: int
-
-    def __post_init__(self) -> None:
-        _check_count(self.false_positives, self.negatives)
-        _check_count(self.false_negatives, self.positives)
-
-    @property
-    def total(self) -> int:
-        """Errors in both worlds together."""
-        return self.false_positives + self.false_negatives
-
-    @property
-    def trials(self) -> int:
-        """Trials in both worlds together."""
-        return self.negatives + self.positives
-
-    @property
-    def balanced(self) -> bool:
-        """Whether both worlds had the same number of trials."""
-        return self.negatives == self.positives
 
 
 # Bounds on error rates

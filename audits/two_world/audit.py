@@ -34,6 +34,7 @@ from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.schedules import Batching
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -283,12 +284,13 @@ class _Question:
 
 
 @register("audit")
-class TwoWorldAudit(Audit):
+class TwoWorldAudit(Audit[System]):
     """Trains the system many times with one unit in either world, and scores each run through each view."""
 
     name = TWO_WORLD
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
     order = 40
+    needs = frozenset({Offer.WORLDS, Offer.RELEASE_POINTS})
 
     def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
         self.store, self.executor = store or TrialStore(), executor or InProcess()

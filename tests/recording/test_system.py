@@ -9,7 +9,8 @@ import torch
 
 import vflpriv
 from vflpriv.core.claims import Claim
-from vflpriv.core.systems import BaseSystem, System
+from vflpriv.core.source import Source
+from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.recording.ledger_file import LedgerConfig
@@ -39,7 +40,7 @@ def system(tmp_path: Path) -> RecordedSystem:
 
 
 def test_it_is_a_system_that_cannot_be_trained(system: RecordedSystem) -> None:
-    assert isinstance(system, BaseSystem)
+    assert isinstance(system, Source)
     assert not isinstance(system, System)
     assert not hasattr(system, "train")
     assert not hasattr(system, "engine")

@@ -1,31 +1,41 @@
 """Audits as everyone else sees them: the base class, what an audit may ask for, and the one shape of its findings.
 
-An audit of another package derives from `Audit`, is registered under the entry point `vflpriv.audits`, and returns
-findings. Holm's correction, the verdicts, the report and every output format treat a finding without knowing who made
-it.
+An audit of another package derives from `Audit`, is registered under the entry point `vflpriv.audits`, says what it
+needs of a source, and returns findings. It runs on every source that offers what it needs. Holm's correction, the
+verdicts, the report and every output format treat a finding without knowing who made it.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel
 
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
+from vflpriv.core.measurement import EPSILON, MU, Measurement
 from vflpriv.core.releases import Release
-from vflpriv.core.systems import System
+from vflpriv.core.source import Offer, Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
-__all__ = ["EPSILON", "MU", "Audit", "AuditContext", "Finding", "NoProgress", "Progress", "untested"]
-
-MU = "μ"
-"""The measure of a finding whose figure is a lower bound on μ, to be compared with the claimed μ."""
-EPSILON = "ε"
-"""The measure of a finding whose figure is a lower bound on ε at the claim's δ, to be compared with the claimed ε."""
+__all__ = [
+    "EPSILON",
+    "MU",
+    "Audit",
+    "AuditContext",
+    "Finding",
+    "NoProgress",
+    "NoSettings",
+    "Progress",
+    "measured",
+    "untested",
+]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,7 +86,9 @@ class Finding:
     undeclared: tuple[Release, ...] = ()
     """Releases that were found on the wire and that the ledger lacks; they count as part of it."""
     evidence: Any = None
-    """The audit's own object, for tables of the report that know it."""
+    """The audit's own object, for its tests."""
+    measurement: Measurement | None = None
+    """What was measured, where the figure bounds ε or μ; `measuring` makes it of the other fields if need be."""
 
     @property
     def is_test(self) -> bool:
@@ -88,12 +100,56 @@ class Finding:
         """Whether it says no more than that a claim could not be tested."""
         return self.claim is not None and self.verdict is Verdict.NOT_APPLICABLE
 
+    def measuring(self, claim: Claim, confidence: float) -> Finding:
+        """The finding with its measurement: where it tests a claim by a bound on ε or μ, that bound is one."""
+        if self.measurement is not None or not self.is_test or self.measure not in (MU, EPSILON):
+            return self
+        measurement = Measurement(
+            unit=self.unit or claim.unit,
+            view=self.adversary or claim.adversary,
+            method=self.audit,
+            outcome=self.sentence,
+            decides=self.measure,
+            mu=self.figure if self.measure == MU else None,
+            epsilon=self.figure if self.measure == EPSILON else None,
+            delta=claim.delta,
+            confidence=confidence,
+            p_value=self.p_value,
+            trials=self.trials,
+        )
+        return replace(self, measurement=measurement)
+
     def bears_on(self, claim: Claim) -> bool:
         """Whether the claim would not hold if this finding's verdict is "violated"."""
         if self.claim is not None:
             return self.claim == claim.key
         named = self.claim_keys is None or claim.key in self.claim_keys
         return named and (self.claim_units is None or claim.unit in self.claim_units)
+
+
+def measured(
+    audit: str, subject: str, claim: Claim, measurement: Measurement, context: AuditContext, *, sentence: str = ""
+) -> Finding:
+    """The finding that a claim was tested by a measurement."""
+    claimed = claim.mu if measurement.decides == MU else claim.epsilon
+    enough = measurement.trials is None or measurement.trials >= context.min_trials
+    p = measurement.p_value
+    refutes = (p is None or p <= context.verdict_alpha) and enough and measurement.figure > claimed
+    return Finding(
+        audit=audit,
+        subject=subject,
+        verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
+        sentence=sentence or measurement.outcome,
+        figure=measurement.figure,
+        measure=measurement.decides,
+        interval=(measurement.figure, measurement.figure if measurement.exact else math.inf),
+        claim=claim.key,
+        unit=measurement.unit,
+        adversary=measurement.view,
+        p_value=p,
+        trials=measurement.trials,
+        measurement=measurement,
+    )
 
 
 def untested(audit: str, claim: Claim, reason: str) -> Finding:
@@ -126,6 +182,8 @@ class AuditContext:
     """Trials in each world below which no claim is called violated."""
     systems: int = 1
     """Systems in the same report: their tests are corrected together."""
+    settings: Any = None
+    """The audit's own settings, of its `settings_type`; None stands for their defaults."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The fields of the configuration's section `audit` for this system; `trials` is by kind of canary."""
     store: Path | None = None
@@ -146,30 +204,45 @@ class AuditContext:
         """The family-wise error of all tests of the report."""
         return 1 - self.verdict_confidence
 
-    def published(self, system: System) -> frozenset[str]:
-        """The keys of the claims that are published for the system; the others are a user's own."""
-        published = system.claims
+    def published(self, source: Source) -> frozenset[str]:
+        """The keys of the claims that are published for the source; the others are a user's own."""
+        published = source.claims
         return frozenset(claim.key for claim in self.claims if claim in published)
 
 
-class Audit(ABC):
-    """One way to check a system. It is made without arguments and keeps nothing between calls."""
+class NoSettings(BaseModel, frozen=True, extra="forbid"):
+    """The settings of an audit that has none."""
+
+
+S = TypeVar("S", bound=Source)
+
+
+class Audit(ABC, Generic[S]):
+    """One way to check a source. It is made without arguments and keeps nothing between calls."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     order: ClassVar[int] = 100
     """Audits of smaller order run, and are reported, first; those of the same order by name."""
+    needs: ClassVar[frozenset[Offer]] = frozenset()
+    """What a source must offer. On one that does not, the report says under "not tested" what was missing."""
+    topic: ClassVar[str] = ""
+    """The name of the audit that checks the same of other kinds of sources, whose findings have that name, too."""
+    settings_type: ClassVar[type[BaseModel]] = NoSettings
+    """What the table of its name in the section `audit` may hold; `NAME = false` turns it off."""
+    on_request: ClassVar[bool] = False
+    """Whether it runs only if the section `audit` has a table of its name."""
 
-    def refusal(self, system: System, context: AuditContext) -> str | None:
-        """Why it says nothing about this system, or None. The report lists the reason as not tested."""
-        del system, context
+    def refusal(self, source: S, context: AuditContext) -> str | None:
+        """Why it says nothing about this source, or None. The report lists the reason as not tested."""
+        del source, context
         return None
 
-    def work(self, system: System, context: AuditContext) -> int:
+    def work(self, source: S, context: AuditContext) -> int:
         """How many replica-rounds `run` will tell `context.progress` of."""
-        del system, context
+        del source, context
         return 0
 
     @abstractmethod
-    def run(self, system: System, context: AuditContext) -> Sequence[Finding]:
-        """Audit the system."""
+    def run(self, source: S, context: AuditContext) -> Sequence[Finding]:
+        """Audit the source."""

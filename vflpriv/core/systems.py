@@ -1,4 +1,4 @@
-"""Systems under audit: what accounting and reports ask of every system, and systems that an engine trains."""
+"""Engines with their settings as sources: what is known of them without training, and what can be trained."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import hashlib
 import json
 import math
 import uuid
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflpriv.common.sources import code_hash
 from vflpriv.core.attack import Conduct, Defences
@@ -21,100 +19,23 @@ from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine, NoiseParameters, Probe
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
+from vflpriv.core.source import Offer, Source
+from vflpriv.core.wire import Message, Transcript, Wire
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DEFAULT_DELTA", "BaseSystem", "DeclaredSystem", "System", "accelerated"]
-
-DEFAULT_DELTA = NoiseParameters().delta
-"""The δ at which ε is reported for systems that state none."""
-
-
-class BaseSystem(ABC):
-    """What is known of any system, whether an engine trains it or its training was recorded elsewhere."""
-
-    key: str
-    title: str
-    schedule: Schedule
-    seed: int
-
-    @property
-    @abstractmethod
-    def ledger(self) -> Ledger:
-        """All releases of the training."""
-
-    @property
-    @abstractmethod
-    def engine_name(self) -> str:
-        """The engine that trains it, as reports name it."""
-
-    @property
-    @abstractmethod
-    def claims(self) -> tuple[Claim, ...]:
-        """The guarantees that are published for it."""
-
-    @property
-    @abstractmethod
-    def success_claims(self) -> tuple[SuccessClaim, ...]:
-        """The published guarantees about an attack's success."""
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """How many labels there are."""
-
-    @property
-    @abstractmethod
-    def data_facts(self) -> dict[str, Any]:
-        """What reports say of the data, ready for JSON."""
-
-    @property
-    @abstractmethod
-    def settings_facts(self) -> dict[str, Any]:
-        """The settings, ready for JSON."""
-
-    @property
-    def rounds(self) -> int:
-        """Rounds of the training."""
-        return self.schedule.rounds
-
-    def rounds_after(self, turns: int) -> int:
-        """How many rounds have begun, as the training counts them, after so many, at least one, of the schedule."""
-        return turns
-
-    def staleness(self) -> Counter[int]:
-        """How many rounds old the embeddings were that rounds read, as `Schedule.staleness` counts them."""
-        return self.schedule.staleness()
-
-    @property
-    def defences(self) -> Defences:
-        """What is public about the defences in force; nothing of a system whose settings are not known."""
-        return {}
-
-    @property
-    def delta(self) -> float:
-        """The δ at which its budgets are reported."""
-        return DEFAULT_DELTA
-
-    @property
-    def noise_std(self) -> float | None:
-        """The std of its noise, where it has one setting for it."""
-        return None
-
-    @property
-    def secure_noise(self) -> bool | None:
-        """Whether its noise comes from the operating system's secure generator; None where that is not known."""
-        return None
+__all__ = ["DeclaredSystem", "System", "accelerated"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DeclaredSystem(BaseSystem):
+class DeclaredSystem(Source):
     """A registered engine class and complete settings, in which the noise is a number: what is known without training.
 
     Of the data it needs names and shapes only.
     """
 
+    kind: ClassVar[str] = "an engine"
     key: str
     engine: type[Engine]
     settings: Any
@@ -214,6 +135,16 @@ class System(DeclaredSystem):
         if probe is not None:
             engine.attach(probe)
         return engine
+
+    @property
+    def offers(self) -> frozenset[Offer]:
+        return frozenset({Offer.MESSAGES, Offer.WORLDS, Offer.RELEASE_POINTS, Offer.LABELS, Offer.FEATURES})
+
+    @cached_property
+    def messages(self) -> Sequence[Message]:
+        transcript = Transcript()
+        self.train([0]).run(Wire(transcript))
+        return transcript.messages
 
     @property
     def storable(self) -> bool:

@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.systems import BaseSystem
+from vflpriv.core.source import Offer, Source
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 from vflpriv.errors import InputError
@@ -26,9 +26,10 @@ __all__ = ["RecordedSystem", "read_recording"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RecordedSystem(BaseSystem):
+class RecordedSystem(Source):
     """A system that was trained elsewhere, once. It can be accounted for and attacked, but not trained again."""
 
+    kind: ClassVar[str] = "a transcript"
     key: str
     title: str
     seed: int
@@ -65,6 +66,16 @@ class RecordedSystem(BaseSystem):
     def classes(self) -> int:
         """How many labels there are; 0 if they are the targets of a regression."""
         return self.recording.head.classes or 0
+
+    @property
+    def offers(self) -> frozenset[Offer]:
+        known = {
+            Offer.LABELS: self.answers is not None,
+            Offer.LABEL_COINS: self.answers is not None and self.answers.canaries is not None,
+            Offer.MEMBER_COINS: self.members is not None,
+            Offer.FEATURES: bool(self.blocks),
+        }
+        return frozenset({Offer.MESSAGES, Offer.LEDGER_FILE, *(offer for offer, there in known.items() if there)})
 
     @property
     def messages(self) -> Sequence[Message]:

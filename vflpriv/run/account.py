@@ -13,7 +13,7 @@ from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.systems import BaseSystem
+from vflpriv.core.source import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
@@ -34,7 +34,7 @@ __all__ = [
     "curves_of",
 ]
 
-Claimed = tuple[BaseSystem, tuple[Claim, ...]]
+Claimed = tuple[Source, tuple[Claim, ...]]
 """A system and its claims."""
 
 
@@ -65,9 +65,7 @@ def accounts_of(systems: Sequence[Claimed], accountant: Accountant, delta: float
     return Accounts(tool_version=__version__, accountant=accountant.name, systems=rows)
 
 
-def account_system(
-    system: BaseSystem, accountant: Accountant, delta: float | None, claims: Sequence[Claim]
-) -> AccountRow:
+def account_system(system: Source, accountant: Accountant, delta: float | None, claims: Sequence[Claim]) -> AccountRow:
     """All budgets of a system at `delta` (its own if None), and its claims, each accounted at the claim's delta."""
     chosen = system.delta if delta is None else delta
     ledger, schedule = system.ledger, system.schedule
@@ -86,7 +84,7 @@ def account_system(
     )
 
 
-def _claim(system: BaseSystem, claim: Claim, accountant: Accountant) -> AccountedClaim:
+def _claim(system: Source, claim: Claim, accountant: Accountant) -> AccountedClaim:
     rows = [budget_row(exposure, budget) for exposure, budget in _claim_budgets(system, claim, accountant)]
     return AccountedClaim(
         key=claim.key,
@@ -103,11 +101,11 @@ def _claim(system: BaseSystem, claim: Claim, accountant: Accountant) -> Accounte
     )
 
 
-def _claim_budgets(system: BaseSystem, claim: Claim, accountant: Accountant) -> list[tuple[Exposure, Budget]]:
+def _claim_budgets(system: Source, claim: Claim, accountant: Accountant) -> list[tuple[Exposure, Budget]]:
     return both_readings(system.ledger, claim.adversary, claim.unit, accountant, claim.delta)
 
 
-def claim_curves(system: BaseSystem, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
+def claim_curves(system: Source, accountant: Accountant, claims: Sequence[Claim]) -> list[Curves]:
     """The curves of every claim's budgets, in both readings where they differ."""
     return [
         curves
@@ -118,7 +116,7 @@ def claim_curves(system: BaseSystem, accountant: Accountant, claims: Sequence[Cl
 
 
 def curves_of(
-    system: BaseSystem,
+    system: Source,
     exposure: Exposure,
     adversary: Adversary,
     accountant: Accountant,

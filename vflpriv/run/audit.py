@@ -93,7 +93,7 @@ def audit_transcript(
         )
 
 
-def registered_audits() -> list[Audit]:
+def registered_audits() -> list[Audit[Any]]:
     """Every registered audit, those of other packages included, in the order in which they run."""
     audits = []
     for name, kind in available("audit").items():

@@ -13,7 +13,7 @@ from vflpriv.common.registry import find
 from vflpriv.core.budgets import Accountant, Budget, CurveExcess
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.systems import BaseSystem
+from vflpriv.core.source import Source
 from vflpriv.core.tradeoff import delta_of, epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -91,7 +91,7 @@ def curve_excess(accountant: Accountant, exposure: Exposure, mu: float) -> Curve
     return found
 
 
-def accounted(accountant: str, system: BaseSystem, adversary: Adversary, unit: Unit) -> Budget:
+def accounted(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> Budget:
     """The budget of one unit of a system against one adversary, at the system's δ."""
     return account(find("accountant", accountant)(), system.ledger.exposure(adversary, unit), system.delta)
 

@@ -26,7 +26,7 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.systems import BaseSystem
+from vflpriv.core.source import Source
 from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
@@ -67,7 +67,7 @@ _OWN_TABLES = (Trials, OneRun, WorstPair)
 class Audited:
     """One system with its claims, the findings of all audits, and the results of one training."""
 
-    system: BaseSystem
+    system: Source
     claims: tuple[Claim, ...] = ()
     success_claims: tuple[SuccessClaim, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -299,7 +299,7 @@ def _claim(
 def _spent(
     row: ClaimRow,
     claim: Claim,
-    system: BaseSystem,
+    system: Source,
     ledger: Ledger,
     accountant: Accountant,
     budgets: Sequence[BudgetRow],

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from vflpriv.accountants.cross_checks import cross_checks
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
-from vflpriv.core.systems import BaseSystem
+from vflpriv.core.source import Source
 from vflpriv.report.account import AccountedClaim, Accounts, CrossCheckRow
 
 __all__ = ["with_cross_checks"]
 
 
-def with_cross_checks(accounts: Accounts, systems: Sequence[tuple[BaseSystem, Sequence[Claim]]]) -> Accounts:
+def with_cross_checks(accounts: Accounts, systems: Sequence[tuple[Source, Sequence[Claim]]]) -> Accounts:
     """The same accounts, with what other libraries answer about the budgets of every claim."""
     rows = []
     for row, (system, claims) in zip(accounts.systems, systems, strict=True):
@@ -22,7 +22,7 @@ def with_cross_checks(accounts: Accounts, systems: Sequence[tuple[BaseSystem, Se
     return accounts.model_copy(update={"systems": tuple(rows)})
 
 
-def _checked(accounted: AccountedClaim, system: BaseSystem, claim: Claim) -> AccountedClaim:
+def _checked(accounted: AccountedClaim, system: Source, claim: Claim) -> AccountedClaim:
     """Both readings where they differ; a reading with an infinite budget has nothing to be checked."""
     rows = []
     for budget in (accounted.accounted, accounted.paper_reading):

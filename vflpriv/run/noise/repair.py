@@ -13,7 +13,8 @@ from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.releases import Gaussian, Laplace, Release
-from vflpriv.core.systems import BaseSystem, DeclaredSystem
+from vflpriv.core.source import Source
+from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.run.noise.search import NoiseTarget, find_noise
@@ -50,7 +51,7 @@ class Repair:
         return {**given, self.field: self.after, **{name: new for name, (_, new) in self.others.items()}}
 
 
-def find_repair(system: BaseSystem, ledger: Ledger, claim: Claim, accountant: Accountant) -> Repair | None:
+def find_repair(system: Source, ledger: Ledger, claim: Claim, accountant: Accountant) -> Repair | None:
     """The settings with which the system keeps the claim; None where no noise does it, wherever it is added.
 
     `ledger` is the system's own with what audits found on the wire beside it, which no setting changes.

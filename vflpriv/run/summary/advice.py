@@ -13,7 +13,8 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.systems import BaseSystem, DeclaredSystem
+from vflpriv.core.source import Source
+from vflpriv.core.systems import DeclaredSystem
 from vflpriv.report.rows import USEFUL, ChangeRow
 from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
 
@@ -32,7 +33,7 @@ _REPAIRS = {
 class Advised:
     """A claim with all that decides what is to change."""
 
-    system: BaseSystem
+    system: Source
     ledger: Ledger
     """With the releases that audits found on the wire."""
     claim: Claim
