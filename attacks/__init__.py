@@ -1,1 +1,1 @@
-"""Attacks, one idea per file. Each reads one adversary's view and returns guesses of what should stay private."""
+"""Attacks, one a file in the room of its target. Each reads one adversary's view and guesses what it does not show."""

@@ -10,7 +10,7 @@ import torch
 from _support import BATCH, build, leakage_line, seconds
 
 from vflpriv.attacks._estimators import standardised
-from vflpriv.attacks.label_completion import QUICK, Completion, LabelCompletionActive, LabelCompletionPassive
+from vflpriv.attacks.label.trained.completion import QUICK, Completion, LabelCompletionActive, LabelCompletionPassive
 from vflpriv.audits.scoring.labels import AttackTrials, Leakage, Score, draw_auxiliary, leakage, score
 from vflpriv.audits.scoring.trainings import train
 from vflpriv.core.attack import Auxiliary, LabelGuess

@@ -6,7 +6,7 @@ import torch
 from _capacity import gain_ceiling
 from _support import BATCH, build, leakage_line
 
-from vflpriv.attacks.label_zo_scalar import LabelZoScalar
+from vflpriv.attacks.label.zo_scalar import LabelZoScalar
 from vflpriv.audits.scoring.labels import AttackTrials
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary, View

@@ -26,11 +26,11 @@ from _matrix import matrix
 from _scalar_attack import batches, dpzv
 from _support import BATCH, arguments, build
 
-from vflpriv.attacks.label_completion import Completion
-from vflpriv.attacks.label_direct import LabelDirect
-from vflpriv.attacks.label_dual import LabelDual
-from vflpriv.attacks.label_residual import LabelResidual
-from vflpriv.attacks.label_zo_query import LabelZoQuery
+from vflpriv.attacks.label.direct import LabelDirect
+from vflpriv.attacks.label.dual import LabelDual
+from vflpriv.attacks.label.residual import LabelResidual
+from vflpriv.attacks.label.trained.completion import Completion
+from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.audits.scoring.labels import draw_auxiliary, score
 from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.core.data import VerticalData

@@ -27,7 +27,7 @@ def _no_step_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _brief_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Model completion, which is tried by default, takes a few steps in tests that do not ask how well it does."""
-    completion = importlib.import_module("vflpriv.attacks.label_completion")
+    completion = importlib.import_module("vflpriv.attacks.label.trained.completion")
     brief = completion.Completion(epochs=1, iterations=4)
     monkeypatch.setattr(completion.LabelCompletionPassive, "completion", brief)
 

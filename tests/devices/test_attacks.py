@@ -11,8 +11,8 @@ import pytest
 from tests.attacks.support import two_blocks
 from tests.devices.pretended import PRETENDED, counted, without_float64
 from tests.support import make_system, toy_data
-from vflpriv.attacks import feature_grn, feature_inversion
-from vflpriv.attacks.label_completion import Completion, LabelCompletionPassive
+from vflpriv.attacks.feature import grn, inversion
+from vflpriv.attacks.label.trained.completion import Completion, LabelCompletionPassive
 from vflpriv.audits.scoring.features import FeatureTrials
 from vflpriv.audits.scoring.labels import AttackTrials
 from vflpriv.audits.scoring.membership import MembershipTrials
@@ -91,9 +91,9 @@ def on_the_cpu(name: str) -> Any:
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that attacks train are trained briefly."""
-    monkeypatch.setattr(feature_grn, "_EPOCHS", 2)
-    monkeypatch.setattr(feature_grn.FeatureGrn, "steps", 6)
-    monkeypatch.setattr(feature_inversion, "_STEPS", 10)
+    monkeypatch.setattr(grn, "_EPOCHS", 2)
+    monkeypatch.setattr(grn.FeatureGrn, "steps", 6)
+    monkeypatch.setattr(inversion, "_STEPS", 10)
     monkeypatch.setattr(
         LabelCompletionPassive, "completion", Completion(epochs=1, iterations=40, rate=0.02, average=0.5)
     )

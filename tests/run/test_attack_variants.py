@@ -7,7 +7,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from vflpriv.attacks.label_batch import LabelBatch
+from vflpriv.attacks.label.trained.batch import LabelBatch
 from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
 from vflpriv.render.formats.md import attacks_markdown

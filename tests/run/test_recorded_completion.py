@@ -7,7 +7,7 @@ import torch
 
 import vflpriv
 from tests.run.recorded_systems import audited
-from vflpriv.attacks.label_completion import QUICK, LabelCompletionPassive
+from vflpriv.attacks.label.trained.completion import QUICK, LabelCompletionPassive
 from vflpriv.config.errors import parse_settings
 from vflpriv.recording.ledger_file import LedgerConfig
 

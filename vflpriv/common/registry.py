@@ -81,11 +81,15 @@ def _modules(kind: str) -> list[str]:
 
 
 def _modules_in(place: str) -> list[str]:
+    """The module of this name, or the modules of this folder and of its sub-folders.
+
+    Modules and folders whose name starts with `_` hold shared code and are left out.
+    """
     package = importlib.import_module(place)
     if not hasattr(package, "__path__"):
         return [place]
-    names_ = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return [f"{place}.{name}" for name in names_ if not name.startswith("_")]
+    modules = pkgutil.walk_packages(package.__path__, f"{place}.")
+    return [module.name for module in modules if not module.ispkg and "._" not in module.name]
 
 
 def broken(kind: str) -> dict[str, str]:

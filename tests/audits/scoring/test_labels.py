@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.support import make_system, toy_data
-from vflpriv.attacks.label_direct import LabelDirect
-from vflpriv.attacks.label_zo_query import LabelZoQuery
+from vflpriv.attacks.label.direct import LabelDirect
+from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.audits.scoring.labels import (
     NOTHING_TO_SCORE,
     AttackTrials,

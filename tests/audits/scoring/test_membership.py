@@ -13,8 +13,8 @@ from scipy.stats import norm
 from tests.contracts.test_attacks import reachable
 from tests.contracts.test_feature_attacks import VARIANTS
 from tests.support import make_system, toy_data
-from vflpriv.attacks.feature_lira import FeatureLira, FeatureLiraOffline
-from vflpriv.attacks.feature_membership import FeatureMembership
+from vflpriv.attacks.membership.confidence import FeatureMembership
+from vflpriv.attacks.membership.lira import FeatureLira, FeatureLiraOffline
 from vflpriv.audits.scoring.membership import (
     MembershipTrials,
     found_at_few_errors,

@@ -1,0 +1,1 @@
+"""Attacks on one device's features, or on one sensitive column of them, one attack a file."""

@@ -1,0 +1,1 @@
+"""Attacks on the server's labels, one attack a file."""
