@@ -26,9 +26,9 @@ from vflpriv.audits.statistics.one_run import (
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.twins.probes import CoinProbe, Released
 from vflpriv.audits.two_world.scores import noise_stds
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
+from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
@@ -169,8 +169,8 @@ class OneRunAudit(Audit[System]):
     order = 50
     needs = frozenset({Offer.RELEASE_POINTS})
 
-    def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
-        self.store, self.executor = store or TrialStore(), executor or InProcess()
+    def __init__(self, *, store: Store | None = None, executor: Executor | None = None) -> None:
+        self.store, self.executor = store or Store(), executor or InProcess()
 
     def work(self, system: System, context: AuditContext) -> int:
         return system.schedule.rounds if context.options.get("one_run") and self._testable(system, context) else 0
@@ -184,7 +184,7 @@ class OneRunAudit(Audit[System]):
         if claims:
             context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
             views = list(dict.fromkeys(claim.adversary for claim in claims))
-            measured = OneRunAudit(store=TrialStore(context.store), executor=context.executor).measure(
+            measured = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
                 system,
                 views,
                 canaries=options["canaries"],
@@ -248,24 +248,24 @@ class OneRunAudit(Audit[System]):
         if guesses is not None and guesses > canaries:
             raise InputError("audit.one_run.guesses", guesses, f"at most canaries = {canaries}")
         names = [str(adversary) for adversary in adversaries]
-        key = self.store.key(system, "one-run", canaries, "+".join(names))
-        stored = self.store.load(key, names=names, rows=canaries)
-        if stored is None:
-            tasks = Tasks(
-                function=train_with_coins,
-                common=system,
-                items=[(tuple(adversaries), planted)],
-                names=[f"{system.key}, one run, {canaries} canaries"],
-                accelerated=accelerated(system),
-            )
-            (stored,) = self.executor.run(tasks, progress=Advancing(advance))
-            self.store.save(key, stored)
-        elif advance is not None:
-            advance(system.schedule.rounds)
+        entry = Entry(
+            key=system.result_key(self.store, "one-run", canaries, "+".join(names)),
+            form=TensorForm(names=names, rows=canaries),
+            work=system.schedule.rounds,
+        )
+        tasks = Tasks(
+            function=train_with_coins,
+            common=system,
+            items=[(tuple(adversaries), planted)],
+            names=[f"{system.key}, one run, {canaries} canaries"],
+            accelerated=accelerated(system),
+        )
+        progress = Advancing(advance)
+        (trained,) = self.store.results([entry], lambda _: tasks, executor=self.executor, progress=progress)
         worlds = planted.worlds[0].numpy()
         result = {}
         for adversary in adversaries:
-            scores = stored[str(adversary)].to(torch.float64).numpy()
+            scores = trained[str(adversary)].to(torch.float64).numpy()
             made, aside = guess(scores, worlds, made=guesses)
             result[adversary] = OneRun(adversary=adversary, scores=scores, worlds=worlds, set_aside=aside, guesses=made)
         return result

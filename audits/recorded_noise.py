@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -121,7 +121,7 @@ class RecordedNoise:
         )
 
 
-_Computed = Mapping[str, torch.Tensor]
+_Computed = dict[str, torch.Tensor]
 
 
 def _computed(kind: str, compute: Callable[[], _Computed]) -> _Computed:

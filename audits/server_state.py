@@ -17,9 +17,10 @@ import torch
 from vflpriv.audits.twins.pairs import TwinCanary, in_world
 from vflpriv.audits.twins.probes import Follower, Probe, Released
 from vflpriv.audits.two_world.canaries import plan
-from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.devices import precise_device, to_host
 from vflpriv.common.registry import register
+from vflpriv.common.store import Store
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict
@@ -157,7 +158,7 @@ class StateAudit(Audit[System]):
         noised = [r for r in gaussian if Unit.CLIENT_ZERO in r.sensitivity]
         if not noised or all(r.kind == "zo-scalar" for r in noised):
             return []
-        canary = plan(system, CanaryKind.NATURAL, 0, TrialStore(), unit=Unit.CLIENT_ZERO)
+        canary = plan(system, CanaryKind.NATURAL, 0, Store(), unit=Unit.CLIENT_ZERO)
         both = [(_kind(one), round_, _gap(one, other).max()) for round_, one, other in self._both(system, [canary])]
         largest: dict[str, tuple[float, int]] = {}
         for (kind, round_, _), square in zip(both, to_host([square for *_, square in both]), strict=True):
@@ -181,7 +182,7 @@ class StateAudit(Audit[System]):
             system.train([*range(self.replicas)] * len(canaries), data=in_world(system.data, twins, world), probe=probe)
             for world, probe in ((0, leader), (1, follower))
         )
-        with one_thread():
+        with single_threaded():
             for round_ in range(system.schedule.rounds):
                 both = leader.round(first, round_), follower.round(second, round_)
                 for one, other in zip(*both, strict=True):
@@ -192,7 +193,7 @@ class StateAudit(Audit[System]):
         if not units:
             return []
         record = most_exposed([], system.schedule)
-        canaries = [plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=unit) for unit in units]
+        canaries = [plan(system, CanaryKind.NATURAL, record, Store(), unit=unit) for unit in units]
         inside: dict[str, int] = {}
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}

@@ -20,8 +20,8 @@ from vflpriv.audits.twins.pairs import CONTROL, TwinCanary, TwinRound, plan_twin
 from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.twins.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
 from vflpriv.audits.twins.runs import compare_runs, plan_runs, record_run, run_data
-from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.registry import register
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.data import VerticalData
@@ -82,7 +82,7 @@ class WireAudit(Audit[System]):
         ledger, canaries = system.ledger, plan_twins(system, [claim.unit for claim in context.claims])
         adversaries = [a for claim in context.claims for a in claim.adversary.each(system.schedule.devices)]
         check, seen, values = TwinCheck(ledger, canaries, adversaries), Sightings(), _Releases()
-        with one_thread():
+        with single_threaded():
             goes_on = True
             for twins in run_twins(system, canaries):
                 released = [value.released for value in twins.values[0]]
@@ -95,7 +95,7 @@ class WireAudit(Audit[System]):
         refusal = self._uncontrolled(system, check, canaries)
         if check.uneven is not None:
             return findings + ([_not_done(refusal)] if refusal else self._judge(system, context, check, []))
-        with one_thread():
+        with single_threaded():
             runs = _WholeRuns(system, plan_runs(system, [canary.unit for canary in canaries]), context.progress)
             findings += reconcile_run(ledger, seen.sent, runs.sent)
             wholes = runs.checks(adversaries, control=refusal is not None)
@@ -110,7 +110,7 @@ class WireAudit(Audit[System]):
         if check.uneven is None:
             return None
         again = TwinCheck(system.ledger, canaries)
-        with one_thread():
+        with single_threaded():
             for twins in run_twins(system, canaries, alike=True):
                 if not again.add(twins):
                     break

@@ -25,8 +25,9 @@ from vflpriv.audits.statistics.sequential import Looks, look_times
 from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.scores import LikelihoodRatio, for_replicas
-from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.numerics import Floats
+from vflpriv.common.store import Store
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.tradeoff import epsilon_of
@@ -149,7 +150,7 @@ def digits_system() -> System:
 
 def trials_per_second(system: System, shards: Sequence[range]) -> float:
     """Train and score the two-world trials of these shards, one shard after the other."""
-    canary = plan(system, CanaryKind.WORST_CASE, 0, TrialStore())
+    canary = plan(system, CanaryKind.WORST_CASE, 0, Store())
     adversary = Adversary.parse("devices(all)")
 
     def train() -> None:
@@ -160,7 +161,7 @@ def trials_per_second(system: System, shards: Sequence[range]) -> float:
                 for value in probe.round(engine, round_):
                     ratio.add(value)
 
-    with one_thread():
+    with single_threaded():
         return sum(map(len, shards)) / seconds(train)
 
 

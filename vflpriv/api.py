@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.files import writable
-from vflpriv.common.sealed import remove_sealed
+from vflpriv.common.store import empty_store
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
@@ -400,5 +400,5 @@ def _store(folder: Path | None, fresh: bool) -> Path | None:
     if folder is None:
         return None
     if fresh:
-        remove_sealed(folder / _TRIALS)
+        empty_store(folder / _TRIALS)
     return folder / _TRIALS

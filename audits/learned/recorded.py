@@ -21,9 +21,9 @@ from torch import Tensor
 
 from vflpriv.audits.learned.discriminants import discriminants
 from vflpriv.audits.learned.rows import integers, sketched
-from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import Canaries, MemberCanaries
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
@@ -304,7 +304,7 @@ def learned_scores(canaries: Canaries, labels: Tensor, view: View, split: Split,
     aside; these are scored by what was learned from the others of them.
     """
     known = _known_records(canaries, labels, seed)
-    with one_thread():
+    with single_threaded():
         features = record_features(view, [*canaries.records, *known], len(labels))
         if not features.columns.shape[1]:
             return None
@@ -322,7 +322,7 @@ def learned_membership(canaries: MemberCanaries, view: View, split: Split, *, co
     columns are used is chosen as in `learned_scores`.
     """
     candidates, worlds = canaries.candidates.T.cpu(), canaries.worlds.cpu().long()
-    with one_thread():
+    with single_threaded():
         both = record_features(view, candidates.flatten().tolist(), count)
         if not both.columns.shape[1]:
             return None

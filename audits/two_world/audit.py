@@ -19,15 +19,15 @@ from vflpriv.audits.two_world.canaries import REACH, plan
 from vflpriv.audits.two_world.findings import TWO_WORLD, trial_finding, whole_view_finding
 from vflpriv.audits.two_world.replays import Replays, replay_refusal
 from vflpriv.audits.two_world.scores import strength_key
-from vflpriv.audits.two_world.shards import ShardPart, filled, shard_ranges, shard_tasks
+from vflpriv.audits.two_world.shards import ShardPart, ShardTask, filled, shard_ranges, shard_tasks
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import feature_key
 from vflpriv.audits.two_world.whole_views import WHOLE_VIEW, WholeViewScores, WholeViewTrials
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
-from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
+from vflpriv.common.store import Entry, Store, TensorForm
+from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress, Tasks
 from vflpriv.core.audit import Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import FULL_TRIALS, Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Claim, Verdict
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _LEARNING = 256
-Shard = Mapping[str, Tensor]
+Shard = dict[str, Tensor]
 Stop = Callable[[Mapping[Adversary, Trials]], bool]
 """Whether the trials so far of these views are enough."""
 
@@ -292,8 +292,8 @@ class TwoWorldAudit(Audit[System]):
     order = 40
     needs = frozenset({Offer.WORLDS, Offer.RELEASE_POINTS})
 
-    def __init__(self, *, store: TrialStore | None = None, executor: Executor | None = None) -> None:
-        self.store, self.executor = store or TrialStore(), executor or InProcess()
+    def __init__(self, *, store: Store | None = None, executor: Executor | None = None) -> None:
+        self.store, self.executor = store or Store(), executor or InProcess()
 
     def work(self, system: System, context: AuditContext) -> int:
         trainings = sum(
@@ -320,7 +320,7 @@ class TwoWorldAudit(Audit[System]):
             context.progress.stage(f"{system.key}: {group.kind} canary, {group.unit}, 2 × {group.trials} trials")
             # Claims that only the whole view tests would have no trials if the others stopped early.
             may_stop = context.options.get("stop_early") and set(group.watched) <= set(group.claims)
-            trials, whole = TwoWorldAudit(store=TrialStore(context.store), executor=context.executor)._measured(
+            trials, whole = TwoWorldAudit(store=Store(context.store), executor=context.executor)._measured(
                 system,
                 group.question(context),
                 context.progress,
@@ -525,26 +525,21 @@ class TwoWorldAudit(Audit[System]):
     def _scored(self, planned: _TrainingPlan, parts: Sequence[ShardPart], progress: Progress) -> list[Shard]:
         """The shards of these replicas, from the store where they are there, else computed; stored as each is done."""
         system, eyes = planned.system, tuple(dict.fromkeys(planned.eyes.values()))
-        keys = [self.store.key(system, planned.key, part.key, part.replicas) for part in parts]
-        shards: list[Shard | None] = []
-        for part, key in zip(parts, keys, strict=True):
-            shards.append(self.store.load(key, names=[str(actual) for actual in eyes], rows=len(part.replicas)))
-            if shards[-1] is not None:
-                progress.advance(system.schedule.rounds * len(part.replicas))
-        missing = [place for place, shard in enumerate(shards) if shard is None]
-        tasks = shard_tasks(
-            system,
-            [parts[place] for place in missing],
-            canary=planned.canary,
-            method=planned.method,
-            adversaries=eyes,
-        )
-        computed = self.executor.run(
-            tasks, progress=progress, finished=lambda n, shard: self.store.save(keys[missing[n]], shard)
-        )
-        for place, new in zip(missing, computed, strict=True):
-            shards[place] = new
-        return [shard for shard in shards if shard is not None]
+        key = system.result_key(self.store, planned.key)
+        entries = [
+            Entry(
+                key=key and f"{key}/{part.key}/{part.replicas}",
+                form=TensorForm(names=[str(actual) for actual in eyes], rows=len(part.replicas)),
+                work=system.schedule.rounds * len(part.replicas),
+            )
+            for part in parts
+        ]
+
+        def tasks(missing: Sequence[int]) -> Tasks[System, ShardTask, Shard]:
+            chosen = [parts[place] for place in missing]
+            return shard_tasks(system, chosen, canary=planned.canary, method=planned.method, adversaries=eyes)
+
+        return self.store.results(entries, tasks, executor=self.executor, progress=progress)
 
 
 def _trials_by_kind(context: AuditContext) -> dict[CanaryKind, int]:

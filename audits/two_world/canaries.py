@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.twins.probes import TwinProbe
-from vflpriv.audits.worlds.store import TrialStore, one_thread
 from vflpriv.common.seeds import derive, host_generator
+from vflpriv.common.store import Entry, Store, TensorForm
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
@@ -31,7 +32,7 @@ def plan(
     system: System,
     kind: CanaryKind,
     record: int,
-    store: TrialStore,
+    store: Store,
     *,
     unit: Unit = Unit.LABEL,
     rate: float | None = None,
@@ -65,13 +66,12 @@ def plan(
         return tried[0] if len(tried) == 1 else max(tried, key=lambda canary: _distance(system, canary))
     if kind is CanaryKind.NATURAL:
         return bare if unit is Unit.LABEL else replace(bare, pairs={device: _farthest(system, record, device)})
-    key = store.key(system, "features", unit, record, labels, reach)
-    crafted = bare.devices or range(system.data.devices)
-    stored = store.load(key, names=[str(m) for m in crafted], rows=1)
-    if stored is None:
-        stored = {str(m): block for m, block in craft(system, bare, reach).items()}
-        store.save(key, stored)
-    features = {int(m): block for m, block in stored.items()}
+    key = system.result_key(store, "features", unit, record, labels, reach)
+    form = TensorForm(names=[str(m) for m in bare.devices or range(system.data.devices)], rows=1)
+    blocks = store.result(
+        Entry(key=key, form=form), lambda: {str(m): block for m, block in craft(system, bare, reach).items()}
+    )
+    features = {int(m): block for m, block in blocks.items()}
     return replace(bare, blocks=features) if unit is Unit.LABEL else replace(bare, pairs=features)
 
 
@@ -143,7 +143,7 @@ def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) 
     probe = TwinProbe()
     engine = system.train(replicas, data=carried.into(system.data), probe=probe)
     total = torch.zeros(count * _SEEDS, device=system.torch_device)
-    with one_thread():
+    with single_threaded():
         for round_ in range(_first_pass(system, canary.record)):
             for value in probe.round(engine, round_):
                 gap = value.noiseless[0::2] - value.noiseless[1::2]
@@ -156,7 +156,7 @@ def _distance(system: System, canary: Canary) -> float:
     worlds = torch.tensor([0, 1]).repeat(_SEEDS)
     data, probe = replace(canary, world=worlds).into(system.data), TwinProbe()
     engine = system.train([r for r in SEARCHED for _ in (0, 1)], data=data, probe=probe)
-    with one_thread():
+    with single_threaded():
         values = [value for round_ in range(system.schedule.rounds) for value in probe.round(engine, round_)]
     gaps = [(value.noiseless[0::2] - value.noiseless[1::2], value.std) for value in values]
     return sum(float(gap.square().sum()) / std**2 for gap, std in gaps)

@@ -25,7 +25,7 @@ TOLERANCE = 1e-3
 _PIECE, _TOGETHER = 4096, 256
 """Replicas that are replayed with the same leaders, and how many of them at once."""
 _LEADERS = 2
-Shard = Mapping[str, Tensor]
+Shard = dict[str, Tensor]
 
 
 def replay_refusal(system: System, method: str) -> str | None:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from vflpriv.audits.statistics.noise_tests import Copies
 from vflpriv.audits.twins.probes import Probe, Released, on_host
-from vflpriv.audits.worlds.store import one_thread
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
+from vflpriv.common.threads import single_threaded
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
 
@@ -165,7 +165,7 @@ def collect(
         batch=system.schedule.batch,
         like=like,
     )
-    with one_thread():
+    with single_threaded():
         for round_ in rounds:
             values = probe.round(engine, round_, counter)
             counter.carried({id(message): message.kind for message in probe.carriers})

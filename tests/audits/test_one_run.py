@@ -15,8 +15,8 @@ from vflpriv.audits import one_run
 from vflpriv.audits.one_run import CoinScores, OneRunAudit, guess, plant
 from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run, p_value_one_run_gdp
 from vflpriv.audits.twins.probes import CoinProbe, Released
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
+from vflpriv.common.store import Store
 from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -115,7 +115,7 @@ def test_over_many_trainings_the_accounted_mu_is_not_refuted() -> None:
 
 
 def test_it_resumes_from_its_store(tmp_path, monkeypatch) -> None:
-    one, store = system(), TrialStore(tmp_path)
+    one, store = system(), Store(tmp_path)
     first = OneRunAudit(store=store).measure(one, [ALL], canaries=200)[ALL]
     monkeypatch.setattr(System, "train", None)
     advanced: list[int] = []

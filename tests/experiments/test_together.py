@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from vflpriv.common.store import Store
 from vflpriv.common.tasks import InProcess, NoProgress
 from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
-from vflpriv.experiments.curves import LearningCurve
 from vflpriv.experiments.learning import Trainer, learning_curve
 from vflpriv.experiments.together import curves_of_seeds, differ_by_seed_alone
-from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system, load_data
 
 ONCE = {"name": "send-once", "rounds": 8, "noise": "given", "noise_std": 0.001, "server_rate": 10.0}
@@ -29,7 +28,7 @@ def of_seeds(seeds: range, **engine: Any) -> list[System]:
 
 
 def trainer(folder: Path | None = None) -> Trainer:
-    return Trainer(store=RowStore(folder, LearningCurve), progress=NoProgress(), executor=InProcess())
+    return Trainer(store=Store(folder), progress=NoProgress(), executor=InProcess())
 
 
 def test_each_seed_has_the_curve_that_it_has_alone():

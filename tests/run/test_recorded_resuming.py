@@ -11,9 +11,9 @@ import torch
 import vflpriv
 from tests.run.recorded_systems import recorded
 from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
+from vflpriv.common.store import Steps
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.run import recorded as recorded_audit
-from vflpriv.run.kept import Parts
 
 LEDGER = """
 [[release]]
@@ -60,18 +60,18 @@ class Counting:
 
     def __init__(self, monkeypatch, limit=None):
         self.count, self.limit = 0, limit
-        of_name = Parts.of_name
+        result = Steps.result
 
-        def counted(parts, name, compute, *, work=0):
+        def counted(steps, name, form, compute, *, work=0):
             def once():
                 if self.count == self.limit:
                     raise KeyboardInterrupt
                 self.count += 1
                 return compute()
 
-            return of_name(parts, name, once, work=work)
+            return result(steps, name, form, once, work=work)
 
-        monkeypatch.setattr(Parts, "of_name", counted)
+        monkeypatch.setattr(Steps, "result", counted)
 
 
 def test_a_killed_audit_goes_on_where_it_was(folder, monkeypatch):
@@ -84,9 +84,9 @@ def test_a_killed_audit_goes_on_where_it_was(folder, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             audit(folder, "killed")
     with monkeypatch.context() as patch:
-        rest = Counting(patch)
+        missing = Counting(patch)
         assert audit(folder, "killed") == whole
-        assert rest.count == everything.count - 4
+        assert missing.count == everything.count - 4
     with monkeypatch.context() as patch:
         nothing = Counting(patch, limit=0)
         assert audit(folder, "killed") == whole
@@ -123,8 +123,8 @@ def test_progress_ends_with_all_of_the_work(folder):
             self.done += work
 
     expected, progress = [], Progress()
-    parts = Parts(progress=progress, expect=expected.append)
-    recorded_audit.audit_recording(folder / "transcript", load_ledger(folder / "ledger.toml"), parts=parts)
+    steps = Steps(progress=progress, expect=expected.append)
+    recorded_audit.audit_recording(folder / "transcript", load_ledger(folder / "ledger.toml"), steps=steps)
     assert expected == [progress.done]
     assert progress.done > 0
     stages = {"noise of embedding-gradient", "label_batch, device(0)", "features of device 0"}

@@ -10,10 +10,11 @@ import pytest
 
 from tests.cli.test_cli import run
 from tests.seams.plugins import Plugin
+from vflpriv.common.store import Store
 from vflpriv.config.loading import load_config
 from vflpriv.errors import StoreWarning
 from vflpriv.report.attacks import TrainedRow
-from vflpriv.run.attack import AttackStore, SystemResults
+from vflpriv.run.attack import SystemResults, results_entries
 from vflpriv.run.systems import build_system, load_data
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -116,28 +117,18 @@ def test_fresh_deletes_the_stored_results_and_no_other_file(monkeypatch, capsys,
     assert all((trials / name).read_text("utf-8") == "mine" for name in foreign)
 
 
-def test_fresh_deletes_the_folder_if_it_is_empty_then(tmp_path: Path) -> None:
-    from vflpriv.common.sealed import remove_sealed, sealed_path, write_sealed
-
-    trials = tmp_path / "trials"
-    content = b'{"vflpriv-sha256":"' + b"0" * 64 + b'"}'
-    write_sealed(sealed_path(trials, "key", "json"), "key", content)
-    remove_sealed(trials)
-    assert not trials.exists()
-    remove_sealed(trials)
-
-
 @pytest.fixture
 def stored(tmp_path: Path) -> Any:
     """A file of the attack store, and a function that loads it."""
     config = load_config(_written(tmp_path / "attack.toml", ATTACK))
-    store, system = AttackStore(tmp_path / "trials", config), build_system(config, 0, load_data(config))
+    store, system = Store(tmp_path / "trials"), build_system(config, 0, load_data(config))
     row = TrainedRow(system="split", title="split", engine="split", defence="none", settings={})
     results = SystemResults(accuracy=0.5, accuracy_low=0.4, accuracy_high=0.6, cells=())
-    store.save(row, system, results)
+    (entry,) = results_entries(config, [(row, system)], store, [1])
+    store.save(entry, results)
     (path,) = (tmp_path / "trials").iterdir()
-    assert store.load(row, system) == results
-    return path, lambda: store.load(row, system)
+    assert store.load(entry) == results
+    return path, lambda: store.load(entry)
 
 
 def _written(path: Path, text: str) -> Path:

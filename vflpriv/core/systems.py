@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflpriv.common.sources import code_hash
+from vflpriv.common.store import Store
 from vflpriv.core.attack import Conduct, Defences
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.data import BaseData, VerticalData
@@ -146,10 +147,12 @@ class System(DeclaredSystem):
         self.train([0]).run(Wire(transcript))
         return transcript.messages
 
-    @property
-    def storable(self) -> bool:
-        """Whether results may be stored: all code that decides them can be read, so that a change is noticed."""
-        return self._code is not None
+    def result_key(self, store: Store, *parts: object) -> str | None:
+        """The key of a result of this system; None, with a warning, if not all code that decides it can be read."""
+        if store.folder is None:
+            return None
+        code = None if self._code is None else self._fingerprint
+        return store.key(code, self.engine.__qualname__, *parts)
 
     def fingerprint(self) -> str:
         """A hash of all that decides what a training of this system does, the source of its engine included."""

@@ -10,14 +10,13 @@ from typing import TypedDict
 import numpy as np
 
 from vflpriv import __version__
-from vflpriv.audits.worlds.store import result_key
+from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, Progress, Tasks, Worker
 from vflpriv.core.data import Part
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.wire import Wire
 from vflpriv.experiments.curves import LearningCurve
-from vflpriv.run.stored import RowStore
 from vflpriv.training.engines.admm import AdmmEngine
 from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
 
@@ -131,7 +130,7 @@ class _Noted:
 class Trainer:
     """Trains many systems, several at a time: what is in the store is used again, what is new is stored when done."""
 
-    store: RowStore[LearningCurve]
+    store: Store
     progress: Progress
     executor: Executor
     long: bool = False
@@ -148,31 +147,25 @@ class Trainer:
     ) -> list[LearningCurve]:
         """The curve of each system, watched as `learning_curve` says."""
         watched = Watched(evaluations=evaluations, part=part, drop=drop, lagrangian=lagrangian)
-        keys = [self.key(system, watched) for system in systems]
-        curves = {place: curve for place, key in enumerate(keys) if (curve := self.store.load(key)) is not None}
-        for place in curves:
-            self.progress.advance(systems[place].rounds)
-        missing = [place for place in range(len(systems)) if place not in curves]
-        tasks = Tasks(
-            function=_task,
-            common=([systems[place] for place in missing], watched),
-            items=range(len(missing)),
-            names=[f"{systems[place].key}, seed {systems[place].seed}" for place in missing],
-            accelerated=any(accelerated(systems[place]) for place in missing),
-            isolated=self.long,
-        )
 
-        def finished(number: int, curve: LearningCurve) -> None:
-            self.store.save(keys[missing[number]], curve)
+        def tasks(missing: Sequence[int]) -> Tasks[tuple[Sequence[System], Watched], int, LearningCurve]:
+            chosen = [systems[place] for place in missing]
+            return Tasks(
+                function=_task,
+                common=(chosen, watched),
+                items=range(len(chosen)),
+                names=[f"{system.key}, seed {system.seed}" for system in chosen],
+                accelerated=any(map(accelerated, chosen)),
+                isolated=self.long,
+            )
 
-        computed = self.executor.run(tasks, progress=self.progress, finished=finished)
-        curves |= dict(zip(missing, computed, strict=True))
-        return [curves[place] for place in range(len(systems))]
+        entries = [self.entry(system, watched) for system in systems]
+        return self.store.results(entries, tasks, executor=self.executor, progress=self.progress)
 
-    def key(self, system: System, watched: Watched) -> str | None:
-        """The name under which the curve of a system is stored; None where nothing is."""
-        kept = self.store.folder is not None
-        return result_key(system, "learning", __version__, *watched.values()) if kept else None
+    def entry(self, system: System, watched: Watched) -> Entry[LearningCurve]:
+        """Where the curve of a system is stored."""
+        key = system.result_key(self.store, "learning", __version__, *watched.values())
+        return Entry(key=key, form=JsonForm(LearningCurve), work=system.rounds)
 
 
 class Watched(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -40,11 +40,8 @@ def curves_of_seeds(trainer: Trainer, systems: Sequence[System], *, part: Part =
     if not differ_by_seed_alone(systems):
         return trainer.curves(systems, evaluations=1, part=part)
     watched = Watched(evaluations=1, part=part, drop=None, lagrangian=False)
-    keys = [trainer.key(system, watched) for system in systems]
-    curves = {place: curve for place, key in enumerate(keys) if (curve := trainer.store.load(key)) is not None}
-    missing = [place for place in range(len(systems)) if place not in curves]
-    trainer.progress.advance(len(curves) * systems[0].rounds)
-    if missing:
+
+    def train(missing: Sequence[int], finished: Callable[[int, LearningCurve], None]) -> None:
         tasks = Tasks(
             function=_task,
             common=([systems[place] for place in missing], part),
@@ -52,11 +49,12 @@ def curves_of_seeds(trainer: Trainer, systems: Sequence[System], *, part: Part =
             names=[f"{systems[0].key}, {len(missing)} seeds"],
             accelerated=accelerated(systems[0]),
         )
-        (computed,) = trainer.executor.run(tasks, progress=trainer.progress)
-        for place, curve in zip(missing, computed, strict=True):
-            trainer.store.save(keys[place], curve)
-            curves[place] = curve
-    return [curves[place] for place in range(len(systems))]
+        (curves,) = trainer.executor.run(tasks, progress=trainer.progress)
+        for number, curve in enumerate(curves):
+            finished(number, curve)
+
+    entries = [trainer.entry(system, watched) for system in systems]
+    return trainer.store.completed(entries, train, trainer.progress)
 
 
 def _task(common: tuple[Sequence[System], Part], _: int, worker: Worker) -> list[LearningCurve]:

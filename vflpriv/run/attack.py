@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,9 @@ from pathlib import Path
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
-from vflpriv.audits.worlds.store import result_key
 from vflpriv.common.registry import available, find
 from vflpriv.common.sources import code_hash
+from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.defences import DefenceVariant
@@ -23,18 +22,17 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.errors import InputError, StoreWarning
+from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
 from vflpriv.run.budgets import accounted
 from vflpriv.run.features import FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
-from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
 from vflpriv.training.engine import check_device
 
-__all__ = ["AttackPlan", "AttackStore", "SystemResults", "attack_config", "attack_variant", "variants_of"]
+__all__ = ["AttackPlan", "SystemResults", "attack_config", "attack_variant", "results_entries", "variants_of"]
 
 _SILENT = NoProgress()
 _ACCURACY = ("accuracy", "accuracy_low", "accuracy_high")
@@ -54,12 +52,12 @@ def attack_config(
     check_device(config.device)
     check_defences(config)
     selected, data = places(config, only), load_data(config)
-    plan, results_store = AttackPlan.of(config, data), AttackStore(store, config)
+    plan = AttackPlan.of(config, data)
     variants = [variant for place in selected for variant in variants_of(config, place, data)]
     tried = [(row, system) for row, system in variants if system is not None]
     with progress_bar(quiet) as bar:
         task = Task(bar, sum(plan.work(row, system) for row, system in tried))
-        results = iter(_all_results(plan, tried, results_store, task, executor or InProcess()))
+        results = iter(_all_results(plan, tried, Store(store), task, executor or InProcess()))
     trained: list[TrainedRow] = []
     cells: list[Cell] = []
     features: list[FeatureCell] = []
@@ -95,35 +93,18 @@ class SystemResults(Row):
     features: tuple[FeatureCell, ...] = ()
 
 
-class AttackStore:
-    """Results on disk, one file per system and defence, named by a hash of everything that determines them.
-
-    Without a folder nothing is kept.
-    """
-
-    def __init__(self, folder: Path | None, config: Config) -> None:
-        sections = (
-            config.attack.model_dump_json(exclude={"defences", "affordable_loss"}),
-            config.data.model_dump_json(),
-        )
-        code = code_hash(*available("attack").values(), *available("accountant").values())
-        self._settings = "\0".join((str(code), *sections, str(config.confidence), config.accountant))
-        if folder is not None and code is None:
-            folder = None
-            text = "not all code that attacks use can be read, so their results are not stored"
-            warnings.warn(text, StoreWarning, stacklevel=2)
-        self._rows = RowStore(folder, SystemResults)
-
-    def load(self, row: TrainedRow, system: System) -> SystemResults | None:
-        """The stored results, or None."""
-        return self._rows.load(self._key(row, system))
-
-    def save(self, row: TrainedRow, system: System, results: SystemResults) -> None:
-        """Store the results."""
-        self._rows.save(self._key(row, system), results)
-
-    def _key(self, row: TrainedRow, system: System) -> str | None:
-        return None if self._rows.folder is None else result_key(system, self._settings, row.system, row.defence)
+def results_entries(
+    config: Config, tried: Sequence[tuple[TrainedRow, System]], store: Store, work: Sequence[int]
+) -> list[Entry[SystemResults]]:
+    """Where the results of attacks on each system under each defence are stored, and how much work they are."""
+    code = code_hash(*available("attack").values(), *available("accountant").values())
+    settings = config.attack.model_dump_json(exclude={"defences", "affordable_loss"}), config.data.model_dump_json()
+    shared = store.key(code, "an attack", *settings, config.confidence, config.accountant)
+    form = JsonForm(SystemResults)
+    return [
+        Entry(key=shared and system.result_key(store, shared, row.system, row.defence), form=form, work=rounds)
+        for (row, system), rounds in zip(tried, work, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,24 +182,23 @@ _Tried = Sequence[tuple[TrainedRow, System]]
 
 
 def _all_results(
-    plan: AttackPlan, tried: _Tried, store: AttackStore, progress: Progress, executor: Executor
+    plan: AttackPlan, tried: _Tried, store: Store, progress: Progress, executor: Executor
 ) -> list[SystemResults]:
     """The results of each system under each defence, from the store or computed, and then stored as each is done."""
-    results = [store.load(row, system) for row, system in tried]
-    for (row, system), stored in zip(tried, results, strict=True):
-        if stored is not None:
-            progress.advance(plan.work(row, system))
-    missing = [tried[place] for place, stored in enumerate(results) if stored is None]
-    tasks = Tasks(
-        function=_attack,
-        common=(plan, missing),
-        items=range(len(missing)),
-        names=[f"{row.system}, defence {row.defence}" for row, _ in missing],
-        accelerated=any(accelerated(system) for _, system in missing),
-    )
-    progress.stage(f"attacks on {len(missing)} systems and defences")
-    computed = iter(executor.run(tasks, progress=progress, finished=lambda n, done: store.save(*missing[n], done)))
-    return [next(computed) if stored is None else stored for stored in results]
+
+    def tasks(missing: Sequence[int]) -> Tasks[tuple[AttackPlan, _Tried], int, SystemResults]:
+        chosen = [tried[place] for place in missing]
+        progress.stage(f"attacks on {len(chosen)} systems and defences")
+        return Tasks(
+            function=_attack,
+            common=(plan, chosen),
+            items=range(len(chosen)),
+            names=[f"{row.system}, defence {row.defence}" for row, _ in chosen],
+            accelerated=any(accelerated(system) for _, system in chosen),
+        )
+
+    entries = results_entries(plan.config, tried, store, [plan.work(row, system) for row, system in tried])
+    return store.results(entries, tasks, executor=executor, progress=progress)
 
 
 def _attack(common: tuple[AttackPlan, _Tried], place: int, worker: Worker) -> SystemResults:

@@ -27,7 +27,7 @@ from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
 from vflpriv.run.features import FeaturePlan
-from vflpriv.run.kept import Parts
+from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.rows import utility_row
@@ -80,8 +80,8 @@ def audit_transcript(
     """Audit a recorded training by its transcript and its ledger file; `store` is a folder for finished attacks."""
     find("accountant", config.accountant)  # refused before the work, not after it
     with LateTask(quiet) as task:
-        parts = Parts.of(store, transcript, config, task, task.expect)
-        audited = [audit_recording(transcript, config, parts=parts)]
+        steps = recorded_steps(store, transcript, config, task, task.expect)
+        audited = [audit_recording(transcript, config, steps=steps)]
         task.stage("accounting")
         return build_report(
             audited,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
+from vflpriv.common.store import Steps, TensorForm
 from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
@@ -31,7 +32,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
-from vflpriv.run.kept import KeptAttempts, Parts
+from vflpriv.run.kept import KeptAttempts
 from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
@@ -48,14 +49,14 @@ _Guesses = dict[Adversary, dict[str, LabelGuess]]
 
 
 def audit_recording(
-    folder: Path, config: LedgerConfig, *, parts: Parts | None = None, trained: bool = False
+    folder: Path, config: LedgerConfig, *, steps: Steps | None = None, trained: bool = False
 ) -> Audited:
     """Attack every view of a recorded training, test its claims, and check its ledger against the transcript.
 
-    `parts` keeps what is finished, and shows the progress. With `trained`, trials in two worlds are run beside it, so
+    `steps` keeps what is finished, and shows the progress. With `trained`, trials in two worlds are run beside it, so
     that they are not said to be missing.
     """
-    parts = parts or Parts()
+    steps = steps or Steps()
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
     ciphertexts = recorded_ciphertexts(system.ledger, system.messages, claims)
@@ -64,14 +65,14 @@ def audit_recording(
     views = _views(system, claimed, sealed)
     split = _split(system)
     attacks = _attacks(config)
-    parts.expect(_work(system, views, attacks, split) + feature_work(system))
-    attempts, guesses = _attack(views, attacks, config, answers, split, parts)
-    noises = _noises(system, parts)
+    steps.expect(_work(system, views, attacks, split) + feature_work(system))
+    attempts, guesses = _attack(views, attacks, config, answers, split, steps)
+    noises = _noises(system, steps)
     others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
-    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed, parts)
-    parts.progress.stage("membership")
+    cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed, steps)
+    steps.progress.stage("membership")
     membership = try_membership(system, [attack for attack in others if attack.target == "membership"], sealed)
-    coins = _coin_findings(system, views, guesses, split, parts)
+    coins = _coin_findings(system, views, guesses, split, steps)
     measured = {finding.claim for finding in membership.findings}
     coins = [finding for finding in coins if not (finding.is_untested and finding.claim in measured)]
     findings = [
@@ -110,15 +111,19 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed)
     return [replace(view_of(system, a, sealed), own=own_features(system, a, seen)) for a in adversaries]
 
 
-def _noises(system: RecordedSystem, parts: Parts) -> list[RecordedNoise]:
+def _noises(system: RecordedSystem, steps: Steps) -> list[RecordedNoise]:
     """Tests of the declared noise of every recorded kind."""
     counts = Counter(m.kind for m in system.messages)
+
+    def kept(kind: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        return steps.result(f"noise of {kind}", TensorForm(), compute, work=_NOISE_WORK * counts[kind])
+
     return recorded_noises(
         system.ledger,
         system.messages,
         shared=system.shared_kinds,
         confidence=system.config.confidence,
-        kept=lambda kind, compute: parts.of_name(f"noise of {kind}", compute, work=_NOISE_WORK * counts[kind]),
+        kept=kept,
     )
 
 
@@ -149,14 +154,14 @@ def _attack(
     config: LedgerConfig,
     answers: Answers | None,
     split: Split | None,
-    parts: Parts,
+    steps: Steps,
 ) -> tuple[tuple[Attempt, ...], _Guesses]:
     """Every attack through every view, and what it guessed."""
     attempts, guesses, computable = [], _Guesses(), _computable(views)
     for attack in attacks:
         for view in computable:
-            attempt = _attempt(attack, view, config, answers, split, parts)
-            parts.progress.advance(_attack_work(attack, view))
+            attempt = _attempt(attack, view, config, answers, split, steps)
+            steps.progress.advance(_attack_work(attack, view))
             attempts.append(attempt)
             if attempt.guess is not None:
                 guesses.setdefault(view.adversary, {})[attack.name] = attempt.guess
@@ -179,7 +184,7 @@ def _attempt(
     config: LedgerConfig,
     answers: Answers | None,
     split: Split | None,
-    parts: Parts,
+    steps: Steps,
 ) -> Attempt:
     if answers is not None and answers.targets is not None and isinstance(attack, TargetAttack):
         return attempt_targets(attack, view, answers.targets, seed=config.seed, confidence=config.confidence)
@@ -189,7 +194,7 @@ def _attempt(
         refusal = (attack.refusal(view) or unscored) if answers is None else regression
         return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
     attempts = KeptAttempts(
-        parts=parts,
+        steps=steps,
         truth=answers.labels,
         classes=view.classes,
         seed=config.seed,
@@ -232,7 +237,7 @@ def _claimed(system: RecordedSystem) -> frozenset[Adversary]:
 
 
 def _coin_findings(
-    system: RecordedSystem, views: Sequence[View], guesses: _Guesses, split: Split | None, parts: Parts
+    system: RecordedSystem, views: Sequence[View], guesses: _Guesses, split: Split | None, steps: Steps
 ) -> list[Finding]:
     """A test of each claim about labels by the canaries' coins; of every other claim, why nothing measured it."""
     answers, config, devices = system.answers, system.config, system.schedule.devices
@@ -243,7 +248,7 @@ def _coin_findings(
     scores: dict[Adversary, Floats] = {}
     for view in views:
         if view.adversary in claimed:
-            score = _learned(system, canaries, answers.labels, view, split, parts)
+            score = _learned(system, canaries, answers.labels, view, split, steps)
             scores |= {} if score is None else {view.adversary: score}
     findings = []
     for claim in system.claims:
@@ -259,7 +264,7 @@ def _coin_findings(
 
 
 def _learned(
-    system: RecordedSystem, canaries: Canaries, labels: Tensor, view: View, split: Split, parts: Parts
+    system: RecordedSystem, canaries: Canaries, labels: Tensor, view: View, split: Split, steps: Steps
 ) -> Floats | None:
     """The learned score of each canary in a view, or None."""
     import torch
@@ -269,7 +274,7 @@ def _learned(
         return {"scores": torch.empty(0) if scores is None else torch.from_numpy(scores)}
 
     name = f"score learned from canaries, {view.adversary}"
-    scores = parts.of_name(name, compute, work=_SCORE_WORK * len(view.messages))["scores"]
+    scores = steps.result(name, TensorForm(), compute, work=_SCORE_WORK * len(view.messages))["scores"]
     return scores.numpy() if len(scores) else None
 
 

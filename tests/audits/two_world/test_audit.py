@@ -15,7 +15,7 @@ from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits.two_world import shards
 from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
@@ -78,7 +78,7 @@ def test_the_canary_is_the_record_seen_most_often():
     for exposure in exposures:
         assert exposure.counts is not None
         assert exposure.counts[record] == exposure.counts.max()
-    canary = plan(one, CanaryKind.NATURAL, record, TrialStore())
+    canary = plan(one, CanaryKind.NATURAL, record, Store())
     assert canary.labels[0] == int(one.data.labels[record])
     assert canary.labels[1] != canary.labels[0]
 
@@ -94,7 +94,7 @@ def test_shards_make_no_difference(monkeypatch):
 
 def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "REPLICAS", 8)
-    one, store = system(), TrialStore(tmp_path / "trials")
+    one, store = system(), Store(tmp_path / "trials")
     expected = TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=16)[ALL]
     started = []
 
@@ -122,7 +122,7 @@ def test_a_killed_audit_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
 
 def test_crafted_features_are_found_once(tmp_path, monkeypatch):
-    one, store = system(), TrialStore(tmp_path)
+    one, store = system(), Store(tmp_path)
     first = plan(one, CanaryKind.CRAFTED, 3, store)
     monkeypatch.setattr(System, "train", None)
     again = plan(one, CanaryKind.CRAFTED, 3, store)
@@ -131,7 +131,7 @@ def test_crafted_features_are_found_once(tmp_path, monkeypatch):
 
 
 def test_a_damaged_shard_is_computed_again(tmp_path):
-    store = TrialStore(tmp_path)
+    store = Store(tmp_path)
     store.save("key", {"a": torch.ones(3)})
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"half of a fi")

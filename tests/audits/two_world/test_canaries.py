@@ -7,7 +7,7 @@ import torch
 from tests.support import make_system
 from vflpriv.audits.two_world import canaries
 from vflpriv.audits.two_world.canaries import craft, plan
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.units import Unit
 
@@ -15,7 +15,7 @@ from vflpriv.core.units import Unit
 def test_parents_are_measured_once_and_keep_the_strength_they_would_have_again(monkeypatch):
     """What is known of a parent is what another measurement gives; the last generation's best is the strongest."""
     system = make_system("dpzv-joint")
-    canary = plan(system, CanaryKind.WORST_CASE, 3, TrialStore(), unit=Unit.LABEL)
+    canary = plan(system, CanaryKind.WORST_CASE, 3, Store(), unit=Unit.LABEL)
     measure, seen = canaries._strength, []
 
     def noted(*arguments):

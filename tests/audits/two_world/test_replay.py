@@ -12,7 +12,7 @@ from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.replay import Followers, Leader, ReplayError
 from vflpriv.audits.two_world.scores import for_replicas
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.engine import Contributions
 from vflpriv.core.systems import System
@@ -24,7 +24,7 @@ REPLICAS = range(6, 12)
 
 def worst_case(system: System, unit: Unit, replicas: range = REPLICAS) -> Canary:
     record = most_exposed([], system.schedule)
-    canary = plan(system, CanaryKind.WORST_CASE, record, TrialStore(), unit=unit)
+    canary = plan(system, CanaryKind.WORST_CASE, record, Store(), unit=unit)
     return for_replicas(canary, [r % 2 for r in replicas])
 
 

@@ -20,7 +20,7 @@ from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.replay import ReplayError
 from vflpriv.audits.two_world.replays import TOLERANCE, Replays, gap, replay_refusal, replayed_scores
 from vflpriv.audits.two_world.scores import Request, worlds_scores
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
@@ -41,7 +41,7 @@ def requests(system: System, replicas: range = REPLICAS) -> list[tuple[str, Requ
             views = [view for view in VIEWS if methods[view] == name]
             record = most_exposed([], system.schedule)
             rate = system.schedule.rate if name == "secret batches" else None
-            canary = plan(system, WORST, record, TrialStore(), unit=unit, rate=rate)
+            canary = plan(system, WORST, record, Store(), unit=unit, rate=rate)
             request = Request(system=system, ledger=system.ledger, canary=canary, adversaries=views, replicas=replicas)
             asked.append((name, request))
     return asked

@@ -12,7 +12,7 @@ from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.scores import SCORERS, LikelihoodRatio, Request, strength_key
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -25,7 +25,7 @@ ALL, MODEL = Adversary.parse("devices(all)"), Adversary.parse("model")
 def request_of_both() -> Request:
     system = make_system("dpzv-sgd")
     record = most_exposed([], system.schedule)
-    canary = plan(system, CanaryKind.NATURAL, record, TrialStore(), unit=Unit.LABEL)
+    canary = plan(system, CanaryKind.NATURAL, record, Store(), unit=Unit.LABEL)
     return Request(system=system, ledger=system.ledger, canary=canary, adversaries=[ALL, MODEL], replicas=range(20, 28))
 
 

@@ -13,7 +13,7 @@ from vflpriv.audits.two_world import scores, shards
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.shards import REPLICAS, ShardPart, in_parts, score_shard, shard_ranges, shard_tasks
 from vflpriv.audits.two_world.whole_view import feature_key
-from vflpriv.audits.worlds.store import TrialStore
+from vflpriv.common.store import Store
 from vflpriv.common.tasks import Worker
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.views import Adversary
@@ -23,7 +23,7 @@ ALL = Adversary.parse("devices(all)")
 
 def task(method: str, *others: str) -> Any:
     system = make_system("dpzv-joint")
-    canary = plan(system, CanaryKind.NATURAL, 3, TrialStore())
+    canary = plan(system, CanaryKind.NATURAL, 3, Store())
     part, adversaries = ShardPart(replicas=range(8), watchers=(ALL,)), (ALL, *map(Adversary.parse, others))
     tasks = shard_tasks(system, [part], canary=canary, method=method, adversaries=adversaries)
     return system, tasks.items[0]

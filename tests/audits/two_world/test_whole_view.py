@@ -23,8 +23,8 @@ from vflpriv.audits.two_world.canaries import SEARCHED, craft, plan
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import LARGEST, WholeView
 from vflpriv.audits.two_world.whole_views import WHOLE_VIEW
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
+from vflpriv.common.store import Store
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Verdict
@@ -262,7 +262,7 @@ def trials_of(rows: np.ndarray) -> Errors:
     half = len(rows) // 2
     score = learn(rows[0:half:2], rows[1:half:2]).score
     scores = score(rows[half::2]), score(rows[half + 1 :: 2])
-    canary = plan(sound(), CanaryKind.NATURAL, 0, TrialStore())
+    canary = plan(sound(), CanaryKind.NATURAL, 0, Store())
     return Trials(adversary=ALL, canary=canary, scores=scores, strengths=np.zeros(0), method=WHOLE_VIEW).errors
 
 
@@ -329,7 +329,7 @@ def test_a_leak_that_shows_in_a_third_of_the_trials_is_told_by_a_threshold_far_o
 
 
 def test_features_are_bounded_finite_and_tell_every_kind_of_value():
-    canary = plan(sound(), CanaryKind.NATURAL, 1, TrialStore())
+    canary = plan(sound(), CanaryKind.NATURAL, 1, Store())
     watch = WholeView(
         canary, [ALL, Adversary.parse("outsider")], labels=sound().data.labels, devices=3, replicas=4, rounds=5
     )
@@ -356,7 +356,7 @@ def test_features_are_bounded_finite_and_tell_every_kind_of_value():
 
 
 def test_the_number_of_messages_is_a_feature():
-    canary = plan(sound(), CanaryKind.NATURAL, 1, TrialStore())
+    canary = plan(sound(), CanaryKind.NATURAL, 1, Store())
     rows = []
     for count in (3, 4):
         watch = WholeView(canary, [ALL], labels=sound().data.labels, devices=1, replicas=1, rounds=5)
@@ -382,7 +382,7 @@ def test_canaries_are_searched_on_replicas_that_are_never_tested(monkeypatch):
         System, "train", lambda self, replicas, **o: trained.append(set(replicas)) or train(self, replicas, **o)
     )
     one = sound("dpzv-joint")
-    craft(one, plan(one, CanaryKind.WORST_CASE, 0, TrialStore(), unit=Unit.LABEL))
+    craft(one, plan(one, CanaryKind.WORST_CASE, 0, Store(), unit=Unit.LABEL))
     searched = set().union(*trained)
     trained.clear()
     TwoWorldAudit().measure(one, [ALL], CanaryKind.NATURAL, trials=20)
@@ -396,7 +396,7 @@ def test_another_number_of_trials_is_tested_on_fresh_ones(tmp_path, monkeypatch)
     monkeypatch.setattr(
         System, "train", lambda self, replicas, **o: trained.extend(replicas) or train(self, replicas, **o)
     )
-    one, audit = sound(), TwoWorldAudit(store=TrialStore(tmp_path))
+    one, audit = sound(), TwoWorldAudit(store=Store(tmp_path))
     for trials in (10, 20, 20):
         audit.measure(one, [ALL], CanaryKind.NATURAL, trials=trials)
     assert len(set(trained)) == len(trained) == 20 + 40, "the second 20 were stored"

@@ -15,12 +15,13 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.experiments.curves import LearningCurve, Try
+from vflpriv.experiments.curves import Try
 from vflpriv.experiments.facts import hardware, versions
 from vflpriv.experiments.frontier.point_audits import PointAudits
 from vflpriv.experiments.frontier.profile import Candidate, FrontierConfig
@@ -33,7 +34,6 @@ from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
-from vflpriv.run.stored import RowStore
 from vflpriv.training.engine import check_device
 
 __all__ = ["find_frontier"]
@@ -60,7 +60,7 @@ def find_frontier(
     options = [search.options(candidate, epsilon) for epsilon in config.epsilons for candidate in search.candidates]
     with LateTask(quiet) as task:
         task.expect(search.work(options))
-        trainer = Trainer(store=RowStore(store, LearningCurve), progress=task, executor=running)
+        trainer = Trainer(store=Store(store), progress=task, executor=running)
         tried = search.tried(options, trainer)
         points = [search.point(winner, trainer) for winner in search.winners(options, tried)]
     audits = PointAudits(

@@ -11,6 +11,7 @@ from typing import Any
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.registry import find
+from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
 from vflpriv.core.systems import System
@@ -26,7 +27,6 @@ from vflpriv.run.budgets import account
 from vflpriv.run.noise.calibrate import parse_unit
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import chosen_keys
-from vflpriv.run.stored import RowStore
 from vflpriv.run.systems import build_system
 from vflpriv.training.engine import check_device
 
@@ -63,9 +63,7 @@ def reproduce_profile(
     plan = _Plan(profile, rows, seed=seed, quick=quick, share=share, device=device)
     with progress_bar(quiet) as bar:
         task = Task(bar, plan.rounds(count))
-        trainer = Trainer(
-            store=RowStore(store, LearningCurve), progress=task, executor=executor or InProcess(), long=not quick
-        )
+        trainer = Trainer(store=Store(store), progress=task, executor=executor or InProcess(), long=not quick)
         evaluations = profile.evaluations if profile.stop else 1
         found = tried(plan.choices, plan.to_try, trainer, evaluations=evaluations, drop=drop)
         tries = dict(zip(plan.leaders, found, strict=True))

@@ -11,8 +11,8 @@ from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.two_world.audit import first_replica
 from vflpriv.audits.two_world.findings import TWO_WORLD, whole_view_finding
 from vflpriv.audits.two_world.whole_views import WholeViewScores
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.registry import find
+from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess, Progress
 from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import AuditContext, Finding, untested
@@ -27,7 +27,7 @@ from vflpriv.recording.transcripts import read_hash
 from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.report.audit import Report
 from vflpriv.run.build import build_report
-from vflpriv.run.kept import Parts
+from vflpriv.run.kept import recorded_steps
 from vflpriv.run.own_training.function import OwnTraining
 from vflpriv.run.own_training.reference import Reference
 from vflpriv.run.own_training.trials import TrainedFeatures, TrialPlan, trained_features, training_seed
@@ -73,13 +73,13 @@ def audit_training(
         first.stage(f"{training.name}: one training in each world")
         seeds = [training_seed(config.seed, -1 - place) for place in range(_REFERENCES)]
         reference = Reference.of(training, worlds, Path(folder), seeds)
-        parts = Parts.of(store, Path(folder), config, first, first.expect)
-        audited = audit_recording(Path(folder), config, parts=parts, trained=True)
+        steps = recorded_steps(store, Path(folder), config, first, first.expect)
+        audited = audit_recording(Path(folder), config, steps=steps, trained=True)
         sealed = Sealed(audited.system.ledger, audited.findings)
         trials = _Trials(training, config, worlds, reference, audited.system.ledger, sealed)
         task = Task(bar, 2 * worlds.per_world)
         task.stage(f"{training.name}: 2 × {worlds.per_world} trainings in two worlds")
-        findings = trials.findings(audited.claims, code, TrialStore(store), executor or InProcess(), task)
+        findings = trials.findings(audited.claims, code, Store(store), executor or InProcess(), task)
         task.stage("accounting")
         whole = replace(
             audited,
@@ -107,7 +107,7 @@ class _Trials:
         self._reference, self._ledger, self._sealed = reference, ledger, sealed
 
     def findings(
-        self, claims: Sequence[Claim], code: str | None, store: TrialStore, executor: Executor, progress: Progress
+        self, claims: Sequence[Claim], code: str | None, store: Store, executor: Executor, progress: Progress
     ) -> list[Finding]:
         """A test of every claim that the worlds can test; of the others, why there is none."""
         refusals = {claim.key: self._refusal(claim) for claim in claims}
@@ -133,7 +133,7 @@ class _Trials:
         self,
         views: Mapping[str, Sequence[Adversary]],
         code: str | None,
-        store: TrialStore,
+        store: Store,
         executor: Executor,
         progress: Progress,
     ) -> _Scored:

@@ -7,7 +7,6 @@ values, shapes and messages as they were sent, as far as they are few.
 from __future__ import annotations
 
 import hashlib
-import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from torch import Tensor
 
 from vflpriv.audits.learned.layout import ViewLayout
 from vflpriv.audits.two_world.whole_view import LARGEST, WholeView, feature_key
-from vflpriv.audits.worlds.store import TrialStore
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive
+from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Executor, Progress, Tasks, Worker
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Transcript
-from vflpriv.errors import StoreWarning
 from vflpriv.recording.checked_wire import MemoryWire
 from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.run.own_training.function import OwnTraining
@@ -171,7 +169,7 @@ def trained_features(
     *,
     code: str | None,
     digest: str,
-    store: TrialStore,
+    store: Store,
     executor: Executor,
     progress: Progress,
 ) -> TrainedFeatures:
@@ -179,26 +177,29 @@ def trained_features(
 
     `code` and `digest` say whether stored trials are of the same code, data and libraries. Without a code none is kept.
     """
-    if code is None and store.folder is not None:
-        text = f"not all code that {plan.training.name} uses can be read, so trials are not stored; define it in a file"
-        warnings.warn(text, StoreWarning, stacklevel=2)
+    name, prefix = plan.training.name, store.key(code, plan.training.name, digest, plan.key)
+    names = [*(feature_key(str(view)) for view in plan.layouts), _BATCHES]
     parts = [numbers[start : start + SHARD] for start in range(0, len(numbers), SHARD)]
-    keys = [None if code is None else f"{code}/{digest}/{plan.key}/{part.start}/{part.stop}" for part in parts]
-    names = [feature_key(str(view)) for view in plan.layouts]
-    shards = [store.load(key, names=[*names, _BATCHES], rows=len(p)) for key, p in zip(keys, parts, strict=True)]
-    progress.advance(sum(len(part) for part, shard in zip(parts, shards, strict=True) if shard is not None))
-    missing = [place for place, shard in enumerate(shards) if shard is None]
-    tasks = Tasks(
-        function=trained_shard,
-        common=plan,
-        items=[parts[place] for place in missing],
-        names=[f"{plan.training.name}, trainings {parts[place].start} to {parts[place].stop - 1}" for place in missing],
-        isolated=True,
-    )
-    computed = executor.run(tasks, progress=progress, finished=lambda n, shard: store.save(keys[missing[n]], shard))
-    for place, shard in zip(missing, computed, strict=True):
-        shards[place] = shard
-    known = [shard for shard in shards if shard is not None]
-    features = {view: torch.cat([shard[feature_key(str(view))] for shard in known]).numpy() for view in plan.layouts}
-    batches = torch.cat([shard[_BATCHES] for shard in known])
+    entries = [
+        Entry(
+            key=prefix and f"{prefix}/{part.start}/{part.stop}",
+            form=TensorForm(names=names, rows=len(part)),
+            work=len(part),
+        )
+        for part in parts
+    ]
+
+    def tasks(missing: Sequence[int]) -> Tasks[TrialPlan, range, Shard]:
+        chosen = [parts[place] for place in missing]
+        return Tasks(
+            function=trained_shard,
+            common=plan,
+            items=chosen,
+            names=[f"{name}, trainings {part.start} to {part.stop - 1}" for part in chosen],
+            isolated=True,
+        )
+
+    shards = store.results(entries, tasks, executor=executor, progress=progress)
+    features = {view: torch.cat([shard[feature_key(str(view))] for shard in shards]).numpy() for view in plan.layouts}
+    batches = torch.cat([shard[_BATCHES] for shard in shards])
     return TrainedFeatures(features=features, same_batches=bool((batches == batches[0]).all()))

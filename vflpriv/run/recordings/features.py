@@ -6,18 +6,18 @@ eavesdropper the embeddings, another device the replies that it received, its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureAttempts
 from vflpriv.common.seeds import host_generator
+from vflpriv.common.store import JsonForm, Steps
 from vflpriv.config.models import FeatureConfig
 from vflpriv.core.attack import NO_DEFENCE, FeatureAttack
 from vflpriv.core.kinds import Content, names_of
@@ -30,7 +30,6 @@ from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.run.budgets import accounted
 from vflpriv.run.features import feature_cell
-from vflpriv.run.kept import Parts
 from vflpriv.run.recordings.views import feature_table, seen_records, view_of, without_model
 
 __all__ = ["feature_cells", "feature_work", "untested_features"]
@@ -41,19 +40,19 @@ _MOST_RECORDS = 2000
 """Of more records a sample is attacked."""
 _WORK = 3
 """How long attacks on one device's features take for each message, beside an attack on labels that reads it."""
-_CELLS = TypeAdapter(list[FeatureCell])
+_CELLS = JsonForm(list[FeatureCell])
 _KNOWN: int = FeatureConfig.model_fields["known_records"].default
 _UNRECORDED = "needs recorded features to be scored by: call wire.features(device, block) while recording"
 _NO_MODELS = "needs the parameters of the victim's model; a recording holds messages, not models"
 
 
 def feature_cells(
-    system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed, parts: Parts
+    system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed, steps: Steps
 ) -> list[FeatureCell]:
     """Every attack on the features of the first devices whose features were recorded, through every view of them.
 
-    Without any, one cell for each attack that the ledger names says what to record. The cells of one device are a part
-    of the audit.
+    Without any, one cell for each attack that the ledger names says what to record. The cells of one device are one
+    step.
     """
     if not system.blocks:
         named, server = attacks if system.config.attacks is not None else (), Adversary("server")
@@ -63,9 +62,9 @@ def feature_cells(
     rows = whole.cut() if int(whole.sample.sum()) == _MOST_RECORDS else whole
     cells: list[FeatureCell] = []
     for victim in _victims(system):
-        compute = partial(_stored, victim, attacks, rows, whole)
-        found = parts.of_name(f"features of device {victim}", compute, work=_WORK * len(system.messages))
-        cells += _CELLS.validate_json(found["cells"].numpy().tobytes())
+        compute = partial(_cells_of, victim, attacks, rows, whole)
+        own = steps.result(f"features of device {victim}", _CELLS, compute, work=_WORK * len(system.messages))
+        cells += own
     return cells
 
 
@@ -76,12 +75,6 @@ def feature_work(system: RecordedSystem) -> int:
 
 def _victims(system: RecordedSystem) -> list[int]:
     return sorted(system.blocks)[:_VICTIMS]
-
-
-def _stored(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> dict[str, Tensor]:
-    """The cells of one device as a tensor: the bytes of their JSON."""
-    text = _CELLS.dump_json(list(_cells_of(victim, attacks, rows, whole)))
-    return {"cells": torch.frombuffer(bytearray(text), dtype=torch.uint8)}
 
 
 def untested_features(system: RecordedSystem) -> list[str]:
@@ -153,10 +146,11 @@ class _Part:
         )
 
 
-def _cells_of(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> Iterator[FeatureCell]:
+def _cells_of(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> list[FeatureCell]:
     """Every attack on one device's features; those that read each record by itself are given the sample's rows."""
     system = whole.system
     parts = {True: (rows, rows.attempts(victim)), False: (whole, whole.attempts(victim))}
+    cells = []
     for adversary in _adversaries(system, victim):
         budget = accounted(system.config.accountant, system, adversary, Unit.FEATURES)
         names = {"system": system.key, "defence": NO_DEFENCE, "unit": Unit.FEATURES}
@@ -164,7 +158,8 @@ def _cells_of(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole:
         for attack in attacks:
             by_record = bool(getattr(attack, "by_record", False))
             attempt = _tried(attack, views[by_record], parts[by_record][1])
-            yield feature_cell({**names, "epsilon": budget.upper, "delta": budget.delta}, attempt)
+            cells.append(feature_cell({**names, "epsilon": budget.upper, "delta": budget.delta}, attempt))
+    return cells
 
 
 def _sample(system: RecordedSystem) -> Tensor:
