@@ -15,7 +15,7 @@ from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp
 from vflpriv.audits.two_world import shards
 from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan
-from vflpriv.common.store import Store
+from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
@@ -131,14 +131,14 @@ def test_crafted_features_are_found_once(tmp_path, monkeypatch):
 
 
 def test_a_damaged_shard_is_computed_again(tmp_path):
-    store = Store(tmp_path)
-    store.save("key", {"a": torch.ones(3)})
+    store, entry = Store(tmp_path), Entry(key="key", form=TensorForm())
+    store.save(entry, {"a": torch.ones(3)})
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"half of a fi")
     with pytest.warns(StoreWarning, match=path.name):
-        assert store.load("key") is None
-    store.save("key", {"a": torch.ones(3)})
-    assert torch.equal(store.load("key")["a"], torch.ones(3))
+        assert store.load(entry) is None
+    store.save(entry, {"a": torch.ones(3)})
+    assert torch.equal(store.load(entry)["a"], torch.ones(3))
 
 
 def test_other_settings_never_reuse_a_shard():
