@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from vflpriv.common import sources
+from vflpriv.common.philox import _philox
 from vflpriv.common.sources import code_hash, program_hash
 from vflpriv.training.engines.split import Split
 
@@ -56,6 +58,17 @@ def test_a_change_of_a_plug_in_or_of_a_module_it_uses_changes_the_hash(package: 
     assert package() == first
 
 
+def test_a_change_of_a_compiled_module_beside_a_plug_in_changes_the_hash(package: Any, tmp_path: Path) -> None:
+    first, compiled = package(), tmp_path / f"fast{EXTENSION_SUFFIXES[-1]}"
+    hashes = {first}
+    for content in (b"\x7fELF 1", b"\x7fELF 2"):
+        compiled.write_bytes(content)
+        hashes.add(package())
+    assert len(hashes) == 3
+    (tmp_path / "fast.c").write_text("int unused;", encoding="utf-8")
+    assert package() in hashes, "a source that was not compiled anew does not run"
+
+
 def notebook(source: str, **values: object) -> type:
     """A class that was defined in a module without a file, as notebooks do."""
     module = ModuleType("a_notebook")
@@ -98,7 +111,16 @@ def test_classes_that_a_function_makes_differ_by_what_they_enclose() -> None:
 
 
 @pytest.mark.parametrize(
-    "package_name", ["training/mechanisms/base.py", "audits/two_world/scores.py", "data/loading.py"]
+    "package_name",
+    [
+        "training/mechanisms/base.py",
+        "audits/two_world/scores.py",
+        "data/loading.py",
+        pytest.param(
+            getattr(_philox, "__file__", ""), marks=pytest.mark.skipif(_philox is None, reason="nothing is compiled")
+        ),
+    ],
+    ids=lambda path: path.rpartition("/")[2],
 )
 def test_the_source_of_the_program_is_part_of_every_hash(monkeypatch: pytest.MonkeyPatch, package_name: str) -> None:
     first = program_hash()

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -203,8 +204,8 @@ def test_trials_of_an_engine_without_source_are_not_stored(tmp_path: Path) -> No
     source = "from vflpriv.training.engines.dpzv import Dpzv\nstate = object()\n"
     exec(source + "class Mine(Dpzv):\n    def limit(self):\n        return state\n", vars(module))  # noqa: S102
     system = make_system("dpzv-joint", rounds=4)
-    mine = type(system)(**{**vars(system), "engine": vars(module)["Mine"]})
-    assert mine.fingerprint() != type(system)(**{f: getattr(mine, f) for f in mine.__dataclass_fields__}).fingerprint()
+    mine = replace(system, engine=vars(module)["Mine"])
+    assert mine.fingerprint() != replace(mine).fingerprint()
     audit, view = TwoWorldAudit(store=Store(tmp_path)), Adversary.parse("device(0)")
     with pytest.warns(StoreWarning, match="Mine"):
         audit.measure(mine, [view], CanaryKind.WORST_CASE, trials=2)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, cached_property, partial
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +21,16 @@ from typing import Any
 __all__ = ["code_hash", "program_hash"]
 
 _PROGRAM = "vflpriv"
-_DECIDING = ("accountants", "attacks", "audits", "common", "core", "data", "recording", "run", "training")
+_DECIDING = (
+    "accountants", "attacks", "audits", "common", "core", "data", "experiments", "recording", "run", "training"
+)  # fmt: skip
 """The sub-packages whose source decides what is trained, how it is scored and what is stored."""
 _LIBRARIES = ("numpy", "pydantic", "scipy", "scikit-learn", "torch", "vflpriv")
 _KNOWN_BY_VERSION = frozenset({"numpy", "pydantic", "scipy", "sklearn", "torch"})
 """The top-level packages of libraries: a class that derives from one of theirs is not defined by their source."""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
+_IMPORTED = (".py", *EXTENSION_SUFFIXES)
+"""How the names of files end that Python imports: a changed C source counts once it is compiled."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _WITHOUT_MEANING = ("__annot", "__dict__", "__doc__", "__firstline", "__module__", "__pydantic", "__signature__",
                     "__static_", "__weakref__", "_abc_")  # fmt: skip
@@ -34,23 +39,24 @@ _WITHOUT_MEANING = ("__annot", "__dict__", "__doc__", "__firstline", "__module__
 
 @cache
 def program_hash() -> str:
-    """A hash of this program's source and version, and of the versions of Python and of the libraries."""
+    """A hash of this program's source, compiled modules and version, and of the versions of Python and libraries."""
     digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for library in _LIBRARIES:
         digest.update(f"\0{library} {_version(library)}".encode())
     for name in _DECIDING:
         spec = find_spec(f"{_PROGRAM}.{name}")
         for folder in (spec and spec.submodule_search_locations) or ():
-            _add_files(digest.update, Path(folder), Path(folder).rglob("*.py"))
+            _add_code(digest.update, Path(folder), Path(folder).rglob("*"))
     return digest.hexdigest()
 
 
 def code_hash(*items: Any) -> str | None:
     """A hash of `program_hash` and of all code that defines these classes, their bases included.
 
-    Of a class from elsewhere: the source files of its package (or of the folder of its module), those of modules in
-    use that lie outside installed libraries, and the loaded code with the values it refers to. None if it cannot be
-    told whether the code is the same next time: a class of a notebook that refers to an object of unknown content.
+    Of a class from elsewhere: the source and compiled files of its package (or of the folder of its module), those of
+    modules in use that lie outside installed libraries, and the loaded code with the values it refers to. None if it
+    cannot be told whether the code is the same next time: a class of a notebook that refers to an object of unknown
+    content.
     """
     reader = _CodeReader()
     for item in items:
@@ -65,9 +71,10 @@ def _version(library: str) -> str:
         return "unknown"
 
 
-def _add_files(add: Callable[[bytes], object], folder: Path, paths: Iterable[Path]) -> None:
+def _add_code(add: Callable[[bytes], object], folder: Path, paths: Iterable[Path]) -> None:
+    """Add the files among these that are imported: source, and what was compiled, whose source is not what runs."""
     for path in sorted(paths):
-        if path.is_file():
+        if path.name.endswith(_IMPORTED) and path.is_file():
             content = path.read_bytes()
             add(f"\0{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())
             add(content)
@@ -132,6 +139,8 @@ class _CodeReader:
             self._container({f.name: getattr(value, f.name, None) for f in fields(value)}, sourced)
         elif isinstance(value, BuiltinFunctionType | GetSetDescriptorType | MemberDescriptorType):
             self._text(value.__qualname__)
+            if isinstance(getattr(value, "__module__", None), str):
+                self._module(value.__module__)  # a function of a compiled module, which counts as its files do
         elif hasattr(value, "__array__") and hasattr(value, "shape"):
             array = value.detach().cpu().numpy() if hasattr(value, "detach") else value
             self._text(f"{array.dtype} {tuple(array.shape)}")
@@ -200,7 +209,7 @@ class _CodeReader:
         folder, whole = _root(top, file)
         if folder not in self._folders:
             self._folders.add(folder)
-            _add_files(self.digest.update, folder, folder.rglob("*.py") if whole else folder.glob("*.py"))
+            _add_code(self.digest.update, folder, folder.rglob("*") if whole else folder.glob("*"))
         return True
 
     @staticmethod
