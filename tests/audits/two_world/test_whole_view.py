@@ -128,7 +128,7 @@ class NowAndThen(Dpzv):
 
 
 class NoisedLabel(Dpzv):
-    """Sends the first record's label with noise of μ = 2, once, or twice with fresh noise."""
+    """Sends the first record's label with noise of μ = 2, once, or three times with fresh noise."""
 
     times = 1
 
@@ -143,8 +143,8 @@ class NoisedLabel(Dpzv):
                 Payload("hint", {"value": value}).send(wire, round_, SERVER, device(m), records)
 
 
-class NoisedTwice(NoisedLabel):
-    times = 2
+class NoisedThrice(NoisedLabel):
+    times = 3
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,13 @@ def test_what_the_ledger_does_not_say_is_found_on_the_wire(engine, variant):
     assert "learned on 2 × 50 other trials" in finding.sentence
 
 
-def test_a_label_that_is_noised_twice_is_told_better_than_once():
-    """A claim of μ = 2 holds for one noised copy; two of them have μ = 2.8."""
-    once, twice = (sum(_errors(engine, seed) for seed in range(3)) for engine in (NoisedLabel, NoisedTwice))
-    p_values = [float(tail(errors, 600, float(ndtr(-1.0)))) for errors in (once, twice)]
+def test_a_label_that_is_noised_three_times_is_told_better_than_once():
+    """A claim of μ = 2 holds for one noised copy; three of them have μ = 3.5.
+
+    Margin: of 800 guesses 127 are wrong at μ = 2 and 33 at best with three copies; 89 would still have this p-value.
+    """
+    once, thrice = (sum(_errors(engine, seed) for seed in range(4)) for engine in (NoisedLabel, NoisedThrice))
+    p_values = [float(tail(errors, 800, float(ndtr(-1.0)))) for errors in (once, thrice)]
     assert p_values[0] > 0.01
     assert p_values[1] < 1e-4
 

@@ -1,0 +1,191 @@
+"""Runs the fast tests as other CPUs would, and prints whose asserted numbers differ and how close they come to failing.
+
+    python -m tools.cpus                  # all tests on two kinds of CPU, those that differ on all kinds
+    python -m tools.cpus tests/audits     # of these tests alone
+    python -m tools.cpus --all            # all tests on all kinds
+
+torch, MKL and oneDNN choose other instructions on other CPUs, and add numbers in another order on more threads, so that the
+last bits of matrix products differ; trainings and learned scores enlarge the difference. The exit code is 1 if a test fails on
+one of them. A margin is the distance between the two sides of an assertion as a multiple of how far they moved between kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import torch
+
+__all__ = ["Kind", "Margin", "kinds", "margins"]
+
+ROOT = Path(__file__).resolve().parent.parent
+_CAPABILITIES = ("default", "avx2", "avx512")
+_INSTRUCTIONS = {"AVX2": "AVX2", "AVX512": "AVX512_CORE"}
+"""As MKL names them, and as oneDNN does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One way in which torch computes."""
+
+    capability: str
+    instructions: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.capability}/{self.instructions}/{self.threads}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "ATEN_CPU_CAPABILITY": self.capability,
+            "MKL_ENABLE_INSTRUCTIONS": self.instructions,
+            "ONEDNN_MAX_CPU_ISA": _INSTRUCTIONS[self.instructions],
+            "OMP_NUM_THREADS": str(self.threads),
+            "MKL_NUM_THREADS": str(self.threads),
+            # Several workers with two threads each: a thread that waits must not keep a core.
+            "OMP_WAIT_POLICY": "PASSIVE",
+        }
+
+
+def kinds() -> list[Kind]:
+    """All kinds that this machine can be; first the two that differ most."""
+    best = torch.backends.cpu.get_cpu_capability().lower()
+    if best not in _CAPABILITIES:
+        return [Kind(capability="default", instructions="AVX2", threads=threads) for threads in (1, 2)]
+    able = _CAPABILITIES[: _CAPABILITIES.index(best) + 1]
+    product = [
+        Kind(capability=capability, instructions=instructions, threads=threads)
+        for threads in (1, 2)
+        for capability in able
+        for instructions in list(_INSTRUCTIONS)[: 2 if best == "avx512" else 1]
+    ]
+    return [product[0], product[-1], *product[1:-1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margin:
+    """One assertion over all kinds: how far it moved, and how close it came to failing."""
+
+    test: str
+    place: str
+    distance: float
+    """The least distance between the two sides, negative beyond the limit."""
+    spread: float
+    """How much that distance differed between the kinds."""
+    limit: float
+
+    @property
+    def ratio(self) -> float:
+        return self.distance / self.spread
+
+    def __str__(self) -> str:
+        return f"{self.ratio:9.1f}  {self.distance:<11.4g} {self.spread:<11.4g} {self.limit:<11.4g} {self.test}  {self.place}"
+
+
+def margins(runs: Sequence[Iterable[dict[str, object]]]) -> list[Margin]:
+    """The assertions whose numbers differ between runs, the smallest margin first.
+
+    >>> rows = [[{"test": "t", "place": "3: a < 1", "smaller": a, "larger": 1.0}] for a in (0.5, 0.25)]
+    >>> [(m.distance, m.spread, m.ratio) for m in margins(rows)]
+    [(0.5, 0.25, 2.0)]
+    """
+    distances: dict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for run in runs:
+        counts: dict[tuple[str, str], int] = defaultdict(int)
+        for row in run:
+            test, place = str(row["test"]), str(row["place"])
+            smaller, larger = float(str(row["smaller"])), float(str(row["larger"]))
+            # A line may be passed several times in a test, in the same order each time.
+            distances[test, place, counts[test, place]].append((larger - smaller, larger))
+            counts[test, place] += 1
+    found = {}
+    for (test, place, _), pairs in distances.items():
+        values = [distance for distance, _ in pairs]
+        spread = max(values) - min(values)
+        if spread > 0:
+            margin = Margin(test=test, place=place, distance=min(values), spread=spread, limit=pairs[0][1])
+            known = found.get((test, place))
+            found[test, place] = margin if known is None or margin.ratio < known.ratio else known
+    return sorted(found.values(), key=lambda margin: margin.ratio)
+
+
+def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[list[str], list[dict[str, object]]]:
+    """The tests that fail on this kind, and what the plug-in wrote."""
+    written = folder / kind.name.replace("/", "-")
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir(parents=True)
+    (written / "tests").write_text("\n".join(tests), encoding="utf-8")
+    environment = os.environ | kind.environment | {"VFLPRIV_MARGINS": str(written / "rows")}
+    # Modules whose assertions call the hook are compiled into a place of their own.
+    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", str(workers), "--dist", "loadfile"]
+    command += ["-p", "tools.margins", "-o", "enable_assertion_pass_hook=true", "-p", "no:cacheprovider"]
+    report = written / "junit.xml"
+    with (written / "log").open("w", encoding="utf-8") as log:
+        command += [f"--junitxml={report}", f"@{written / 'tests'}"]
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
+    if not report.exists():
+        raise SystemExit(f"pytest did not end well as {kind.name}: see {written / 'log'}")
+    cases = ElementTree.parse(report).iter("testcase")
+    failed = [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in cases
+        if any(case.find(outcome) is not None for outcome in ("failure", "error"))
+    ]
+    rows = [
+        json.loads(line)
+        for path in sorted((written / "rows").glob("*.jsonl"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    return failed, rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, compare, print."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cpus", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("tests", nargs="*", default=["tests"])
+    parser.add_argument("--all", action="store_true", help="all tests on all kinds, not only those that differ")
+    parser.add_argument("--show", type=int, default=40, help="how many margins to print")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="where logs and rows are kept")
+    options = parser.parse_args(arguments)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="vflpriv-cpus-"))
+    tests, runs, failures = list(options.tests), [], {}
+    for place, kind in enumerate(kinds()):
+        if place == 2 and not options.all:
+            tests = sorted({margin.test for margin in margins(runs)} | _selectable(failures, runs))
+            print(f"{len(tests)} tests differ between {' and '.join(k.name for k in kinds()[:2])}", flush=True)
+        if not tests:
+            break
+        failed, rows = _run(kind, tests, folder, options.workers)
+        runs.append(rows)
+        failures[kind.name] = failed
+        print(f"{kind.name:20} {len(failed)} failed", *(f"  {name}" for name in failed), sep="\n", flush=True)
+    smallest = margins(runs)
+    print(f"\n{len(smallest)} assertions differ between kinds; the smallest margins (folder {folder}):")
+    print(f"{'margin':>9}  {'distance':<11} {'moved':<11} {'limit':<11} assertion")
+    print(*smallest[: options.show], sep="\n")
+    return int(any(failures.values()))
+
+
+def _selectable(failures: dict[str, list[str]], runs: Sequence[Iterable[dict[str, object]]]) -> set[str]:
+    """The identifiers, as pytest takes them, of the files of tests that failed: these have no number to compare."""
+    del runs
+    modules = {name.partition("::")[0] for names in failures.values() for name in names}
+    return {f"{module.replace('.', '/')}.py" for module in modules}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
