@@ -12,7 +12,7 @@ ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-slow test-cuda test-browser mutations lint types format fuzz bench results docs dist clean
+.PHONY: help audit test test-cpus test-slow test-cuda test-browser mutations lint types format fuzz bench results docs dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -41,7 +41,7 @@ audit: $(VENV)/.test  ## the default audit, on data that ships with the packages
 	esac
 
 test: $(VENV)/.test  ## all tests but the slow ones
-	@$(TESTED) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile
+	@$(TESTED) $(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile --durations=10
 
 $(VENV)/.ray: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[ray]'
@@ -49,6 +49,9 @@ $(VENV)/.ray: $(VENV)/.test
 
 test-slow: $(VENV)/.ray  ## the slow tests, those on clusters of Ray included
 	@$(TESTED) $(BIN)/python -m pytest -q -m slow -n $(WORKERS)
+
+test-cpus: $(VENV)/.test  ## the tests as other CPUs run them, and the smallest margins; TESTS='tests/audits …'
+	@$(BIN)/python -m tools.cpus --workers $(WORKERS) $(TESTS)
 
 test-cuda: $(VENV)/.test  ## the tests that need a CUDA device
 	@$(ONE) $(BIN)/python -m pytest -q -m cuda

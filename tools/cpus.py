@@ -4,9 +4,10 @@
     python -m tools.cpus tests/audits     # of these tests alone
     python -m tools.cpus --all            # all tests on all kinds
 
-torch, MKL and oneDNN choose other instructions on other CPUs, and add numbers in another order on more threads, so that the
-last bits of matrix products differ; trainings and learned scores enlarge the difference. The exit code is 1 if a test fails on
-one of them. A margin is the distance between the two sides of an assertion as a multiple of how far they moved between kinds.
+torch, MKL and oneDNN choose other instructions on other CPUs, and add numbers in another order on more threads, so
+that the last bits of matrix products differ; trainings and learned scores enlarge the difference. The exit code is 1 if
+a test fails on one of them. A margin is the distance between the two sides of an assertion, as a multiple of how far
+they moved between kinds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import torch
 
@@ -91,7 +92,8 @@ class Margin:
         return self.distance / self.spread
 
     def __str__(self) -> str:
-        return f"{self.ratio:9.1f}  {self.distance:<11.4g} {self.spread:<11.4g} {self.limit:<11.4g} {self.test}  {self.place}"
+        figures = f"{self.ratio:9.1f}  {self.distance:<11.4g} {self.spread:<11.4g} {self.limit:<11.4g}"
+        return f"{figures} {self.test}  {self.place}"
 
 
 def margins(runs: Sequence[Iterable[dict[str, object]]]) -> list[Margin]:
@@ -110,15 +112,15 @@ def margins(runs: Sequence[Iterable[dict[str, object]]]) -> list[Margin]:
             # A line may be passed several times in a test, in the same order each time.
             distances[test, place, counts[test, place]].append((larger - smaller, larger))
             counts[test, place] += 1
-    found = {}
+    smallest: dict[tuple[str, str], Margin] = {}
     for (test, place, _), pairs in distances.items():
         values = [distance for distance, _ in pairs]
         spread = max(values) - min(values)
         if spread > 0:
             margin = Margin(test=test, place=place, distance=min(values), spread=spread, limit=pairs[0][1])
-            known = found.get((test, place))
-            found[test, place] = margin if known is None or margin.ratio < known.ratio else known
-    return sorted(found.values(), key=lambda margin: margin.ratio)
+            known = smallest.get((test, place))
+            smallest[test, place] = margin if known is None or margin.ratio < known.ratio else known
+    return sorted(smallest.values(), key=lambda margin: margin.ratio)
 
 
 def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[list[str], list[dict[str, object]]]:
@@ -129,7 +131,11 @@ def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[
     (written / "tests").write_text("\n".join(tests), encoding="utf-8")
     environment = os.environ | kind.environment | {"VFLPRIV_MARGINS": str(written / "rows")}
     # Modules whose assertions call the hook are compiled into a place of their own.
-    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
+    environment |= {
+        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-n", str(workers), "--dist", "loadfile"]
     command += ["-p", "tools.margins", "-o", "enable_assertion_pass_hook=true", "-p", "no:cacheprovider"]
     report = written / "junit.xml"
@@ -138,7 +144,7 @@ def _run(kind: Kind, tests: Sequence[str], folder: Path, workers: int) -> tuple[
         subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
     if not report.exists():
         raise SystemExit(f"pytest did not end well as {kind.name}: see {written / 'log'}")
-    cases = ElementTree.parse(report).iter("testcase")
+    cases = ET.parse(report).iter("testcase")
     failed = [
         f"{case.get('classname')}::{case.get('name')}"
         for case in cases
@@ -165,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tests, runs, failures = list(options.tests), [], {}
     for place, kind in enumerate(kinds()):
         if place == 2 and not options.all:
-            tests = sorted({margin.test for margin in margins(runs)} | _selectable(failures, runs))
+            tests = sorted({margin.test for margin in margins(runs)} | _files(failures))
             print(f"{len(tests)} tests differ between {' and '.join(k.name for k in kinds()[:2])}", flush=True)
         if not tests:
             break
@@ -180,9 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(failures.values()))
 
 
-def _selectable(failures: dict[str, list[str]], runs: Sequence[Iterable[dict[str, object]]]) -> set[str]:
-    """The identifiers, as pytest takes them, of the files of tests that failed: these have no number to compare."""
-    del runs
+def _files(failures: dict[str, list[str]]) -> set[str]:
+    """The files of tests that failed: these may have no number to compare."""
     modules = {name.partition("::")[0] for names in failures.values() for name in names}
     return {f"{module.replace('.', '/')}.py" for module in modules}
 

@@ -1,8 +1,8 @@
 """A pytest plug-in that writes down how far each comparison of numbers in the tests is from failing.
 
-`python -m tools.cpus` loads it and compares what it wrote on several kinds of CPU. For each passed assertion of the form
-`a < b` (also `<=`, `>`, `>=`, `a == approx(b)`), and for each call of `torch.testing.assert_close` and
-`numpy.testing.assert_allclose`, one JSON line goes into the folder `$VFLPRIV_MARGINS`: the test, the line, the two sides.
+`python -m tools.cpus` loads it and compares what it wrote on several kinds of CPU. For each passed assertion such as
+`a < b` or `a == approx(b)`, and for each call of `torch.testing.assert_close` and `numpy.testing.assert_allclose`, one
+JSON line goes into the folder `$VFLPRIV_MARGINS`: the test, the line, the two sides.
 """
 
 from __future__ import annotations

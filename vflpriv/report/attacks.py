@@ -270,11 +270,14 @@ class TrainedRow(Row):
 
 
 class AttackReport(Displayed, Row):
-    """The results of one run of `vflpriv attack`. The same configuration and seed give the same bytes."""
+    """The results of one run of `vflpriv attack`. `machine` says where the same seed gives the same bytes."""
 
     stem: ClassVar[str] = "attacks"
     schema_version: str = "attacks/1"
     tool_version: str
+    machine: dict[str, str | int] = Field(default_factory=dict)
+    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
+    configuration and seed give the same bytes. Reports of earlier versions have none."""
     seed: int
     confidence: float
     seeds: int

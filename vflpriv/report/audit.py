@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from vflpriv.common.files import write_atomically
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import FeatureCell
@@ -181,11 +183,14 @@ class SystemRow(Row):
 
 
 class Report(Displayed, Row):
-    """All results of one audit. The same configuration and seed give the same bytes."""
+    """All results of one audit. `machine` says where the same seed gives the same bytes."""
 
     stem: ClassVar[str] = "report"
     schema_version: str = SCHEMA
     tool_version: str
+    machine: dict[str, str | int] = Field(default_factory=dict)
+    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
+    configuration and seed give the same bytes. Reports of earlier versions have none."""
     seed: int
     confidence: float
     """Of every interval and lower bound."""

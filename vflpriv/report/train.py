@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from vflpriv.report.audit import Staleness, Traffic, Utility
 from vflpriv.report.rows import Displayed, Row
 
@@ -54,10 +56,13 @@ class TrainRow(Row):
 
 
 class TrainReport(Displayed, Row):
-    """The results of one run of `vflpriv train`. The same configuration and seed give the same bytes."""
+    """The results of one run of `vflpriv train`. `machine` says where the same seed gives the same bytes."""
 
     schema_version: str = "vflpriv-train/1"
     tool_version: str
+    machine: dict[str, str | int] = Field(default_factory=dict)
+    """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
+    configuration and seed give the same bytes. Reports of earlier versions have none."""
     seed: int
     confidence: float
     data: dict[str, Any]

@@ -9,6 +9,7 @@ from pathlib import Path
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
+from vflpriv.common.machine import machine
 from vflpriv.common.registry import available, find
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Entry, JsonForm, Store
@@ -71,6 +72,7 @@ def attack_config(
         features += found.features
     return AttackReport(
         tool_version=__version__,
+        machine=machine(),
         seed=config.seed,
         confidence=config.confidence,
         seeds=config.attack.seeds,

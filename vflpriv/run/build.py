@@ -20,6 +20,7 @@ from vflpriv.audits.verdict import (
     exceeds,
     success_tests,
 )
+from vflpriv.common.machine import machine
 from vflpriv.common.registry import find
 from vflpriv.config.models import Config
 from vflpriv.core.audit import Finding
@@ -164,6 +165,7 @@ def build_report(
     given = json.loads(config.model_dump_json())
     return Report(
         tool_version=__version__,
+        machine=machine(),
         seed=config.seed,
         confidence=config.confidence,
         verdict_confidence=config.verdict_confidence,

@@ -13,6 +13,7 @@ from vflpriv import __version__
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.files import write_atomically
 from vflpriv.common.lazy import no_grad
+from vflpriv.common.machine import machine
 from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import Config, TrainConfig
 from vflpriv.core.engine import Engine
@@ -82,6 +83,7 @@ def train_config(config: Config, *, only: Sequence[str], save: Path | None, quie
             rows.append(_train(system, config, place, save, task))
     report = TrainReport(
         tool_version=__version__,
+        machine=machine(),
         seed=config.seed,
         confidence=config.confidence,
         data=data.facts,

@@ -26,7 +26,7 @@ RECORDS, TESTS, TOKENS = 12, 6, 256
 
 
 def pictures(devices: int = 2, *, classes: int = 10, contrast: float = 0.0) -> VerticalData:
-    """CIFAR-10's shape: 3x32x32, cut into left and right halves. With a contrast, images of odd classes are brighter."""
+    """CIFAR-10's shape: 3x32x32, cut into left and right halves; with a contrast, odd classes are brighter."""
     noise = torch.randn(RECORDS + TESTS, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(RECORDS + TESTS) % classes
     blocks = (noise + contrast * (2 * (labels % 2) - 1).reshape(-1, 1, 1, 1)).tensor_split(devices, dim=3)

@@ -107,7 +107,7 @@ class Point(Row):
 
 
 class FrontierReport(Displayed, Row):
-    """The results of one run of `vflpriv frontier`. The same configuration and seed give the same bytes."""
+    """The results of one run of `vflpriv frontier`. The same configuration, seed and machine give the same bytes."""
 
     stem: ClassVar[str] = "frontier"
     schema_version: str = "vflpriv-frontier/1"

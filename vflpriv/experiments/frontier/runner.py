@@ -15,6 +15,7 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.machine import hardware, versions
 from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.common.threads import single_threaded
@@ -22,7 +23,6 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.experiments.curves import Try
-from vflpriv.experiments.facts import hardware, versions
 from vflpriv.experiments.frontier.point_audits import PointAudits
 from vflpriv.experiments.frontier.profile import Candidate, FrontierConfig
 from vflpriv.experiments.frontier.result import Entry, FrontierReport, Point

@@ -10,6 +10,7 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.machine import hardware, versions
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
@@ -17,7 +18,6 @@ from vflpriv.common.threads import single_threaded
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.experiments.curves import LearningCurve
-from vflpriv.experiments.facts import hardware, versions
 from vflpriv.experiments.learning import Trainer
 from vflpriv.experiments.reading import Loaded
 from vflpriv.experiments.reproduce.choosing import best_of, tried
