@@ -18,9 +18,9 @@ from vflpriv.audits.twins.pairs import TwinCanary, in_world
 from vflpriv.audits.twins.probes import Follower, Probe, Released
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.common.devices import precise_device, to_host
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
 from vflpriv.common.store import Store
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict

@@ -20,8 +20,8 @@ from vflpriv.audits.twins.pairs import CONTROL, TwinCanary, TwinRound, plan_twin
 from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.twins.reconcile import AUDIT, Outline, Sightings, is_open, link, reconcile, reconcile_run
 from vflpriv.audits.twins.runs import compare_runs, plan_runs, record_run, run_data
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import register
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.data import VerticalData

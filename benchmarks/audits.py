@@ -25,9 +25,9 @@ from vflpriv.audits.statistics.sequential import Looks, look_times
 from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.audits.two_world.canaries import plan
 from vflpriv.audits.two_world.scores import LikelihoodRatio, for_replicas
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.store import Store
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
 from vflpriv.core.tradeoff import epsilon_of

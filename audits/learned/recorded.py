@@ -21,9 +21,9 @@ from torch import Tensor
 
 from vflpriv.audits.learned.discriminants import discriminants
 from vflpriv.audits.learned.rows import integers, sketched
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import Canaries, MemberCanaries
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.twins.probes import TwinProbe
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.common.store import Entry, Store, TensorForm
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System

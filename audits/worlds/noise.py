@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from vflpriv.audits.statistics.noise_tests import Copies
 from vflpriv.audits.twins.probes import Probe, Released, on_host
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
 

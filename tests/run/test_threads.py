@@ -14,8 +14,8 @@ import torch
 from threadpoolctl import threadpool_info
 
 from vflpriv import api
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import available
-from vflpriv.common.threads import single_threaded
 from vflpriv.training.engines.split import Split
 
 SPLIT = {"name": "split", "aggregation": "sum", "rounds": 3, "batch_size": 32}

@@ -61,7 +61,7 @@ MEASURED = """
 import sys
 from pathlib import Path
 from tests.training.test_memory import CASES, REPLICAS, large
-from vflpriv.common.threads import single_threaded
+from vflpriv.common.machine import single_threaded
 from vflpriv.core.wire import Wire
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()

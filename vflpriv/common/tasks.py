@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from vflpriv.common.threads import single_threaded
+from vflpriv.common.machine import single_threaded
 
 __all__ = ["Advancing", "Executor", "InProcess", "NoProgress", "Progress", "Tasks", "Worker"]
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
-from vflpriv.common.machine import machine
+from vflpriv.common.machine import machine, single_threaded
 from vflpriv.common.registry import available, find
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
-from vflpriv.common.threads import single_threaded
 from vflpriv.config.defences import DefenceVariant
 from vflpriv.config.models import Config
 from vflpriv.core.attack import NO_DEFENCE, LabelAttack, made_for

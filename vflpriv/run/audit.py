@@ -10,9 +10,9 @@ from typing import Any
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.audits.scoring.trainings import Watched, views_of
 from vflpriv.common.devices import precise_device
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
-from vflpriv.common.threads import single_threaded
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack, made_for
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress

@@ -13,8 +13,7 @@ from vflpriv import __version__
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.common.files import write_atomically
 from vflpriv.common.lazy import no_grad
-from vflpriv.common.machine import machine
-from vflpriv.common.threads import single_threaded
+from vflpriv.common.machine import machine, single_threaded
 from vflpriv.config.models import Config, TrainConfig
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System

@@ -10,11 +10,10 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
-from vflpriv.common.machine import hardware, versions
+from vflpriv.common.machine import hardware, single_threaded, versions
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.experiments.curves import LearningCurve

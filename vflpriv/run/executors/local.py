@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.tasks import InProcess, NoProgress, Progress, Tasks, Worker
-from vflpriv.common.threads import single_threaded
 from vflpriv.run.executors.outcomes import TRIES, Outcome, WorkerError, accepted
 from vflpriv.run.executors.process import ProcessDiedError, WorkerProcess
 

@@ -20,7 +20,7 @@ from typing import IO
 
 import cloudpickle
 
-from vflpriv.common.threads import single_threaded
+from vflpriv.common.machine import single_threaded
 from vflpriv.run.executors.outcomes import Outcome, TaskError, performed
 
 __all__ = ["ProcessDiedError", "WorkerProcess", "main"]

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.tasks import Progress, Tasks
-from vflpriv.common.threads import single_threaded
 from vflpriv.errors import InputError
 from vflpriv.run.executors.outcomes import TRIES, Outcome, WorkerError, accepted, performed
 

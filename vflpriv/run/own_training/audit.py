@@ -11,10 +11,10 @@ from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.two_world.audit import first_replica
 from vflpriv.audits.two_world.findings import TWO_WORLD, whole_view_finding
 from vflpriv.audits.two_world.whole_views import WholeViewScores
+from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess, Progress
-from vflpriv.common.threads import single_threaded
 from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim
