@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from vflpriv.audits.statistics.noise_tests import smallest
 from vflpriv.audits.twins.probes import Follower, Probe
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.training.mechanisms.priors import PriorLabels
 
@@ -95,7 +95,7 @@ def draw_labels(system: System, mechanism: PriorLabels, replicas: Sequence[int])
     return replace(draws, once=draws.once and bool((read == draws.responses)[draws.drawn].all()))
 
 
-def _read(engine: Any, system: System) -> Tensor:
+def _read(engine: Engine, system: System) -> Tensor:
     """The labels (R, N) that losses read by now; a record without a response is read as whatever."""
     every = torch.arange(system.data.records, device=system.torch_device)
     flat = torch.zeros(len(engine.replicas), len(every), system.classes, device=every.device)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -59,7 +58,7 @@ def _scores(system: System, label: int, replicas: range) -> torch.Tensor:
     data = replace(system.data, labels=torch.full_like(system.data.labels, label))
     parts = []
     for first in range(replicas.start, replicas.stop, _TOGETHER):
-        engine: Any = system.train(range(first, min(first + _TOGETHER, replicas.stop)), data=data)
+        engine = system.train(range(first, min(first + _TOGETHER, replicas.stop)), data=data)
         evidence = engine.data.replica_evidence
         if evidence is None:
             drawn = engine.data.labels_of(torch.arange(data.records, device=system.torch_device))

@@ -23,6 +23,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
+from vflpriv.core.engine import Engine
 from vflpriv.core.releases import Laplace, RandomizedResponse
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -118,7 +119,7 @@ def label_noise(system: System) -> LabelNoise | None:
 
 def _tested(system: System, mechanism: Any, replicas: range) -> tuple[NDArray[np.bool_], Tests]:
     """Which labels of these replicas, noised before training, are flips, and all tests of them."""
-    engine: Any = system.train(replicas)
+    engine = system.train(replicas)
     every = torch.arange(system.data.records, device=system.torch_device)
     observed = engine.data.labels_of(every).expand(_REPLICAS, -1).cpu().numpy()
     truth = system.data.labels.cpu().numpy()
@@ -203,7 +204,7 @@ def kept_by_alibi(scale: float, classes: int) -> float:
     return float(quad(integrand, 1 - reach, 1 + reach, points=sorted({0.0, 1.0}), limit=400)[0])
 
 
-def _once(engine: Any, every: torch.Tensor, observed: Ints) -> float:
+def _once(engine: Engine, every: torch.Tensor, observed: Ints) -> float:
     """0 if the engine's losses read other labels at a second time, or other ones than those it holds; else 1."""
 
     def logits() -> torch.Tensor:

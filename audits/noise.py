@@ -40,6 +40,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
+from vflpriv.core.engine import Engine
 from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.training.mechanisms.base import NoiseSource
@@ -89,7 +90,7 @@ class Sample:
     devices: NDArray[np.int64]
 
 
-def public(system: System, engine: Any, sample: Sample) -> float:
+def public(system: System, engine: Engine, sample: Sample) -> float:
     """The p-value of "the noise is independent of all streams that devices can regenerate".
 
     There are two ways to draw from a public stream by mistake: the noise source is given that stream, or the noise is
@@ -112,7 +113,7 @@ def _addressed(source: NoiseSource, sample: Sample) -> float:
     return correlation(sample.z.ravel(), public.reshape(len(public), -1))
 
 
-def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
+def _behind(stream: Stream, engine: Engine, sample: Sample) -> float:
     """The p-value of independence from every position of a party's own sequence, and from those beyond its end."""
     sizes = _sizes(engine)
     draws: list[Tensor] = []
@@ -126,7 +127,7 @@ def _behind(stream: Stream, engine: Any, sample: Sample) -> float:
     return correlation(sample.z[..., 0].ravel(), np.moveaxis(public, 2, 0).reshape(length, -1))
 
 
-def _sizes(engine: Any) -> Sequence[int]:
+def _sizes(engine: Engine) -> Sequence[int]:
     """The length of each party's sequence of parameters, every one rounded up to blocks of four; the server's last."""
     return [sum(4 * -(-int(np.prod(shape)) // 4) for shape in shapes) for shapes in engine.parameter_shapes()]
 
@@ -260,6 +261,7 @@ def _tested(system: System, declared: Mapping[str, float], replicas: range) -> t
     run = collect(system, declared, range(rounds), replicas)
     after_resume = range(rounds // 2, min(rounds, rounds // 2 + _RESUMED))
     resumed = collect(system, declared, after_resume, replicas, like=run)
+    assert run.engine is not None
     copies = copied(run, list(declared))
     tests: dict[str, Tests] = {}
     for number, kind in enumerate(declared):

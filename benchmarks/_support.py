@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from vflpriv.audits.scoring.labels import Leakage
+from vflpriv.common.devices import check_device, pick_device
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.run.systems import build_system
-from vflpriv.training.engine import check_device, pick_device
 
 __all__ = ["BATCH", "arguments", "build", "leakage_line", "seconds", "synchronise", "torch_device"]
 

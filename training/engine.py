@@ -5,17 +5,16 @@ A round is: who is active, which batch, uplink, server, downlink, update; every 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.random import Stream
-from vflpriv.core.attack import Conduct
-from vflpriv.core.claims import Claim, SuccessClaim
-from vflpriv.core.data import BaseData, Part, VerticalData
-from vflpriv.core.engine import Capabilities, Evaluation, Importance, Probe
+from vflpriv.core import engine as engine_contract
+from vflpriv.core.data import BaseData, Part
+from vflpriv.core.engine import DeviceModel, Evaluation, Probe
 from vflpriv.core.kinds import Content
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
@@ -37,51 +36,17 @@ from vflpriv.training.settings import EngineSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Engine", "check_device", "check_device_name", "pick_device"]
+__all__ = ["Engine"]
 
-_DEVICES = ("auto", "cpu", "cuda", "mps")
 _RECORDS_TOGETHER = 1024
 
 
-def check_device_name(name: str) -> None:
-    """Raise an InputError if a setting means no torch device; only names that are not the usual ones load torch."""
-    if name not in _DEVICES:
-        pick_device(name)
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device that a setting means; `auto` takes the accelerator that is there."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise InputError("device", name, "auto, cpu, cuda or mps") from error
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def check_device(name: str) -> None:
-    """Raise an InputError if torch cannot compute on the device that a setting means."""
-    device = pick_device(name)
-    try:
-        torch.zeros(1, device=device).sum().item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError("device", name, f"auto or cpu, since torch finds no {device} here") from error
-
-
-class Engine(ABC):
+class Engine(engine_contract.Engine):
     """R replicas of one training run. A variant overrides the hooks and declares its ledger and its claims."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    source: ClassVar[str]
     settings_type: ClassVar[type[EngineSettings]]
-    asynchronous: ClassVar[bool]
-    label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
     bottoms: ClassVar[tuple[str, ...] | None] = None
     """The bottom models it can train; all if None."""
-    capabilities: ClassVar[Capabilities] = Capabilities()
 
     bank: Bank
     """The devices' models; `setup` makes it."""
@@ -89,7 +54,7 @@ class Engine(ABC):
     """The server's model, if there is one."""
     top_parameters: dict[str, Tensor]
 
-    # Declarations: read off the class by whoever accounts, calibrates or plans; nothing is trained for them ----------
+    # Declarations --------------------------------------------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -98,36 +63,14 @@ class Engine(ABC):
 
     @classmethod
     def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
-        """All releases of a run, label protection included."""
         releases, mechanism = cls.releases(settings, schedule), settings.label_mechanism
         if mechanism is not None:
             holds = "server" in cls.label_holders
             releases = protected(releases, mechanism, schedule.rounds, server_holds=holds)
         return Ledger(schedule=schedule, releases=releases, label_holders=cls.label_holders)
 
-    @staticmethod
-    @abstractmethod
-    def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
-        """The guarantees that the engine's paper gives for these settings."""
-
-    @staticmethod
-    def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
-        """The paper's statements about the success of attacks, without an ε."""
-        return ()
-
-    @staticmethod
-    @abstractmethod
-    def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Mechanism]:
-        """The mechanisms of a run by the kind of message they protect."""
-
-    @staticmethod
-    def published_noise(settings: Any, schedule: Schedule) -> float:
-        """The noise std that the engine's paper prescribes for its claim."""
-        raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
-
     @classmethod
     def check(cls, settings: Any, data: BaseData) -> None:
-        """Raise an error that names the setting if these settings do not fit this data."""
         check_models(settings, data, cls.bottoms)
         prior = settings.label_prior
         if prior is not None and len(prior) != data.classes:
@@ -135,7 +78,6 @@ class Engine(ABC):
 
     @classmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
-        """The batches and active devices of all rounds."""
         several = Activation.ALL if settings.subset is None else Activation.SEVERAL
         activation = settings.activation if cls.asynchronous else several
         together, rounds, delays = cls.devices_together(settings, devices), settings.rounds, settings.delays
@@ -162,32 +104,14 @@ class Engine(ABC):
 
     # What a variant does -------------------------------------------------------------------------------------------
 
-    seeds: Sequence[int] | None
-    """One for each replica, where they are trainings of several seeds on one schedule; None where all have `seed`."""
-
-    def __init__(
-        self,
-        data: VerticalData,
-        settings: Any,
-        *,
-        schedule: Schedule,
-        seed: int,
-        replicas: Sequence[int] = (0,),
-        seeds: Sequence[int] | None = None,
-        torch_device: torch.device | None = None,
-        conducts: Mapping[int, Conduct] | None = None,
-    ) -> None:
-        self.torch_device = torch_device or torch.device("cpu")
-        self.data = data.to(self.torch_device)
-        self.settings, self.schedule = settings, schedule
-        self.seed, self.replicas, self.seeds = seed, tuple(replicas), seeds
-        check_choice(settings, data, self.bottoms)
-        self.embedding = embedding_width(settings, data)
+    def prepare(self) -> None:
+        settings, schedule = self.settings, self.schedule
+        check_choice(settings, self.data, self.bottoms)
+        self.embedding = embedding_width(settings, self.data)
         self._as_given = self.data
         self._drawn_labels: DrawnLabels | None = None
         self._protect_labels()
         self._order = torch.from_numpy(schedule.order).to(self.torch_device)
-        self.conducts = dict(conducts or {})
         self._amplifiers = {
             m: amplifier_of(conduct, settings.device_rate, settings.momentum)
             for m, conduct in self.conducts.items()
@@ -241,12 +165,7 @@ class Engine(ABC):
         """(replicas, B, classes) logits of the first replicas with the current models."""
 
     def server_parameters(self) -> Mapping[str, Tensor]:
-        """What the server has trained, (R, …) each; nothing where it has no model."""
         return self.top_parameters
-
-    def importance(self) -> Importance | None:
-        """How much each device matters to the trained model, where the engine has a measure of it."""
-        return None
 
     # The round loop ------------------------------------------------------------------------------------------------
 
@@ -257,7 +176,6 @@ class Engine(ABC):
         advance: Callable[[int], None] | None = None,
         stop: Callable[[int], bool] | None = None,
     ) -> None:
-        """Train all rounds; `advance` is told of each, and `stop` says after each whether it was the last."""
         for round_ in range(self.schedule.rounds):
             self.round(round_, wire)
             if advance is not None:
@@ -266,7 +184,6 @@ class Engine(ABC):
                 return
 
     def round(self, round_: int, wire: Wire) -> None:
-        """Train one round of all replicas."""
         if self._drawn_labels is not None:
             self._drawn_labels.begin(round_)
         begin, size = int(self.schedule.start[round_]), int(self.schedule.size[round_])
@@ -331,13 +248,11 @@ class Engine(ABC):
         return point
 
     def attach(self, probe: Probe) -> None:
-        """Let a probe see, and replace, what the release points release."""
         for point in self.release_points:
             point.probe = probe
         self._protect_labels(probe)
 
     def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
-        """Draw the noise of all release points from the streams of this seed and these replicas instead."""
         for point in self.release_points:
             point.noise = point.noise.redrawn(seed, replicas)
 
@@ -375,11 +290,6 @@ class Engine(ABC):
         self.data = given.with_labels(observed.argmax(-1), evidence)
 
     def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
-        """What losses of these records are taken against: labels (R, B), or probabilities of labels (R, B, C).
-
-        Those are the posterior of noised labels, or soft labels of a defence. The logits (R, B, C) of the current model
-        are asked for where its prediction is the prior of noised labels, or the target of records without one yet.
-        """
         guard = self._at_work
 
         def prior() -> Tensor:
@@ -402,12 +312,15 @@ class Engine(ABC):
         evidence = self.data.replica_evidence.index_select(1, records)
         return posterior(evidence, prior() if self.settings.targets == "iterative" else None), None
 
-    def belongings(self, m: int) -> Belongings:
-        """What device m holds of its own by now, copied: nothing else of the run hangs on it.
+    def _shared_model(self, m: int) -> Model:
+        """Device m's model; those of one group are one function, so that attacks see at once which devices share it."""
+        return self.bank.models[next(group[0] for group in self.bank.groups if m in group)]
 
-        Devices whose models are one function have the same `apply`.
-        """
-        model = self.bank.models[next(group[0] for group in self.bank.groups if m in group)]
+    def device_model(self, m: int) -> DeviceModel:
+        return DeviceModel(self._shared_model(m).apply, self.bank.parameters[m])
+
+    def belongings(self, m: int) -> Belongings:
+        model = self._shared_model(m)
         return Belongings(
             features=self.data.blocks[m].flatten(1).clone(),
             apply=model.apply,
@@ -417,7 +330,6 @@ class Engine(ABC):
         )
 
     def trained(self, replica: int = 0) -> dict[str, Tensor]:
-        """All parameters of one replica, by party and name."""
         parties = enumerate(self.bank.parameters)
         devices = {f"device.{m}.{name}": value[replica] for m, named in parties for name, value in named.items()}
         layer = {} if self._at_work is None else self._at_work.parameters()
@@ -425,13 +337,11 @@ class Engine(ABC):
         return devices | {f"server.{name}": value[replica] for name, value in server.items()}
 
     def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
-        """The shapes of each party's parameters, the server's last if it has a model."""
         models = [*self.bank.models, *([] if self.top is None else [self.top])]
         return [[tuple(shape) for shape in model.shapes.values()] for model in models]
 
     @no_grad
     def evaluate(self, *, replicas: int = 32, records: int = 4096, part: Part = "test") -> Evaluation:
-        """Accuracy on the test or validation records, and mean loss over the first training ones, of some replicas."""
         count = min(replicas, len(self.replicas))
         labels = self.data.labels[:records].expand(count, -1)
         logits = self.predicted([block[:records] for block in self.data.blocks], count)
@@ -442,10 +352,7 @@ class Engine(ABC):
         return Evaluation(accuracy=accuracy, loss=loss, logits=guesses, labels=true_labels)
 
     def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
-        """(replicas, B, classes) logits of labels, which a defence may have to decode from those of `predict`.
-
-        Some records at a time: the maps of a convolutional network over all of them would fill memory.
-        """
+        # Some records at a time: the maps of a convolutional network over all of them would fill memory.
         starts = range(0, max(1, len(blocks[0])), _RECORDS_TOGETHER)
         parts = [self.predict([b[i : i + _RECORDS_TOGETHER] for b in blocks], replicas) for i in starts]
         logits = torch.cat(parts, dim=1)

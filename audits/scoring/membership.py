@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import derive
 from vflpriv.core.attack import Candidates, MembershipAttack, MembershipAuxiliary, ShadowModels
 from vflpriv.core.data import VerticalData
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, Transcript, Wire, device
@@ -252,7 +252,7 @@ class MembershipTrials:
 
     def _predictions(self, system: System, candidates: Candidates, advance: Callable[[int], None] | None) -> Transcript:
         """Train a replica for each row of coins; what the trained models say of all candidates."""
-        engine: Any = system.train(range(len(candidates.coins)))
+        engine = system.train(range(len(candidates.coins)))
         engine.run(Wire(), advance=advance)
         where = self.system.torch_device
         return predictions(engine, self.system.data.to(where), candidates.records.to(where))
@@ -294,7 +294,7 @@ class MembershipTrials:
 
 
 @torch.no_grad()
-def predictions(engine: Any, data: VerticalData, records: Tensor) -> Transcript:
+def predictions(engine: Engine, data: VerticalData, records: Tensor) -> Transcript:
     """The messages by which a trained model predicts these records: every device is sent all confidences."""
     logits = engine.predicted([block[records] for block in data.blocks], len(engine.replicas))
     logits = logits.to(precise_device(logits.device), torch.float64)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from vflpriv.common.devices import precise_device
 from vflpriv.core.attack import Attack, Conduct, KnownModel
 from vflpriv.core.data import VerticalData
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Transcript, Wire
@@ -59,7 +59,7 @@ def needed_kinds(system: System, attacks: Iterable[Attack]) -> frozenset[str]:
 
 
 def views_of(
-    transcript: Transcript, engine: Any, data: VerticalData, adversaries: Sequence[Adversary]
+    transcript: Transcript, engine: Engine, data: VerticalData, adversaries: Sequence[Adversary]
 ) -> dict[Adversary, View]:
     """What each adversary saw of a finished training: its messages, and its own features and models.
 
@@ -78,7 +78,7 @@ class Training:
     """A finished training of all seeds: its engine, what was recorded of it, and all devices' models as white boxes."""
 
     system: System
-    engine: Any
+    engine: Engine
     transcript: Transcript
     models: Mapping[int, KnownModel]
 
@@ -107,16 +107,16 @@ def train(
     With `white`, all devices' models of as many last rounds are kept as `_MEMORY` holds.
     """
     watched = Watched(kinds, devices)
-    engine: Any = system.train(range(seeds), conducts=conducts or {})
+    engine = system.train(range(seeds), conducts=conducts or {})
     models = _run(engine, system, watched, advance, white=white)
     return Training(system=system, engine=engine, transcript=watched.whole, models=models)
 
 
 def _run(
-    engine: Any, system: System, watched: Watched, advance: Callable[[int], None] | None, *, white: bool
+    engine: Engine, system: System, watched: Watched, advance: Callable[[int], None] | None, *, white: bool
 ) -> dict[int, KnownModel]:
     """Run all rounds; the devices' models, if white-box attacks are to have them."""
-    models = [engine.bank.parameters[m] for m in range(system.data.devices)] if white else []
+    models = [engine.device_model(m).parameters for m in range(system.data.devices)] if white else []
     rounds = system.schedule.rounds
     size = sum(value.numel() * value.element_size() for model in models for value in model.values())
     first = max(0, rounds - _MEMORY // max(1, size))
@@ -124,7 +124,7 @@ def _run(
 
     def keep(round_: int) -> None:
         for m in kept if round_ >= first else ():
-            kept[m][round_] = {name: value.clone() for name, value in engine.bank.parameters[m].items()}
+            kept[m][round_] = {name: value.clone() for name, value in engine.device_model(m).parameters.items()}
 
     wire = Wire(watched)
     for round_ in range(rounds):
@@ -139,9 +139,9 @@ def _run(
     return {m: known_model(engine, m, parameters) for m, parameters in kept.items()}
 
 
-def known_model(engine: Any, m: int, rounds: Mapping[int, Mapping[str, Tensor]]) -> KnownModel:
+def known_model(engine: Engine, m: int, rounds: Mapping[int, Mapping[str, Tensor]]) -> KnownModel:
     """Device m's model as a white box: what the device sends but for the noise, so after clipping."""
-    model, mechanism = engine.bank.models[m], engine.mechanisms(engine.settings, engine.schedule).get("embeddings")
+    model, mechanism = engine.device_model(m), engine.mechanisms(engine.settings, engine.schedule).get("embeddings")
 
     def apply(parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         outputs: Tensor = model.apply(parameters, rows)

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from vflpriv.audits.twins.probes import CanaryProbe, Released, canary_probe, in_worlds
 from vflpriv.core.canaries import Canary
-from vflpriv.core.engine import Contributions
+from vflpriv.core.engine import Contributions, ReleasePoint
 from vflpriv.core.systems import System
-from vflpriv.training.mechanisms.base import ReleasePoint
 
 __all__ = ["Call", "Followers", "Leader", "ReplayError"]
 
@@ -58,8 +57,8 @@ class Leader:
 
     def __init__(self, system: System, replicas: Sequence[int], canary: Canary) -> None:
         engine, self.probe = in_worlds(system, replicas, canary)
-        self.engine: Any = engine
-        self.points: tuple[ReleasePoint, ...] = tuple(getattr(engine, "release_points", ()))
+        self.engine = engine
+        self.points: tuple[ReleasePoint, ...] = tuple(engine.release_points)
         self._calls: list[Call] = []
         self._inside = False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from vflpriv.audits.twins.probes import Probe, Released, on_host
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Message
 
@@ -137,7 +137,7 @@ class CollectedNoise:
 class NoiseRun:
     """The noise of a run by kind, the search for values that return, and the messages that carry no released value."""
 
-    engine: Any = None
+    engine: Engine | None = None
     noise: dict[str, CollectedNoise] = field(default_factory=dict)
     across: dict[float, Copies] = field(default_factory=dict)
     """Words of the values of several replicas at one place, by the width of their cells."""

@@ -18,6 +18,7 @@ import numpy as np
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.claims import Claim
+from vflpriv.core.engine import Engine
 from vflpriv.core.releases import Laplace, Noise, RandomizedResponse, Release
 from vflpriv.core.units import Unit
 
@@ -284,7 +285,7 @@ def protected(
     return (*others, mechanism.release(rounds, server_holds=server_holds))
 
 
-def label_claims(engine: Any, settings: Any) -> tuple[Claim, ...]:
+def label_claims(engine: type[Engine], settings: Any) -> tuple[Claim, ...]:
     """The guarantee of an engine's label protection against those who do not hold the labels; none without one."""
     mechanism: LabelMechanism | None = settings.label_mechanism
     if mechanism is None:

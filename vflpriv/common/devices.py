@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
+from vflpriv.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["precise_device", "to_host", "widest_float"]
+__all__ = ["check_device", "check_device_name", "pick_device", "precise_device", "to_host", "widest_float"]
+
+_DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def widest_float(device: torch.device) -> torch.dtype:
@@ -47,3 +50,30 @@ def to_host(tensors: Sequence[Tensor]) -> list[Tensor]:
         parts = packed.split([tensor.numel() for tensor in alike.values()])
         moved |= {key: part.reshape(t.shape) for (key, t), part in zip(alike.items(), parts, strict=True)}
     return [moved.get(id(tensor), tensor) for tensor in tensors]
+
+
+def check_device_name(name: str) -> None:
+    """Raise an InputError if a setting means no torch device; only names that are not the usual ones load torch."""
+    if name not in _DEVICES:
+        pick_device(name)
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device that a setting means; `auto` takes the accelerator that is there."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise InputError("device", name, "auto, cpu, cuda or mps") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def check_device(name: str) -> None:
+    """Raise an InputError if torch cannot compute on the device that a setting means."""
+    device = pick_device(name)
+    try:
+        torch.zeros(1, device=device).sum().item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError("device", name, f"auto or cpu, since torch finds no {device} here") from error

@@ -7,14 +7,16 @@ the place of the noiseless one, and sees what was released. Engines know nothing
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.ranking import class_auc
+from vflpriv.errors import InputError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from vflpriv.core.attack import Conduct
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Capabilities",
     "Contributions",
+    "DeviceModel",
     "Engine",
     "Evaluation",
     "Importance",
@@ -111,6 +114,13 @@ class Importance:
         )
 
 
+class DeviceModel(NamedTuple):
+    """A device's model: `apply` computes its outputs (R, B, …) from parameters (R, …) and rows (B, …)."""
+
+    apply: Callable[[Mapping[str, Tensor], Tensor], Tensor]
+    parameters: Mapping[str, Tensor]
+
+
 class Rows(Protocol):
     """What a linear model reads of the records of a batch: a record's gradient is its row times its slopes."""
 
@@ -151,6 +161,8 @@ class Contributions:
 class ReleasePoint(Protocol):
     """One place where protected values leave; `kind` is the kind of message that carries them."""
 
+    probe: Probe | None
+
     @property
     def kind(self) -> str: ...
     @property
@@ -158,6 +170,9 @@ class ReleasePoint(Protocol):
     @property
     def mechanism(self) -> Any: ...
     def noiseless(self, contributions: Contributions) -> Tensor: ...
+    def for_replicas(self, seed: int, replicas: Sequence[int]) -> ReleasePoint:
+        """The same point for other replicas: a copy with their noise, and without a probe."""
+        ...
 
 
 class Probe(Protocol):
@@ -183,17 +198,20 @@ class Probe(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """A training engine: the class declares, an instance trains R replicas of one run."""
+class Engine(ABC):
+    """A training engine: the class declares what it releases and promises, an instance trains R replicas of one run.
+
+    This is all that others may ask of an engine. The round loop behind it is `vflpriv.training.engine`.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     settings_type: ClassVar[Any]
     asynchronous: ClassVar[bool]
-    label_holders: ClassVar[frozenset[str]]
-    capabilities: ClassVar[Capabilities]
-    replicas: tuple[int, ...]
+    label_holders: ClassVar[frozenset[str]] = frozenset({"server"})
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    release_points: Sequence[ReleasePoint]
 
     def __init__(
         self,
@@ -206,55 +224,68 @@ class Engine(Protocol):
         seeds: Sequence[int] | None = None,
         torch_device: torch.device | None = None,
         conducts: Mapping[int, Conduct] | None = None,
-    ) -> None: ...
+    ) -> None:
+        self.torch_device = torch_device or torch.device("cpu")
+        self.data = data.to(self.torch_device)
+        """What is trained on: labels that the settings protect are noised in it."""
+        self.settings, self.schedule = settings, schedule
+        self.seed, self.replicas, self.seeds = seed, tuple(replicas), seeds
+        """`seeds` has one for each replica, where they are trainings of several seeds on one schedule; else None."""
+        self.conducts = dict(conducts or {})
+        self.prepare()
 
-    # Declarations: read off the class, nothing is trained for them.
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make everything that the first round needs; called once, when the fields above are set."""
+
+    # Declarations: read off the class by whoever accounts, calibrates or plans; nothing is trained for them ----------
 
     @classmethod
+    @abstractmethod
     def ledger(cls, settings: Any, schedule: Schedule) -> Ledger:
-        """All releases of a run."""
-        ...
+        """All releases of a run, label protection included."""
 
     @staticmethod
+    @abstractmethod
     def claims(settings: Any, schedule: Schedule) -> tuple[Claim, ...]:
-        """The published guarantees for these settings."""
-        ...
+        """The guarantees that the engine's paper gives for these settings."""
 
     @staticmethod
     def success_claims(settings: Any, schedule: Schedule) -> tuple[SuccessClaim, ...]:
-        """The published statements about the success of attacks."""
-        ...
+        """The paper's statements about the success of attacks, without an ε."""
+        return ()
 
     @staticmethod
+    @abstractmethod
     def mechanisms(settings: Any, schedule: Schedule) -> Mapping[str, Any]:
-        """The mechanisms of a run, by the kind of message that they protect."""
-        ...
+        """The mechanisms of a run by the kind of message they protect."""
 
     @staticmethod
     def published_noise(settings: Any, schedule: Schedule) -> float:
-        """The noise std that the paper prescribes for its claim."""
-        ...
+        """The noise std that the engine's paper prescribes for its claim."""
+        raise InputError("noise", "paper", "calibrated or given: this engine has no published noise formula")
 
     @classmethod
+    @abstractmethod
     def check(cls, settings: Any, data: BaseData) -> None:
-        """Raise an error that names the setting if the models do not fit the data."""
-        ...
+        """Raise an error that names the setting if these settings do not fit this data."""
 
     @classmethod
+    @abstractmethod
     def draw_schedule(cls, settings: Any, *, records: int, devices: int, seed: int) -> Schedule:
         """The batches and active devices of all rounds."""
-        ...
 
-    # Training.
+    # Training ------------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def attach(self, probe: Probe) -> None:
         """Let a probe see, and replace, what the release points release."""
-        ...
 
+    @abstractmethod
     def redraw_noise(self, seed: int, replicas: Sequence[int]) -> None:
         """Draw the noise of all release points from the streams of this seed and these replicas instead."""
-        ...
 
+    @abstractmethod
     def run(
         self,
         wire: Wire,
@@ -263,32 +294,52 @@ class Engine(Protocol):
         stop: Callable[[int], bool] | None = None,
     ) -> None:
         """Train all rounds; `advance` is told of each, and `stop` says after each whether it was the last."""
-        ...
 
+    @abstractmethod
     def round(self, round_: int, wire: Wire) -> None:
-        """Train one round."""
-        ...
+        """Train one round of all replicas."""
 
-    def evaluate(self, *, replicas: int = 32, records: int = ..., part: Part = "test") -> Evaluation:
-        """Loss on the first training records, and accuracy on the test or validation records, of some replicas."""
-        ...
+    # What was trained ----------------------------------------------------------------------------------------------
 
+    @abstractmethod
+    def evaluate(self, *, replicas: int = 32, records: int = 4096, part: Part = "test") -> Evaluation:
+        """Accuracy on the test or validation records, and mean loss over the first training ones, of some replicas."""
+
+    @abstractmethod
+    def predicted(self, blocks: Sequence[Tensor], replicas: int) -> Tensor:
+        """(replicas, B, classes) logits of the labels of these records, of the first replicas."""
+
+    @abstractmethod
+    def labels_of(self, records: Tensor, logits: Callable[[], Tensor]) -> Tensor:
+        """What losses of these records are taken against: labels (R, B), or probabilities of labels (R, B, C).
+
+        Those are the posterior of noised labels, or soft labels of a defence. The logits (R, B, C) of the current model
+        are asked for where its prediction is the prior of noised labels, or the target of records without one yet.
+        """
+
+    @abstractmethod
+    def device_model(self, m: int) -> DeviceModel:
+        """Device m's model by now; training goes on to change its parameters."""
+
+    @abstractmethod
     def belongings(self, m: int) -> Belongings:
-        """What device m holds of its own by now."""
-        ...
+        """What device m holds of its own by now, copied: nothing else of the run hangs on it.
 
+        Devices whose models are one function have the same `apply`.
+        """
+
+    @abstractmethod
     def server_parameters(self) -> Mapping[str, Tensor]:
-        """What the server has trained, (R, …) each."""
-        ...
+        """What the server has trained, (R, …) each; nothing where it has no model."""
 
+    @abstractmethod
     def trained(self, replica: int = 0) -> dict[str, Tensor]:
         """All parameters of one replica, by party and name."""
-        ...
 
+    @abstractmethod
     def parameter_shapes(self) -> list[list[tuple[int, ...]]]:
         """The shapes of each party's parameters, the server's last if it has a model."""
-        ...
 
     def importance(self) -> Importance | None:
         """How much each device matters to the trained model; None where the engine has no measure of it."""
-        ...
+        return None

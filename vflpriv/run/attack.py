@@ -9,6 +9,7 @@ from pathlib import Path
 from vflpriv import __version__
 from vflpriv.audits.scoring.labels import AttackTrials, Attempt
 from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
+from vflpriv.common.devices import check_device
 from vflpriv.common.machine import machine, single_threaded
 from vflpriv.common.registry import available, find
 from vflpriv.common.sources import code_hash
@@ -30,7 +31,6 @@ from vflpriv.run.features import FeaturePlan, parse_views
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
-from vflpriv.training.engine import check_device
 
 __all__ = ["AttackPlan", "SystemResults", "attack_config", "attack_variant", "results_entries", "variants_of"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
 from vflpriv.audits.scoring.trainings import Watched, views_of
-from vflpriv.common.devices import precise_device
+from vflpriv.common.devices import check_device, precise_device
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
@@ -17,6 +17,7 @@ from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack, made_for
 from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
@@ -32,7 +33,6 @@ from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
-from vflpriv.training.engine import check_device
 
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
 
@@ -191,7 +191,7 @@ def _repeat(
     if not attacks:
         return ()
     watched = Watched(frozenset().union(*(attack.needs for attack in attacks)) & _sent(system))
-    engine: Any = system.train(range(trainings))
+    engine = system.train(range(trainings))
     engine.run(Wire(watched), advance=progress.advance)
     trier = replace(_attempts(system, confidence), seeds=trainings)
     views = _views(system, watched.whole, engine)
@@ -229,7 +229,7 @@ def _label_attacks(names: tuple[str, ...] | None, system: System) -> list[LabelA
     return [attack for attack in light if made_for(attack, system.defences)]
 
 
-def _views(system: System, transcript: Transcript, engine: Any) -> list[View]:
+def _views(system: System, transcript: Transcript, engine: Engine) -> list[View]:
     """The views of one device, with its own model and features, and of an eavesdropper."""
     adversaries = [Adversary.parse(text) for text in ("device(0)", "eavesdropper")]
     return list(views_of(transcript, engine, system.data, adversaries).values())

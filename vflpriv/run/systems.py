@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from vflpriv.common.devices import check_device_name, pick_device
 from vflpriv.common.registry import available, find
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
-from vflpriv.core.engine import Engine as BaseEngine
+from vflpriv.core.engine import Engine
 from vflpriv.core.releases import Exact
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
@@ -19,7 +20,6 @@ from vflpriv.data.noise import check_noisy_devices, with_noisy_devices
 from vflpriv.errors import InputError
 from vflpriv.run.noise.search import with_noise
 from vflpriv.training.defence import Defence, named_defence
-from vflpriv.training.engine import Engine, check_device_name, pick_device
 from vflpriv.training.mechanisms.labels import label_claims
 
 __all__ = [
@@ -152,9 +152,7 @@ def _check_defence(engine: type[Engine], settings: Any, schedule: Schedule, clas
         raise InputError(f"{where}.defence", defence.name, f"a defence that applies; this one {reason}")
 
 
-def inapplicable(
-    defence: Defence, engine: type[BaseEngine], settings: Any, schedule: Schedule, classes: int
-) -> str | None:
+def inapplicable(defence: Defence, engine: type[Engine], settings: Any, schedule: Schedule, classes: int) -> str | None:
     """Why a defence does not apply to an engine with these settings; None if it does."""
     releases = engine.ledger(settings, schedule).releases
     return defence.refusal(

@@ -11,6 +11,7 @@ from safetensors import torch as safetensors
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.bounds import interval
+from vflpriv.common.devices import check_device
 from vflpriv.common.files import write_atomically
 from vflpriv.common.lazy import no_grad
 from vflpriv.common.machine import machine, single_threaded
@@ -23,7 +24,6 @@ from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, load_data
-from vflpriv.training.engine import check_device
 
 if TYPE_CHECKING:
     from torch import Tensor

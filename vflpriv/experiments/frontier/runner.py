@@ -15,6 +15,7 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.devices import check_device
 from vflpriv.common.machine import hardware, single_threaded, versions
 from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
@@ -33,7 +34,6 @@ from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
-from vflpriv.training.engine import check_device
 
 __all__ = ["find_frontier"]
 

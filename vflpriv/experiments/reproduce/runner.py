@@ -10,6 +10,7 @@ from typing import Any
 
 from vflpriv import __version__
 from vflpriv.audits.statistics.significance import mean_interval
+from vflpriv.common.devices import check_device
 from vflpriv.common.machine import hardware, single_threaded, versions
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
@@ -27,7 +28,6 @@ from vflpriv.run.noise.calibrate import parse_unit
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import chosen_keys
 from vflpriv.run.systems import build_system
-from vflpriv.training.engine import check_device
 
 __all__ = ["reproduce_profile"]
 
