@@ -19,7 +19,8 @@ from vflpriv.common.formatting import count, percent
 from vflpriv.experiments.frontier.page import FrontierPage
 from vflpriv.experiments.frontier.plot import frontier_plot
 from vflpriv.experiments.frontier.result import FrontierReport
-from vflpriv.experiments.reproduce.page import ReproductionPage, reproduction_plots
+from vflpriv.experiments.reproduce.page import ReproductionPage
+from vflpriv.experiments.reproduce.plots import reproduction_plots
 from vflpriv.experiments.reproduce.result import Reproduction
 from vflpriv.render.markdown import escape
 from vflpriv.render.plots.svg import Plot

@@ -11,8 +11,7 @@ from vflpriv.common.store import Store
 from vflpriv.common.tasks import InProcess, NoProgress
 from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
-from vflpriv.experiments.learning import Trainer, learning_curve
-from vflpriv.experiments.together import curves_of_seeds, differ_by_seed_alone
+from vflpriv.experiments.learning import Trainer, differ_by_seed_alone, learning_curve
 from vflpriv.run.systems import build_system, load_data
 
 ONCE = {"name": "send-once", "rounds": 8, "noise": "given", "noise_std": 0.001, "server_rate": 10.0}
@@ -33,7 +32,7 @@ def trainer(folder: Path | None = None) -> Trainer:
 
 def test_each_seed_has_the_curve_that_it_has_alone():
     systems = of_seeds(range(3), **ONCE)
-    together = curves_of_seeds(trainer(), systems)
+    together = trainer().curves_of_seeds(systems)
     alone = [learning_curve(system) for system in systems]
     assert [curve.seed for curve in together] == [0, 1, 2]
     for one, other in zip(together, alone, strict=True):
@@ -44,13 +43,13 @@ def test_each_seed_has_the_curve_that_it_has_alone():
 
 def test_seeds_that_diverge_together_say_so_as_alone():
     systems = of_seeds(range(2), **{**ONCE, "server_rate": 1e30, "noise_std": 1e10})
-    assert [curve.diverged for curve in curves_of_seeds(trainer(), systems)] == [8, 8]
+    assert [curve.diverged for curve in trainer().curves_of_seeds(systems)] == [8, 8]
     assert [learning_curve(system).diverged for system in systems] == [8, 8]
 
 
 def test_seeds_that_are_stored_are_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     systems, kept = of_seeds(range(3), **ONCE), trainer(tmp_path)
-    first, trained = curves_of_seeds(kept, systems[:2]), []
+    first, trained = kept.curves_of_seeds(systems[:2]), []
     train = System.train
 
     def counted(system: System, replicas: Any, **how: Any) -> Any:
@@ -58,7 +57,7 @@ def test_seeds_that_are_stored_are_not_trained_again(tmp_path: Path, monkeypatch
         return train(system, replicas, **how)
 
     monkeypatch.setattr(System, "train", counted)
-    assert curves_of_seeds(kept, systems)[:2] == first
+    assert kept.curves_of_seeds(systems)[:2] == first
     assert trained == [[2]]
 
 
@@ -66,4 +65,4 @@ def test_trainings_with_batches_of_their_own_are_trained_alone():
     drawn = of_seeds(range(2), name="split", rounds=3, batch_size=20)
     assert not differ_by_seed_alone(drawn)
     assert differ_by_seed_alone(of_seeds(range(2), **ONCE))
-    assert curves_of_seeds(trainer(), drawn) == [learning_curve(system) for system in drawn]
+    assert trainer().curves_of_seeds(drawn) == [learning_curve(system) for system in drawn]

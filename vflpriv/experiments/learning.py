@@ -1,9 +1,9 @@
-"""One training, evaluated on its way, as a task that any worker can do."""
+"""What every experiment does: read data once, train many systems as tasks, and evaluate them on their way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypedDict
 
@@ -12,17 +12,38 @@ import numpy as np
 from vflpriv import __version__
 from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, Progress, Tasks, Worker
-from vflpriv.core.data import Part
+from vflpriv.config.models import Config
+from vflpriv.core.data import Part, VerticalData
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.wire import Wire
 from vflpriv.experiments.curves import LearningCurve
+from vflpriv.run.systems import load_data
 from vflpriv.training.engines.admm import AdmmEngine
 from vflpriv.training.engines.lagrangian import followed_round, unmet_conditions
 
-__all__ = ["Trainer", "Watched", "learning_curve", "marks"]
+__all__ = ["TRIED_APART", "Loaded", "Trainer", "differ_by_seed_alone", "learning_curve", "marks"]
 
+TRIED_APART = 1_000_000
+"""Added to the seed of trainings that settings are chosen by."""
 _MEGABYTE = 10**6
+
+
+class Loaded:
+    """The data of configurations, with at most `tested` test records; those with the same data share one copy."""
+
+    def __init__(self, *, tested: int | None = None) -> None:
+        self._tested = tested
+        self._read: dict[tuple[str, int | None], VerticalData] = {}
+
+    def data(self, config: Config) -> VerticalData:
+        """The data set of a configuration; where its features are noised, that of its seed."""
+        key = config.data.model_dump_json(), config.seed if config.data.noisy_devices else None
+        if key not in self._read:
+            data, end = load_data(config), self._tested
+            blocks = tuple(block[:end] for block in data.test_blocks)
+            self._read[key] = replace(data, test_blocks=blocks, test_labels=data.test_labels[:end])
+        return self._read[key]
 
 
 def marks(rounds: int, evaluations: int) -> list[int]:
@@ -146,9 +167,9 @@ class Trainer:
         lagrangian: bool = False,
     ) -> list[LearningCurve]:
         """The curve of each system, watched as `learning_curve` says."""
-        watched = Watched(evaluations=evaluations, part=part, drop=drop, lagrangian=lagrangian)
+        watched = _Watched(evaluations=evaluations, part=part, drop=drop, lagrangian=lagrangian)
 
-        def tasks(missing: Sequence[int]) -> Tasks[tuple[Sequence[System], Watched], int, LearningCurve]:
+        def tasks(missing: Sequence[int]) -> Tasks[tuple[Sequence[System], _Watched], int, LearningCurve]:
             chosen = [systems[place] for place in missing]
             return Tasks(
                 function=_task,
@@ -159,16 +180,37 @@ class Trainer:
                 isolated=self.long,
             )
 
-        entries = [self.entry(system, watched) for system in systems]
+        entries = [self._entry(system, watched) for system in systems]
         return self.store.results(entries, tasks, executor=self.executor, progress=self.progress)
 
-    def entry(self, system: System, watched: Watched) -> Entry[LearningCurve]:
+    def curves_of_seeds(self, systems: Sequence[System], *, part: Part = "test") -> list[LearningCurve]:
+        """What each system reaches at the end of its training; those that differ by their seed alone train together."""
+        if not differ_by_seed_alone(systems):
+            return self.curves(systems, evaluations=1, part=part)
+        watched = _Watched(evaluations=1, part=part, drop=None, lagrangian=False)
+
+        def train(missing: Sequence[int], finished: Callable[[int, LearningCurve], None]) -> None:
+            tasks = Tasks(
+                function=_task_of_seeds,
+                common=([systems[place] for place in missing], part),
+                items=[0],
+                names=[f"{systems[0].key}, {len(missing)} seeds"],
+                accelerated=accelerated(systems[0]),
+            )
+            (curves,) = self.executor.run(tasks, progress=self.progress)
+            for number, curve in enumerate(curves):
+                finished(number, curve)
+
+        entries = [self._entry(system, watched) for system in systems]
+        return self.store.completed(entries, train, self.progress)
+
+    def _entry(self, system: System, watched: _Watched) -> Entry[LearningCurve]:
         """Where the curve of a system is stored."""
         key = system.result_key(self.store, "learning", __version__, *watched.values())
         return Entry(key=key, form=JsonForm(LearningCurve), work=system.rounds)
 
 
-class Watched(TypedDict):
+class _Watched(TypedDict):
     """What `learning_curve` is told beside the system."""
 
     evaluations: int
@@ -177,8 +219,47 @@ class Watched(TypedDict):
     lagrangian: bool
 
 
-def _task(common: tuple[Sequence[System], Watched], place: int, worker: Worker) -> LearningCurve:
+def _task(common: tuple[Sequence[System], _Watched], place: int, worker: Worker) -> LearningCurve:
     systems, watched = common
     system = systems[place]
     worker.progress.stage(f"{system.key}, seed {system.seed}")
     return learning_curve(system, **watched, progress=worker.progress)
+
+
+def differ_by_seed_alone(systems: Sequence[System]) -> bool:
+    """Whether these trainings have the same data, settings, batches and active devices, and no simulated clock.
+
+    Batches that are drawn follow from the seed: then each training has a schedule of its own.
+    """
+    first, others = systems[0], systems[1:]
+    return first.schedule.seconds is None and all(
+        system.data is first.data
+        and system.settings == first.settings
+        and all(
+            np.array_equal(getattr(system.schedule, name), getattr(first.schedule, name))
+            for name in ("active", "order", "start", "size")
+        )
+        for system in others
+    )
+
+
+def _task_of_seeds(common: tuple[Sequence[System], Part], _: int, worker: Worker) -> list[LearningCurve]:
+    systems, part = common
+    worker.progress.stage(f"{systems[0].key}, {len(systems)} seeds together")
+    seeds = [system.seed for system in systems]
+    engine, wire = systems[0].train([0] * len(seeds), seeds=seeds), Wire()
+    engine.run(wire, advance=lambda rounds: worker.progress.advance(rounds * len(seeds)))
+    reached = engine.evaluate(part=part, replicas=len(seeds))
+    accuracy, finite = reached.accuracy.tolist(), reached.logits.isfinite().flatten(1).all(1).tolist()
+    areas = reached.auc().tolist() if systems[0].data.classes == 2 else None
+    return [
+        LearningCurve(
+            seed=seed,
+            rounds=(systems[0].rounds,),
+            accuracy=(accuracy[place],),
+            auc=() if areas is None else (areas[place],),
+            megabytes=(wire.traffic.total / _MEGABYTE,),
+            diverged=None if finite[place] else systems[0].rounds,
+        )
+        for place, seed in enumerate(seeds)
+    ]

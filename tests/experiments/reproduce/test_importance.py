@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vflpriv.experiments.curves import LearningCurve
-from vflpriv.experiments.reproduce.importance_plot import importance_plots
+from vflpriv.experiments.reproduce.plots import importance_plots
 from vflpriv.experiments.reproduce.result import Reproduction, TrainedLine
 
 

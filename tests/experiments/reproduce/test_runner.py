@@ -19,9 +19,8 @@ from vflpriv.core.systems import System
 from vflpriv.errors import InputError
 from vflpriv.experiments.curves import LearningCurve
 from vflpriv.experiments.learning import learning_curve
-from vflpriv.experiments.reproduce.guarantees_plot import guarantee_plot
-from vflpriv.experiments.reproduce.learning_plot import learning_plots
 from vflpriv.experiments.reproduce.page import ReproductionPage, figures_grid, print_reproduction
+from vflpriv.experiments.reproduce.plots import guarantee_plot, learning_plots
 from vflpriv.experiments.reproduce.profile import Measure, load_profile, profile_names
 from vflpriv.experiments.reproduce.result import MEASURES, Figure, Reproduction
 from vflpriv.experiments.reproduce.runner import reproduce_profile

@@ -26,9 +26,7 @@ from vflpriv.experiments.curves import Try
 from vflpriv.experiments.frontier.point_audits import PointAudits
 from vflpriv.experiments.frontier.profile import Candidate, FrontierConfig
 from vflpriv.experiments.frontier.result import Entry, FrontierReport, Point
-from vflpriv.experiments.learning import Trainer
-from vflpriv.experiments.reading import Loaded
-from vflpriv.experiments.together import curves_of_seeds
+from vflpriv.experiments.learning import TRIED_APART, Loaded, Trainer
 from vflpriv.run.budgets import accounted
 from vflpriv.run.noise.search import NoiseTarget
 from vflpriv.run.noise.targets import AtTarget, at_target
@@ -36,9 +34,6 @@ from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
 
 __all__ = ["find_frontier"]
-
-_APART = 1_000_000
-"""Added to the seed of trainings that settings are chosen by."""
 
 
 @single_threaded()
@@ -140,7 +135,7 @@ class _Search:
 
     def options(self, candidate: Candidate, epsilon: float) -> _Options:
         """The systems to try; settings that cannot keep the budget are left out while others can."""
-        seed, held = self.config.seed + _APART, self.config.validation
+        seed, held = self.config.seed + TRIED_APART, self.config.validation
         built = [self.at(candidate, each, epsilon, seed=seed, validation=held) for each in candidate.tries]
         able = [
             (b.system, each) for b, each in zip(built, candidate.tries, strict=True) if isinstance(b.system, System)
@@ -188,7 +183,7 @@ class _Search:
         return best if self._more and len(best) > 1 else []
 
     def _again(self, each: _Options, settings: Mapping[str, Any], more: int) -> System:
-        seed = self.config.seed + _APART + more
+        seed = self.config.seed + TRIED_APART + more
         found = self.at(each.candidate, settings, each.epsilon, seed=seed, validation=self.config.validation)
         assert isinstance(found.system, System)
         return found.system
@@ -228,7 +223,7 @@ class _Search:
         seeds = range(self.config.seed, self.config.seed + self.config.seeds)
         built = [self.at(winner.candidate, winner.settings, winner.epsilon, seed=seed) for seed in seeds]
         systems = [b.system for b in built if isinstance(b.system, System)]
-        curves = curves_of_seeds(trainer, systems)
+        curves = trainer.curves_of_seeds(systems)
         values = [curve.accuracy[-1] for curve in curves]
         mean, low, high = mean_interval(values, self.config.confidence, (0.0, 1.0))
         return Point(

@@ -9,9 +9,7 @@ from rich.console import Console
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
-from vflpriv.experiments.reproduce.guarantees_plot import guarantee_plot
-from vflpriv.experiments.reproduce.importance_plot import importance_plots
-from vflpriv.experiments.reproduce.learning_plot import learning_plots
+from vflpriv.experiments.reproduce.plots import reproduction_plots
 from vflpriv.experiments.reproduce.result import MEASURES, SHARES, Figure, Reproduction, TrainedLine
 from vflpriv.render.console import Writer
 from vflpriv.render.grid import Grid
@@ -19,9 +17,8 @@ from vflpriv.render.html.page import environment
 from vflpriv.render.markdown import LIMIT, command_block, escape, paragraph, within
 from vflpriv.render.overview import Overview
 from vflpriv.render.pages import Page
-from vflpriv.render.plots.svg import Plot
 
-__all__ = ["ReproductionPage", "figures_grid", "print_reproduction", "reproduction_plots"]
+__all__ = ["ReproductionPage", "figures_grid", "print_reproduction"]
 
 _COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
 _GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
@@ -106,12 +103,6 @@ def _blocks(report: Reproduction) -> Iterator[str]:
     notes = (f"Settings: {paragraph(report.chosen)}.", report.stopping, report.shortened)
     yield " ".join([f"{escape(_seeds(report))}.", *filter(None, notes)])
     yield command_block(report.command)
-
-
-def reproduction_plots(report: Reproduction) -> list[Plot]:
-    """Accuracy against claimed and accounted ε where rows have them, learning curves, importance."""
-    guarantees = guarantee_plot(report)
-    return [*([] if guarantees is None else [guarantees]), *learning_plots(report), *importance_plots(report)]
 
 
 @register("page")

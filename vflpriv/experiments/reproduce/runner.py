@@ -17,10 +17,8 @@ from vflpriv.common.store import Store
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.experiments.curves import LearningCurve
-from vflpriv.experiments.learning import Trainer
-from vflpriv.experiments.reading import Loaded
-from vflpriv.experiments.reproduce.choosing import best_of, tried
+from vflpriv.experiments.curves import LearningCurve, Try
+from vflpriv.experiments.learning import TRIED_APART, Loaded, Trainer
 from vflpriv.experiments.reproduce.profile import Profile, ProfileRow, Protected
 from vflpriv.experiments.reproduce.result import SHARES, Figure, Guarantee, Reproduction, TrainedLine
 from vflpriv.run.budgets import account
@@ -33,8 +31,6 @@ __all__ = ["reproduce_profile"]
 
 _CONFIDENCE = 0.95
 _ACCOUNTANT = "auto"
-_APART = 1_000_000
-"""Added to the seed of trainings that settings are chosen by."""
 _COUNTED = {"mebibytes": "megabytes"}
 """What a curve calls a measure, where it is not its name."""
 
@@ -63,11 +59,9 @@ def reproduce_profile(
     with progress_bar(quiet) as bar:
         task = Task(bar, plan.rounds(count))
         trainer = Trainer(store=Store(store), progress=task, executor=executor or InProcess(), long=not quick)
-        evaluations = profile.evaluations if profile.stop else 1
-        found = tried(plan.choices, plan.to_try, trainer, evaluations=evaluations, drop=drop)
-        tries = dict(zip(plan.leaders, found, strict=True))
-        settings = {key: best_of(some, plan.simplest[key]) for key, some in tries.items()}
-        systems = [plan.to_train(row, settings, number) for row in rows for number in range(count)]
+        tries = plan.tries(trainer, drop)
+        chosen = {key: max(own, key=lambda t: t.accuracy).settings for key, own in tries.items() if own}
+        systems = [plan.to_train(row, chosen, number) for row in rows for number in range(count)]
         lagrangian = any("rises" in {*row.paper, *profile.measures} for row in rows)
         curves = trainer.curves(systems, evaluations=profile.evaluations, drop=drop, lagrangian=lagrangian)
     lines = []
@@ -114,23 +108,38 @@ class _Plan:
         self._profile, self._rows, self._seed = profile, rows, seed
         self._quick, self._share, self._device = quick, share, device
         self._loaded = Loaded(tested=profile.quick.test if quick else None)
-        self.leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
-        self.simplest = {key: dict(leader.tries[0]) if leader.tries else {} for key, leader in self.leaders.items()}
-        self.choices = [leader.tries if len(leader.tries) > 1 else () for leader in self.leaders.values()]
+        self._leaders = {leader.key: leader for leader in map(profile.tried_by, rows)}
+        self._choosing = [leader for leader in self._leaders.values() if len(leader.tries) > 1]
 
-    def to_try(self, place: int, settings: Mapping[str, Any]) -> System:
-        """The training, on other records than those of validation, of one of the choices."""
-        leader = list(self.leaders.values())[place]
-        return self._system(leader, settings, self._seed + _APART, validated=True)
+    def tries(self, trainer: Trainer, drop: float | None) -> dict[str, list[Try]]:
+        """For each row whose tries decide settings, what each reaches on validation records; all train side by side.
 
-    def to_train(self, row: ProfileRow, settings: Mapping[str, Mapping[str, Any]], number: int) -> System:
-        """The training of a row with the settings that were chosen for it."""
-        return self._system(row, settings[self._profile.tried_by(row).key], self._seed + number)
+        A row of less than two has nothing to choose from, and is not trained. With `drop` what counts is the best of
+        the evaluations (see `learning_curve`), otherwise the last one.
+        """
+        pairs = [(leader, settings) for leader in self._choosing for settings in leader.tries]
+        systems = [self._to_try(leader, settings) for leader, settings in pairs]
+        evaluations = self._profile.evaluations if self._profile.stop else 1
+        curves = trainer.curves(systems, evaluations=evaluations, part="validation", drop=drop)
+        tries: dict[str, list[Try]] = {key: [] for key in self._leaders}
+        for (leader, settings), curve in zip(pairs, curves, strict=True):
+            tries[leader.key].append(Try(settings=settings, accuracy=curve.reached))
+        return tries
+
+    def to_train(self, row: ProfileRow, chosen: Mapping[str, Mapping[str, Any]], number: int) -> System:
+        """The training of a row with the settings that were chosen for it, or the only ones, if it has any."""
+        leader = self._profile.tried_by(row)
+        only = leader.tries[0] if leader.tries else {}
+        return self._system(row, chosen.get(leader.key, only), self._seed + number)
 
     def rounds(self, count: int) -> int:
         """The rounds of all tries and of `count` trainings of each row."""
-        of_tries = [len(some) * self.to_try(place, some[0]).rounds for place, some in enumerate(self.choices) if some]
-        return sum(of_tries) + count * sum(self.to_train(row, self.simplest, 0).rounds for row in self._rows)
+        of_tries = [len(leader.tries) * self._to_try(leader, leader.tries[0]).rounds for leader in self._choosing]
+        return sum(of_tries) + count * sum(self.to_train(row, {}, 0).rounds for row in self._rows)
+
+    def _to_try(self, leader: ProfileRow, settings: Mapping[str, Any]) -> System:
+        """The training, on other records than those of validation, of one of the choices."""
+        return self._system(leader, settings, self._seed + TRIED_APART, validated=True)
 
     def _system(self, row: ProfileRow, settings: Mapping[str, Any], seed: int, *, validated: bool = False) -> System:
         config = self._profile.config(
