@@ -13,10 +13,10 @@ import torch
 import vflpriv
 from tests.cli.test_cli import run
 from tests.tiny import TINY
+from vflpriv.common.toml import toml_file, toml_value
 from vflpriv.config.loading import load_config
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
-from vflpriv.render.formats.toml import to_toml
 
 
 @pytest.fixture
@@ -79,6 +79,44 @@ def test_attacks_budgets_and_trainings_are_those_of_the_commands(monkeypatch, ca
     capsys.readouterr()
 
 
+PROFILE = """
+title = "A table"
+source = "A paper, Table I"
+chosen = "as printed"
+seeds = 1
+data = { name = "digits", devices = 2, train = 100 }
+engine = { rounds = 4, batch_size = 16 }
+
+[[row]]
+key = "split"
+paper = { accuracy = 80.0 }
+engine = { name = "split" }
+"""
+QUESTION = """
+epsilons = [8.0]
+seeds = 1
+trials = 20
+audit_records = 40
+data = { name = "digits", devices = 2, train = 100 }
+
+[[candidate]]
+key = "send-once"
+engine = { name = "send-once", rounds = 3, server_rate = 10.0 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "file"), [("reproduce", PROFILE, "reproduction.json"), ("frontier", QUESTION, "frontier.json")]
+)
+def test_experiments_are_those_of_the_commands(monkeypatch, capsys, tmp_path, name, text, file):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profile.toml").write_text(text, encoding="utf-8")
+    run(monkeypatch, capsys, name, "profile.toml", "--out", "cli", "--format", "json", "-q")
+    report = getattr(vflpriv, name)("profile.toml")
+    assert capsys.readouterr() == ("", "")
+    assert report.to_json().encode() == (tmp_path / "cli" / file).read_bytes()
+
+
 def test_a_transcript_is_audited(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     labels = torch.arange(40) % 4
@@ -126,9 +164,10 @@ def test_bad_input_is_one_line(call, message):
 def test_configurations_survive_toml():
     for text in (TINY, None):
         config = load_config(tomllib.loads(text) if text else None)
-        assert load_config(tomllib.loads(to_toml(config.model_dump(mode="json")))) == config
+        assert load_config(tomllib.loads(toml_file(config.model_dump(mode="json")))) == config
     odd = {"a": {'b" \\ \n\x7f é': ["\u2028", True, -1.5e-9, {}]}}
-    assert tomllib.loads(to_toml(odd)) == odd
+    assert tomllib.loads(toml_file(odd)) == odd
+    assert tomllib.loads(f"value = {toml_value(odd)}")["value"] == odd
 
 
 def test_a_folder_does_not_hide_an_embedded_configuration(tmp_path, monkeypatch):
@@ -143,4 +182,4 @@ def test_the_package_is_imported_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert {"audit", "attack", "account", "train", "record", "plant"} <= set(dir(vflpriv))
+    assert {"audit", "attack", "account", "train", "reproduce", "frontier", "record", "plant"} <= set(dir(vflpriv))

@@ -11,8 +11,8 @@ from tools.docs_markdown import docstrings, fence, join, paper, prose, sentence,
 from tools.docs_systems import Applies, applicable, claims_by_setting, system_of
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import available
+from vflpriv.common.toml import toml_file
 from vflpriv.core.units import Unit
-from vflpriv.render.formats.toml import to_toml
 
 __all__ = ["attack_page", "defence_page", "engine_page", "overview"]
 
@@ -229,5 +229,5 @@ def _toml(engine: str, data: str = "digits", setting: str = "", **sections: dict
     ]
     lines += [setting] if setting else []
     for section, values in sections.items():
-        lines += ["", f"[{section}]", to_toml(values).rstrip()]
+        lines += ["", f"[{section}]", toml_file(values).rstrip()]
     return "\n".join(lines)

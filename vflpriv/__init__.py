@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from vflpriv.api import account as account
     from vflpriv.api import attack as attack
     from vflpriv.api import audit as audit
+    from vflpriv.api import frontier as frontier
+    from vflpriv.api import reproduce as reproduce
     from vflpriv.api import train as train
     from vflpriv.core.canaries import plant as plant
     from vflpriv.core.canaries import plant_members as plant_members
@@ -24,11 +26,13 @@ __all__ = [
     "account",
     "attack",
     "audit",
+    "frontier",
     "opaque",
     "plant",
     "plant_members",
     "read_transcript",
     "record",
+    "reproduce",
     "sample",
     "train",
     "watch",
@@ -42,11 +46,13 @@ __getattr__, __dir__ = lazy_names(
         "account": "vflpriv.api",
         "attack": "vflpriv.api",
         "audit": "vflpriv.api",
+        "frontier": "vflpriv.api",
         "opaque": "vflpriv.recording.opaque",
         "plant": "vflpriv.core.canaries",
         "plant_members": "vflpriv.core.canaries",
         "read_transcript": "vflpriv.recording.transcripts",
         "record": "vflpriv.recording.recorder",
+        "reproduce": "vflpriv.api",
         "sample": "vflpriv.recording.sampling",
         "train": "vflpriv.api",
         "watch": "vflpriv.recording.recorder",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import zlib
 from functools import partial
+from io import BytesIO
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.cli.test_cli import run
-from vflpriv.common.pictures import png, sheet
+from vflpriv.common.pictures import sheet
 
 SMALL = """
 [data]
@@ -88,20 +89,15 @@ def test_bad_input_is_one_line(call, setting, message):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_png_holds_its_pixels(channels):
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 5, channels), dtype=np.uint8)
-    data = png(pixels)
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert int.from_bytes(data[16:20], "big") == 5
-    start = data.index(b"IDAT") + 4
-    lines = zlib.decompress(data[start : start + int.from_bytes(data[start - 8 : start - 4], "big")])
-    found = np.frombuffer(lines, np.uint8).reshape(3, 1 + 5 * channels)
-    assert (found[:, 0] == 0).all()
-    assert (found[:, 1:].reshape(pixels.shape) == pixels).all()
-
-
-def test_a_sheet_has_a_place_for_every_picture():
-    address = sheet(np.zeros((2, 4, 1, 6, 3)))
-    data = base64.b64decode(address.removeprefix("data:image/png;base64,"))
-    assert (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")) == (4 * 4 - 1, 2 * 7 - 1)
+@pytest.mark.parametrize(("channels", "shown"), [(1, 1), (2, 1), (3, 3)])
+def test_a_sheet_has_every_picture_in_its_place(channels, shown):
+    pictures = np.random.default_rng(0).uniform(-0.5, 1.5, (2, 4, channels, 6, 3))
+    pictures[0, 0, 0, 0, 0] = np.nan
+    content = base64.b64decode(sheet(pictures).removeprefix("data:image/png;base64,"))
+    pixels = np.asarray(Image.open(BytesIO(content))).reshape(2 * 7 - 1, 4 * 4 - 1, shown)
+    for row, column in np.ndindex(2, 4):
+        picture = pixels[7 * row : 7 * row + 6, 4 * column : 4 * column + 3].transpose(2, 0, 1)
+        expected = np.rint(255 * np.clip(np.nan_to_num(pictures[row, column, :shown]), 0, 1))
+        np.testing.assert_array_equal(picture, expected)
+    assert (pixels[6] == 128).all()
+    assert (pixels[:, 3::4] == 128).all()

@@ -7,7 +7,6 @@ are drafted as `"DECIDE"`, which the reader of ledgers refuses by name until the
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from textwrap import wrap
 
 from vflpriv.audits.recorded_noise import NoiseLimit, noise_limit
 from vflpriv.common.formatting import clean
+from vflpriv.common.toml import toml_value
 from vflpriv.core.kinds import kind_named
 from vflpriv.core.wire import CIPHERTEXT, CIPHERTEXT_BYTES, Message
 from vflpriv.recording.files.format import Head
@@ -121,7 +121,7 @@ def _shape(shapes: Iterable[tuple[int, ...]]) -> str:
 
 
 def _opening(head: Head, folder: Path) -> str:
-    name = json.dumps(clean(head.name or folder.name), ensure_ascii=False)
+    name = toml_value(clean(head.name or folder.name))
     state = "" if head.finished else " The recording was cut off: rounds that are missing are not counted."
     text = _comment(
         f"A draft for {head.devices} devices and {head.records} records, made by `vflpriv ledger`.{state} Replace "
@@ -149,9 +149,9 @@ unrecorded_rounds = 0           # check: rounds that are not in the transcript
 
 def _release(facts: _Facts, limit: NoiseLimit | None) -> str:
     noise = _CIPHERTEXT if facts.sealed else _noise(limit)
-    lines = ["[[release]]", f'kind = "{facts.kind}"', *_comments(facts.sentence), *noise]
+    lines = ["[[release]]", f"kind = {toml_value(facts.kind)}", *_comments(facts.sentence), *noise]
     if kind_named(facts.kind) is None and facts.shapes:
-        lines.append(f"tensors = {json.dumps(list(facts.shapes))}")
+        lines.append(f"tensors = {toml_value(list(facts.shapes))}")
     if facts.shared:
         lines.append("shared = true                   # every device of a round was sent the same; audits check it")
     lines += _dependence(facts.ways)

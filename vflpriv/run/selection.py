@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vflpriv.common.toml import toml_value
 from vflpriv.config.models import Config
 from vflpriv.errors import InputError
 
@@ -30,8 +29,6 @@ __all__ = [
 
 GIVEN = "config.toml"
 """The file to which a configuration given in Python is saved, and its name in commands."""
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-"""Keys that TOML has without quotes."""
 
 
 def places(config: Config, only: Sequence[str]) -> list[int]:
@@ -104,22 +101,8 @@ def repeated(name: str, source: str | Path | None, overrides: Mapping[str, Any],
     """The command that repeats a run with these fields and selected keys."""
     parts = ["vflpriv", name, *([] if source is None else [str(source)])]
     for key, value in overrides.items():
-        parts += ["--set", f"{key}={value if isinstance(value, str) else _as_toml(value)}"]
+        parts += ["--set", f"{key}={value if isinstance(value, str) else toml_value(value)}"]
     return shlex.join(parts + [word for key in only for word in ("--only", key)])
-
-
-def _as_toml(value: Any) -> str:
-    """A value as TOML has it on one line.
-
-    >>> _as_toml({"age": [0, 99.5], "my job": ["a"], "on": True})
-    '{age = [0, 99.5], "my job" = ["a"], on = true}'
-    """
-    if isinstance(value, Mapping):
-        named = {key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False): v for key, v in value.items()}
-        return f"{{{', '.join(f'{key} = {_as_toml(entry)}' for key, entry in named.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_as_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
 
 
 _OPTIONS = {name: f"--{name}" for name in ("seed", "confidence", "device", "accountant")} | {"data.name": "--data"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vflpriv.common.registry import register
+from vflpriv.common.toml import toml_file
 from vflpriv.report.audit import Report
 from vflpriv.report.formats import Context, Format
 
-__all__ = ["TomlFormat", "to_toml"]
+__all__ = ["TomlFormat"]
 
 
 @register("format")
@@ -27,17 +27,7 @@ class TomlFormat(Format):
 
     def render(self, result: Report, context: Context) -> str:
         """Only the configuration, with what a ledger leaves open as comments: no result is in it."""
-        return to_toml(result.config) + "".join(_questions(result.config.get("release", ())))
-
-
-def to_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as TOML, one line for each; a value that is None is left out.
-
-    >>> print(to_toml({"seed": 1, "system": [{"key": "a", "title": None, "rates": [0.5, 1e-5]}]}), end="")
-    seed = 1
-    system = [{"key" = "a", "rates" = [0.5, 1e-05]}]
-    """
-    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items() if value is not None)
+        return toml_file(result.config) + "".join(_questions(result.config.get("release", ())))
 
 
 def _questions(releases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -50,16 +40,3 @@ def _questions(releases: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 '# If so: leak = { carrier = "the device\'s model", own = true, sensitivity = { features = … } }. '
                 'If not: leak = "none".\n'
             )
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_text(k)} = {_toml(v)}' for k, v in value.items() if v is not None)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(v) for v in value if v is not None)}]"
-    return _text(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _text(value: object) -> str:
-    """A JSON string, with the DEL character escaped too, as TOML requires."""
-    return json.dumps(str(value)).replace("\x7f", "\\u007f")
