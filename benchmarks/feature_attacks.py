@@ -22,7 +22,6 @@ from _support import build as build_any
 
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import Figure, MembershipTrials
-from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import find
 from vflpriv.core.attack import FeatureAuxiliary
 from vflpriv.core.data import VerticalData
@@ -31,6 +30,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.data import loading as datasets
+from vflpriv.report.pictures import sheet
 from vflpriv.run.budgets import account
 
 _IN_MESSAGE = (0, 2, 4, 6, 8)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vflpriv.common.pictures import sheet
 from vflpriv.core.units import Unit
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
+from vflpriv.report.pictures import sheet
 from vflpriv.run.limits import Limit, held_to
 
 __all__ = ["attack_report", "cell", "member"]

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.test_cli import run
-from vflpriv.common.pictures import sheet
+from vflpriv.report.pictures import sheet
 
 SMALL = """
 [data]

@@ -11,7 +11,6 @@ import numpy as np
 from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
 from vflpriv.audits.scoring.membership import Figure, MembershipAttempt, MembershipTrials
 from vflpriv.audits.scoring.trainings import Training, attempt_work
-from vflpriv.common.pictures import sheet
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
 from vflpriv.core.attack import NO_DEFENCE, FeatureAttack, MembershipAttack
@@ -21,6 +20,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import ColumnRow, FeatureCell
+from vflpriv.report.pictures import sheet
 from vflpriv.run.budgets import accounted
 
 __all__ = ["FeaturePlan", "feature_cell", "membership_cell", "parse_views"]
