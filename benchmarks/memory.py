@@ -21,9 +21,8 @@ from vflpriv.common.random import Stream
 from vflpriv.training.memory import LiveBytes
 from vflpriv.training.models.architectures import ResNet18
 from vflpriv.training.models.base import Mlp, Model, descend, initialise, size_of
-from vflpriv.training.models.directions import Directions, Velocity, move_along
+from vflpriv.training.models.finite_differences import Directions, Shift, Velocity, move_along, nearby
 from vflpriv.training.models.modules import ModuleModel
-from vflpriv.training.models.nearby import Shift, nearby
 from vflpriv.training.models.transformer import Encoder, EncoderShape
 
 __all__: list[str] = []

@@ -18,13 +18,13 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import Split
 from vflpriv.training.engines.zoo_vfl import ZooSettings, ZooVfl
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
-from vflpriv.training.mechanisms.uplink import DEVICES
 
 __all__ = ["MUTATIONS", "labels_case"]
 
@@ -166,7 +166,7 @@ class TrueEvaluation(ZooVfl):
     def releases(settings: Any, schedule: Schedule) -> tuple[Release, ...]:
         every = np.ones(schedule.rounds, dtype=np.bool_)
         evaluation = NoNoise(depends_on=frozenset(Unit)).describe(
-            kind="evaluation", what="accuracy on the batch", rounds=every, seen_by=DEVICES
+            kind="evaluation", what="accuracy on the batch", rounds=every, seen_by=DOWNLINK_READERS
         )
         return (*ZooVfl.releases(settings, schedule), evaluation)
 

@@ -15,7 +15,7 @@ from vflpriv.core.wire import SERVER, Payload, Wire, device
 from vflpriv.training.engines.dpzv import Dpzv
 from vflpriv.training.engines.zeroth_order import Losses
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.models.nearby import Change
+from vflpriv.training.models.finite_differences import Change
 
 __all__ = ["NoisyLeak", "OwnNoise", "Padded", "Plain"]
 

@@ -14,13 +14,14 @@ from vflpriv.common.registry import register
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import UPLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, losses_and_models
 from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings, compared_claims
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.uplink import ONLOOKERS, row_noise, uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.uplink import row_noise, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import descend
-from vflpriv.training.models.nearby import Change
+from vflpriv.training.models.finite_differences import Change
 from vflpriv.training.settings import AsyncSettings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _perturbed(kind: str, schedule: Schedule) -> Release:
     """The perturbations of noised embeddings: post-processing of them."""
     what = "noised embeddings moved along public directions: they tell nothing more"
     every = np.ones(schedule.rounds, dtype=np.bool_)
-    exact = NoNoise(depends_on=frozenset()).describe(kind=kind, what=what, rounds=every, seen_by=ONLOOKERS)
+    exact = NoNoise(depends_on=frozenset()).describe(kind=kind, what=what, rounds=every, seen_by=UPLINK_READERS)
     return replace(exact, tensors=frozenset({"perturbed"}))
 
 

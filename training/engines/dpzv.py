@@ -20,24 +20,19 @@ from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import epsilon_of, mu_of
-from vflpriv.core.units import Unit
-from vflpriv.core.views import ON_THE_WIRE
+from vflpriv.core.units import FEATURE_UNITS, Unit
+from vflpriv.core.views import EVERYONE, ON_THE_WIRE, UPLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import SERVER_UPDATES, Losses, ZoEngine, ZoSettings, server_mechanism
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ScalarMean
-from vflpriv.training.mechanisms.uplink import ONLOOKERS
-from vflpriv.training.models.directions import Direction, Directions
-from vflpriv.training.models.nearby import Change, Shift, nearby
-from vflpriv.training.noised import NoiseChoice, NoisedSettings
-from vflpriv.training.settings import AsyncSettings
+from vflpriv.training.models.finite_differences import Change, Direction, Directions, Shift, nearby
+from vflpriv.training.settings import AsyncSettings, NoiseChoice, NoisedSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["Dpzv", "DpzvSettings"]
 
-_EVERYONE = frozenset({"device", "devices", "eavesdropper", "server", "outsider", "model"})
-_FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
 _NOISELESS_UPDATES = ("sgd", "zo")
 _TABLE_3: Mapping[str, float] = {"clip": 10.0, "smoothing": 1e-3, "momentum": 0.9, "delta": 1e-5}
 _TABLE_2: Mapping[str, Mapping[str, float]] = {
@@ -205,16 +200,16 @@ class Dpzv(ZoEngine):
             kind="zo-scalar",
             what="clipped mean loss difference, server to device",
             rounds=every,
-            seen_by=_EVERYONE,
+            seen_by=EVERYONE,
             carried=carried,
             fresh=schedule.devices == 1,
             leak=None if carried else leak,
         )
-        up = NoNoise(depends_on=_FEATURE_UNITS).describe(
+        up = NoNoise(depends_on=FEATURE_UNITS).describe(
             kind="embedding-pair",
             what="embeddings, device to server",
             rounds=every,
-            seen_by=ONLOOKERS - ON_THE_WIRE if settings.encrypted_uplink else ONLOOKERS,
+            seen_by=UPLINK_READERS - ON_THE_WIRE if settings.encrypted_uplink else UPLINK_READERS,
         )
         return (down, up, *_server_releases(settings, schedule))
 
@@ -297,7 +292,7 @@ def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Releas
         kind="server-update",
         what=what,
         rounds=every,
-        seen_by=_EVERYONE,
+        seen_by=EVERYONE,
         reaches_all=True,
         fresh=schedule.devices == 1,
     )

@@ -13,18 +13,12 @@ from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.units import Unit
+from vflpriv.core.units import FEATURE_UNITS, Unit
+from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.split import Split, SplitSettings
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.uplink import (
-    DEVICES,
-    FEATURE_UNITS,
-    ONLOOKERS,
-    UplinkSettings,
-    uplink_mechanisms,
-    uplink_releases,
-)
+from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import Mlp, Model
 from vflpriv.training.models.heads import Headed
 
@@ -78,7 +72,7 @@ class Fdml(Split):
             kind="summed-logits",
             what="the devices' summed logits, server to device",
             rounds=np.ones(schedule.rounds, dtype=np.bool_),
-            seen_by=DEVICES,
+            seen_by=DOWNLINK_READERS,
         )
         model = NoNoise(depends_on=frozenset(Unit)).describe(
             kind="models",
@@ -112,6 +106,6 @@ def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
         noise=mechanism.noise,
         sensitivity={Unit.LABEL: bound},
         rounds=np.ones(schedule.rounds, dtype=np.bool_),
-        seen_by=ONLOOKERS,
+        seen_by=UPLINK_READERS,
         leak=StateLeak(carrier="the devices' models", sensitivity={Unit.LABEL: bound}) if noised else None,
     )

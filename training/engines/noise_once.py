@@ -22,14 +22,15 @@ from vflpriv.core.data import BaseData
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.labels import as_target, loss_gradient
-from vflpriv.training.mechanisms.uplink import DEVICES, Emptied, UplinkSettings, uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.labels import as_target
+from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Mlp, Model, first_replicas, initialise
+from vflpriv.training.models.base import Mlp, Model, first_replicas, initialise, loss_gradient
 from vflpriv.training.models.features.fixed import Cosines, Identity
 from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape
 from vflpriv.training.models.features.principal import fitted, in_coordinates, shape_of
@@ -264,7 +265,7 @@ class NoiseOnce(Engine):
             kind="model-step" if settings.share_model else "models",
             what="how the server's model moves",
             rounds=np.ones(schedule.rounds, dtype=np.bool_),
-            seen_by=DEVICES | {"model"} if settings.share_model else frozenset({"model"}),
+            seen_by=DOWNLINK_READERS | {"model"} if settings.share_model else frozenset({"model"}),
         )
         return (*up, step)
 

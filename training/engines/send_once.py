@@ -22,21 +22,18 @@ from vflpriv.core.data import BaseData
 from vflpriv.core.engine import Contributions
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Batching, Schedule
-from vflpriv.core.units import Unit
-from vflpriv.core.views import ON_THE_WIRE
+from vflpriv.core.units import FEATURE_UNITS, Unit
+from vflpriv.core.views import DOWNLINK_READERS, ON_THE_WIRE, UPLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, VectorMean
-from vflpriv.training.mechanisms.labels import loss_gradient
-from vflpriv.training.mechanisms.uplink import DEVICES, FEATURE_UNITS, ONLOOKERS
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, descend
+from vflpriv.training.models.base import Model, descend, loss_gradient
 from vflpriv.training.models.features.fixed import Identity
 from vflpriv.training.models.features.joint import JointFeatures, JointKind, image_shape, scaled_to_one
 from vflpriv.training.models.heads import Linear
 from vflpriv.training.models.rows import CentredRows
-from vflpriv.training.noised import NoiseChoice, NoisedSettings
-from vflpriv.training.settings import WholeData
+from vflpriv.training.settings import NoiseChoice, NoisedSettings, WholeData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -225,12 +222,12 @@ class SendOnce(Engine):
         """Features up in the first round, the noised mean of them, and a noised step in every round after it."""
         first = np.arange(schedule.rounds) == 0
         mechanisms = SendOnce.mechanisms(settings, schedule)
-        seen_by = DEVICES | {"model"} if settings.share_model else frozenset({"model"})
+        seen_by = DOWNLINK_READERS | {"model"} if settings.share_model else frozenset({"model"})
         up = NoNoise(depends_on=FEATURE_UNITS).describe(
             kind="embeddings",
             what="features of all records, device to server, once",
             rounds=first,
-            seen_by=ONLOOKERS - ON_THE_WIRE if settings.encrypted_uplink else ONLOOKERS,
+            seen_by=UPLINK_READERS - ON_THE_WIRE if settings.encrypted_uplink else UPLINK_READERS,
         )
         step = mechanisms["model-step"].describe(
             kind="model-step",

@@ -19,14 +19,13 @@ from vflpriv.common.registry import register
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.held import HeldOutputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import (
-    DEVICES,
     UplinkSettings,
     client_claims,
     client_noise,
@@ -34,7 +33,7 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_releases,
 )
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, first_replicas, initialise
+from vflpriv.training.models.base import Model, first_replicas, initialise, loss_gradient
 from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp
@@ -186,7 +185,7 @@ def gradient_releases(
         kind="logit-gradient" if logits else "embedding-gradient",
         what="exact per-record gradients, server to device",
         rounds=np.ones(schedule.rounds, dtype=np.bool_),
-        seen_by=DEVICES,
+        seen_by=DOWNLINK_READERS,
     )
     model = NoNoise(depends_on=frozenset(Unit)).describe(
         kind="models", what="the trained models, moved by exact gradients", rounds=last, seen_by=frozenset({"model"})

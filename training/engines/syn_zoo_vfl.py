@@ -11,7 +11,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses
 from vflpriv.training.engines.zoo_vfl import OneSidedEngine, OneSidedSettings, zoo_releases
-from vflpriv.training.models.nearby import Change
+from vflpriv.training.models.finite_differences import Change
 
 if TYPE_CHECKING:
     from torch import Tensor

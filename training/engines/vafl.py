@@ -22,16 +22,14 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Belongings
+from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS, Belongings
 from vflpriv.core.wire import Payload
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases, through
 from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.labels import loss_gradient
 from vflpriv.training.mechanisms.uplink import (
-    ONLOOKERS,
     Emptied,
     UplinkSettings,
     client_claims,
@@ -40,7 +38,7 @@ from vflpriv.training.mechanisms.uplink import (
     uplink_mechanisms,
 )
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
+from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise, loss_gradient
 from vflpriv.training.models.factory import device_models, output_width, server_model
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp, NoisyMlp, RandomNeurons
@@ -160,7 +158,7 @@ class VaflEngine(Engine):
                 kind="embeddings",
                 what="embeddings, device to server: the activation of the noised sums, and of nothing else",
                 rounds=np.asarray(sent.any(axis=1)),
-                seen_by=ONLOOKERS,
+                seen_by=UPLINK_READERS,
             )
             sums = [replace(r, sent_as="embeddings") if r.kind == _INSIDE else r for r in exchanged]
             exchanged = (*sums, activated)
@@ -170,7 +168,7 @@ class VaflEngine(Engine):
             kind="refresh-request",
             what="the ids of records whose embeddings are too old; they follow from the schedule alone",
             rounds=np.asarray((sent & ~schedule.active).any(axis=1)),
-            seen_by=frozenset({"device", "devices", "eavesdropper", "outsider"}),
+            seen_by=DOWNLINK_READERS,
         )
         return (*exchanged, request)
 

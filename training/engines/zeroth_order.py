@@ -20,17 +20,23 @@ from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
+from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.training.engine import Engine
 from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
-from vflpriv.training.mechanisms.labels import loss_gradient
-from vflpriv.training.mechanisms.uplink import DEVICES
 from vflpriv.training.models.bank import Bank
-from vflpriv.training.models.base import Model, descend, first_replicas, initialise
-from vflpriv.training.models.directions import Direction, Directions, Velocity, move_along
+from vflpriv.training.models.base import Model, descend, first_replicas, initialise, loss_gradient
 from vflpriv.training.models.factory import server_model
+from vflpriv.training.models.finite_differences import (
+    Direction,
+    Directions,
+    Nearby,
+    Shift,
+    Velocity,
+    move_along,
+    nearby,
+)
 from vflpriv.training.models.heads import Sum
-from vflpriv.training.models.nearby import Nearby, Shift, nearby
 from vflpriv.training.settings import TopSettings
 
 if TYPE_CHECKING:
@@ -382,7 +388,9 @@ def losses_and_models(
     `read` are the units that the losses depend on, `trained` those that the models depend on.
     """
     every, last = np.ones(schedule.rounds, dtype=np.bool_), np.arange(schedule.rounds) == schedule.rounds - 1
-    down = NoNoise(depends_on=read).describe(kind=kind, what=f"{what}, server to device", rounds=every, seen_by=DEVICES)
+    down = NoNoise(depends_on=read).describe(
+        kind=kind, what=f"{what}, server to device", rounds=every, seen_by=DOWNLINK_READERS
+    )
     model = NoNoise(depends_on=trained).describe(
         kind="models", what="the trained models, moved by exact losses", rounds=last, seen_by=frozenset({"model"})
     )

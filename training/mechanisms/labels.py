@@ -21,6 +21,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Engine
 from vflpriv.core.releases import Laplace, Noise, RandomizedResponse, Release
 from vflpriv.core.units import Unit
+from vflpriv.core.views import EVERYONE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +35,6 @@ __all__ = [
     "SubsetLabels",
     "as_target",
     "label_claims",
-    "loss_gradient",
     "posterior",
     "protected",
     "subset_law",
@@ -57,24 +57,6 @@ def as_target(labels: Tensor, like: Tensor) -> Tensor:
     """Targets (…, C) of the data type of `like` (…, C): integer labels (…) as one-hot, a posterior (…, C) as it is."""
     onehot = labels if labels.is_floating_point() else torch.nn.functional.one_hot(labels, like.shape[-1])
     return onehot.to(like.dtype)
-
-
-def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
-    """The gradient by logits (R, B, C) of the summed cross-entropy over the batch size: softmax - target.
-
-    The target are labels (R, B) or a posterior (R, B, C), through which no gradient flows. Records lie last in memory.
-    """
-    # Over the second axis: a softmax over a short last one is several times slower.
-    gradient = torch.softmax(logits.transpose(1, 2), 1)
-    if labels.is_floating_point():
-        gradient = gradient - labels.transpose(1, 2)
-    else:
-        gradient.scatter_add_(1, labels.unsqueeze(1), gradient.new_full((), -1.0).expand(labels.unsqueeze(1).shape))
-    return gradient.div_(batch_size).transpose(1, 2)
-
-
-_ONLOOKERS = frozenset({"device", "devices", "eavesdropper", "outsider", "model"})
-"""Who sees noised labels, or what they did, where the server holds the labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +97,7 @@ class LabelMechanism(ABC):
             noise=self.noise,
             sensitivity={Unit.LABEL: self.sensitivity, **of_record},
             rounds=np.arange(rounds) == 0,
-            seen_by=_ONLOOKERS if server_holds else _ONLOOKERS | {"server"},
+            seen_by=EVERYONE - {"server"} if server_holds else EVERYONE,
             reaches_all=True,
             once=True,
         )

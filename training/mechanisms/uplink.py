@@ -18,18 +18,16 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.tradeoff import mu_of
-from vflpriv.core.units import Unit
+from vflpriv.core.units import FEATURE_UNITS, Unit
+from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS
 from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
-from vflpriv.training.noised import NoisedSettings
+from vflpriv.training.settings import NoisedSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "DEVICES",
-    "FEATURE_UNITS",
-    "ONLOOKERS",
     "ClientClip",
     "EmbeddingClip",
     "Emptied",
@@ -43,11 +41,6 @@ __all__ = [
     "uplink_releases",
 ]
 
-FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
-ONLOOKERS = frozenset({"server", "eavesdropper", "outsider"})
-"""Who sees an uplink."""
-DEVICES = frozenset({"device", "devices", "eavesdropper", "outsider"})
-"""Who sees a downlink."""
 _JOINT = (Unit.RECORD, Unit.ADD_REMOVE)
 _OF_ONE_DEVICE = (Unit.FEATURES, Unit.CLIENT_ZERO, Unit.CLIENT)
 _RAW = ("transformer-embedding",)
@@ -320,13 +313,13 @@ def uplink_releases(
     mechanism, what = uplink_mechanisms(settings, schedule)["embeddings"], f"{kind}, device to server"
     anyone = np.asarray(sent.any(axis=1))
     if not settings.noise_std:
-        return (mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=ONLOOKERS),)
+        return (mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=UPLINK_READERS),)
     senders = math.sqrt(int(sent.sum(axis=1).max()))
     parts = (
         (_JOINT, None, senders, f"{what}; a record's rows of all devices"),
         (_OF_ONE_DEVICE, sent, 1.0, f"{what}; all that one device sends"),
     )
-    seen_by = ONLOOKERS | DEVICES
+    seen_by = UPLINK_READERS | DOWNLINK_READERS
     whole = mechanism.describe(kind=kind, what=what, rounds=anyone, seen_by=seen_by, reaches_all=True)
     if settings.protection == "unclipped":
         leak, unbounded = _carried(mechanism, tuple(FEATURE_UNITS), 1.0), f"{kind} with noise but without a clip"

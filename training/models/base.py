@@ -27,6 +27,7 @@ __all__ = [
     "first_replicas",
     "initialise",
     "is_narrow",
+    "loss_gradient",
     "product",
     "size_of",
 ]
@@ -100,6 +101,20 @@ def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
 def first_replicas(parameters: Parameters, count: int) -> dict[str, Tensor]:
     """The parameters of the first `count` replicas, as views."""
     return {name: value[:count] for name, value in parameters.items()}
+
+
+def loss_gradient(logits: Tensor, labels: Tensor, batch_size: int) -> Tensor:
+    """The gradient by logits (R, B, C) of the summed cross-entropy over the batch size: softmax - target.
+
+    The target are labels (R, B) or a posterior (R, B, C), through which no gradient flows. Records lie last in memory.
+    """
+    # Over the second axis: a softmax over a short last one is several times slower.
+    gradient = torch.softmax(logits.transpose(1, 2), 1)
+    if labels.is_floating_point():
+        gradient = gradient - labels.transpose(1, 2)
+    else:
+        gradient.scatter_add_(1, labels.unsqueeze(1), gradient.new_full((), -1.0).expand(labels.unsqueeze(1).shape))
+    return gradient.div_(batch_size).transpose(1, 2)
 
 
 @no_grad

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Unit"]
+__all__ = ["FEATURE_UNITS", "Unit"]
 
 
 class Unit(StrEnum):
@@ -56,3 +56,7 @@ _IMPLIED = {
     Unit.RECORD: (Unit.LABEL, Unit.FEATURES),
     Unit.CLIENT: (Unit.CLIENT_ZERO, Unit.FEATURES),
 }
+
+
+FEATURE_UNITS = frozenset(Unit) - {Unit.LABEL}
+"""The units that cover features: all but a label alone."""

@@ -12,10 +12,9 @@ from vflpriv.common.random import Stream
 from vflpriv.training.memory import LiveBytes
 from vflpriv.training.models import directions
 from vflpriv.training.models.base import Mlp, initialise, size_of
-from vflpriv.training.models.directions import Directions, Velocity, move_along
+from vflpriv.training.models.finite_differences import Change, Directions, Shift, Velocity, move_along, nearby
 from vflpriv.training.models.heads import Linear, Sum
 from vflpriv.training.models.modules import ModuleModel
-from vflpriv.training.models.nearby import Change, Shift, nearby
 
 CPU = torch.device("cpu")
 REPLICAS, BATCH, STEP = 3, 5, 0.3

@@ -13,7 +13,7 @@ from vflpriv.common import philox
 from vflpriv.common.random import Stream
 from vflpriv.training.models import directions as module
 from vflpriv.training.models.base import Mlp, size_of
-from vflpriv.training.models.directions import Directions, Shifted, Velocity, move_along
+from vflpriv.training.models.finite_differences import Directions, Shifted, Velocity, move_along
 
 CPU = torch.device("cpu")
 MODELS = [Mlp([5, 7, 3], activate=True), Mlp([4, 2], activate=True), Mlp([6, 3], activate=False)]
