@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vflpriv.audits.statistics.bounds import Errors
 from vflpriv.audits.two_world.trials import Trials
-from vflpriv.audits.two_world.whole_views import WHOLE_VIEW, WholeViewTrials
+from vflpriv.audits.two_world.whole_view import WHOLE_VIEW, WholeViewTrials
 from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Verdict

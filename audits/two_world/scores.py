@@ -1,42 +1,39 @@
 """Scores of trials in two worlds: from what an adversary view observes of a training to evidence for world 0.
 
-Every scorer trains replicas, of which even numbers live in world 0 and odd ones in world 1, and returns one score per
-replica and adversary (or one row of features, from which a score is learned); a positive score says world 0. Bounds
-hold whatever the form of a score. Log-likelihood ratios of Gaussian releases come with their strengths, the variance
-that they have in theory.
+Replicas with even numbers live in world 0, those with odd ones in world 1; a positive score says world 0. Bounds hold
+whatever the form of a score. Log-likelihood ratios of Gaussian releases come with their strengths, the variance that
+they have in theory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from vflpriv.audits.twins.probes import Released, TwinProbe, in_worlds
-from vflpriv.audits.two_world.whole_view import Places, WholeView, feature_key
-from vflpriv.common.seeds import derive
+from vflpriv.audits.twins.probes import Released
+from vflpriv.audits.two_world.whole_view import Places, WholeView
 from vflpriv.core.canaries import Canary
-from vflpriv.core.engine import Engine
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Gaussian
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
-from vflpriv.core.wire import Message, Wire
+from vflpriv.core.wire import Message
 
 __all__ = [
-    "SCORERS",
+    "CanaryRows",
     "LikelihoodRatio",
     "Request",
+    "filled",
     "for_replicas",
     "noise_stds",
     "ratio_scores",
     "squares",
     "strength_key",
-    "trainings_per_trial",
 ]
 
 
@@ -120,7 +117,6 @@ class Request:
     """
 
     system: System
-    ledger: Ledger
     canary: Canary
     adversaries: Sequence[Adversary]
     replicas: range
@@ -148,7 +144,7 @@ class Request:
 
     def ratio(self) -> LikelihoodRatio:
         """The likelihood ratio through the views of messages, of nothing yet."""
-        return LikelihoodRatio(self.ledger, self.observers, self.system.data.devices, self.canary.rate)
+        return LikelihoodRatio(self.system.ledger, self.observers, self.system.data.devices, self.canary.rate)
 
     @property
     def observers(self) -> list[Adversary]:
@@ -173,20 +169,6 @@ def for_replicas(canary: Canary, worlds: Sequence[int]) -> Canary:
     return replace(canary, world=torch.tensor(worlds, dtype=torch.int64), blocks=blocks)
 
 
-def worlds_scores(request: Request) -> dict[str, Tensor]:
-    """The likelihood ratio from the noiseless values of both worlds in a run with a canary."""
-    system, canary = request.system, request.canary
-    ratio = request.ratio()
-    engine, probe = in_worlds(system, request.replicas, for_replicas(canary, [r % 2 for r in request.replicas]))
-    watch = request.watch()
-    for round_ in request.rounds():
-        for value in probe.round(engine, round_, watch):
-            ratio.add(value)
-        request.done()
-    scores = ratio_scores(ratio, len(request.replicas))
-    return {**scores, **_shadowed(request, engine), **_watched(watch, engine)}
-
-
 def ratio_scores(ratio: LikelihoodRatio, replicas: int) -> dict[str, Tensor]:
     """The ratios of so many replicas by adversary, and their strengths where the batches are known."""
     both = dict(ratio.totals)
@@ -195,69 +177,7 @@ def ratio_scores(ratio: LikelihoodRatio, replicas: int) -> dict[str, Tensor]:
     return {key: value.expand(replicas) for key, value in both.items()}
 
 
-def _watched(watch: WholeView, engine: Engine) -> dict[str, Tensor]:
-    """The features of each watcher, by the names under which they are stored."""
-    return {feature_key(key): features for key, features in watch.features(engine).items()}
-
-
-def twin_scores(request: Request) -> dict[str, Tensor]:
-    """The likelihood ratio of all releases, whatever state they read: each trial has a twin in the other world.
-
-    The twin releases what the trial releases, so that its means are those that an adversary who knows everything but
-    the noise computes for the other world, given all it saw before.
-    """
-    system, count = request.system, len(request.replicas)
-    worlds = [w for r in request.replicas for w in (r % 2, 1 - r % 2)]
-    data, probe = for_replicas(request.canary, worlds).into(system.data), TwinProbe()
-    engine = system.train([r for r in request.replicas for _ in (0, 1)], data=data, probe=probe)
-    device, devices = system.torch_device, system.data.devices
-    totals = {str(a): torch.zeros(count, device=device) for a in request.observers}
-    strengths = {strength_key(key): torch.zeros(count, device=device) for key in totals}
-    watch = request.watch(every=2)
-    for round_ in request.rounds():
-        for value in probe.round(engine, round_, watch):
-            released, own, other = value.released[0::2], value.noiseless[0::2], value.noiseless[1::2]
-            gain = (squares(released - other) - squares(released - own)) / (2 * value.std**2)
-            apart = squares(own - other) / value.std**2
-            for adversary in request.observers:
-                if value.message is None or adversary.sees(value.message, devices):
-                    totals[str(adversary)] += gain
-                    strengths[strength_key(str(adversary))] += apart
-        request.done()
-    scores = {key: total * request.signs(device) for key, total in totals.items()}
-    return {**scores, **strengths, **_shadowed(request, engine, every=2), **_watched(watch, engine)}
-
-
-def shadow_scores(request: Request) -> dict[str, Tensor]:
-    """Trainings that only adversaries who hold the trained server model look at."""
-    data = for_replicas(request.canary, [r % 2 for r in request.replicas]).into(request.system.data)
-    engine, watch = request.system.train(request.replicas, data=data), request.watch()
-    engine.run(Wire(watch), advance=request.step)
-    return _shadowed(request, engine) | _watched(watch, engine)
-
-
-def _shadowed(request: Request, engine: Engine, *, every: int = 1) -> dict[str, Tensor]:
-    """For adversaries that hold the trained server model: is it nearer to one trained in world 0, or in world 1?
-
-    The adversary trains both by itself, with noise of its own and everything else the same. Each so-many-th replica of
-    the trained engine is a trial.
-    """
-    system, replicas = request.system, request.replicas
-    holders = [a for a in request.adversaries if a.holds_model]
-    if not holders:
-        return {}
-    data = for_replicas(request.canary, [0, 1] * len(replicas)).into(system.data)
-    shadows = system.train([r for r in replicas for _ in (0, 1)], data=data)
-    shadows.redraw_noise(derive(system.seed, "canary"), [3 * r + k for r in replicas for k in (1, 2)])
-    shadows.run(Wire())
-    trained, total = shadows.server_parameters(), torch.zeros(len(replicas), device=system.torch_device)
-    for name, value in engine.server_parameters().items():
-        real, first, second = value[::every], trained[name][0::2], trained[name][1::2]
-        total += squares(real - second) - squares(real - first)
-    return {str(a): total for a in holders}
-
-
-class _CanaryRows:
+class CanaryRows:
     """A view's observations of the canary: the mean over rounds of its rows, for every message kind and device."""
 
     def __init__(self, canary: Canary, adversary: Adversary, devices: int, places: Places) -> None:
@@ -291,27 +211,13 @@ class _CanaryRows:
         return torch.cat(parts, dim=1) if parts else torch.zeros(replicas, 1)
 
 
-def view_features(request: Request) -> dict[str, Tensor]:
-    """(R, F) observations from which a score is learned, on trials that are not tested."""
-    system, canary = request.system, request.canary
-    rows = {str(a): _CanaryRows(canary, a, system.data.devices, request.places) for a in request.adversaries}
-    data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
-    engine = system.train(request.replicas, data=data)
-    watch = request.watch()
-    engine.run(Wire(*rows.values(), watch), advance=request.step)
-    return {key: row.features(len(request.replicas)) for key, row in rows.items()} | _watched(watch, engine)
+def filled(parts: Sequence[Tensor]) -> Tensor:
+    """All rows, (n,) or (n, F) each, under each other; narrower parts are filled up with zeros.
 
-
-SCORERS: Mapping[str, Callable[[Request], dict[str, Tensor]]] = {
-    "likelihood ratio": worlds_scores,
-    "secret batches": worlds_scores,
-    "twins": twin_scores,
-    "shadow models": shadow_scores,
-    "learned": view_features,
-    "whole view": view_features,
-}
-
-
-def trainings_per_trial(method: str, adversaries: Sequence[Adversary]) -> int:
-    """Replicas that a scorer has in memory for each trial: its twin, and two shadows for whoever holds the model."""
-    return (2 if method == "twins" else 1) + (2 if any(a.holds_model for a in adversaries) else 0)
+    >>> filled([torch.ones(1, 1), torch.ones(1, 2)]).tolist()
+    [[1.0, 0.0], [1.0, 1.0]]
+    """
+    if parts[0].dim() == 1:
+        return torch.cat(list(parts))
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])

@@ -7,21 +7,22 @@ stored. Where memory is short, a shard is trained in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from vflpriv.audits.two_world.replays import replayed_scores
-from vflpriv.audits.two_world.scores import SCORERS, Request, trainings_per_trial
+from vflpriv.audits.two_world.methods import trainings_per_trial
+from vflpriv.audits.two_world.plan import Plan
+from vflpriv.audits.two_world.replay import replayed_scores
+from vflpriv.audits.two_world.scores import filled
 from vflpriv.common.memory import budget, out_of_memory, release_cached
 from vflpriv.common.tasks import Progress, Tasks, Worker
-from vflpriv.core.canaries import Canary
-from vflpriv.core.systems import System, accelerated
+from vflpriv.core.systems import accelerated
 from vflpriv.core.views import Adversary
 from vflpriv.training.memory import replica_bytes
 
-__all__ = ["REPLICAS", "ShardPart", "ShardTask", "filled", "score_shard", "shard_ranges", "shard_tasks"]
+__all__ = ["REPLICAS", "ShardPart", "score_shard", "shard_ranges", "shard_tasks"]
 
 REPLICAS = 64
 """Replicas of a shard. On digits 32 cost 13 to 42 % more CPU time a replica than 256, 64 at most 14 %, 128 nothing; but
@@ -38,23 +39,13 @@ class ShardPart:
     watchers: tuple[Adversary, ...] = ()
     replayed: bool = False
     """Whether the releases of the first replicas are replayed for the others, which are not trained."""
+    replica_bytes: int = 0
+    """The memory of one replica, those of its twins or shadows included."""
 
     @property
     def key(self) -> str:
         """What tells its scores from others of the same replicas in the store."""
         return "replayed" if self.replayed else "+".join(map(str, self.watchers))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ShardTask:
-    """Replicas to be scored with a canary by a method through views."""
-
-    canary: Canary
-    method: str
-    adversaries: tuple[Adversary, ...]
-    part: ShardPart
-    replica_bytes: int
-    """The memory of one replica, those of its twins or shadows included."""
 
 
 def shard_ranges(first: int, done: int, until: int) -> list[range]:
@@ -63,52 +54,37 @@ def shard_ranges(first: int, done: int, until: int) -> list[range]:
     return [range(start, min(start + REPLICAS, end)) for start in range(first + 2 * done, end, REPLICAS)]
 
 
-def shard_tasks(
-    system: System,
-    parts: Sequence[ShardPart],
-    *,
-    canary: Canary,
-    method: str,
-    adversaries: tuple[Adversary, ...],
-) -> Tasks[System, ShardTask, Shard]:
+def shard_tasks(plan: Plan, parts: Sequence[ShardPart]) -> Tasks[Plan, ShardPart, Shard]:
     """The tasks of replicas that are still to be scored."""
-    memory = replica_bytes(system) * trainings_per_trial(method, adversaries) if parts else 0
-    items = [
-        ShardTask(canary=canary, method=method, adversaries=adversaries, part=part, replica_bytes=memory)
-        for part in parts
-    ]
+    system, name = plan.system, plan.method.name
+    memory = replica_bytes(system) * trainings_per_trial(plan.method, plan.observers) if parts else 0
     return Tasks(
         function=score_shard,
-        common=system,
-        items=items,
-        names=[f"{system.key}, {method}, replicas {p.replicas.start} to {p.replicas.stop - 1}" for p in parts],
+        common=plan,
+        items=[replace(part, replica_bytes=memory) for part in parts],
+        names=[f"{system.key}, {name}, replicas {p.replicas.start} to {p.replicas.stop - 1}" for p in parts],
         accelerated=accelerated(system),
     )
 
 
-def score_shard(system: System, task: ShardTask, worker: Worker) -> Shard:
+def score_shard(plan: Plan, part: ShardPart, worker: Worker) -> Shard:
     """Train and score the replicas, together where memory allows, in parts where it does not; or replay them."""
-    part, scorer = task.part, replayed_scores if task.part.replayed else SCORERS[task.method]
-    room = budget(system.torch_device, worker.neighbours) // max(1, task.replica_bytes)
+    scorer = replayed_scores if part.replayed else plan.method.scores
+    device = plan.system.torch_device
+    room = budget(device, worker.neighbours) // max(1, part.replica_bytes)
     counted = _Counted(worker.progress)
 
     def score(replicas: range) -> Shard:
-        request = Request(
-            system=system,
-            ledger=system.ledger,
-            canary=task.canary,
-            adversaries=task.adversaries,
-            replicas=replicas,
-            step=lambda rounds: counted.advance(rounds * len(replicas)),
-            watchers=part.watchers,
-        )
+        def step(rounds: int) -> None:
+            counted.advance(rounds * len(replicas))
+
         counted.begin()
-        scores = scorer(request)
+        scores = scorer(plan.request(replicas, step, part.watchers))
         counted.end()
         return {name: score.to(torch.float32).cpu() for name, score in scores.items()}
 
     # A replay trains two replicas, however many there are.
-    return score(part.replicas) if part.replayed else _joined(in_parts(part.replicas, room, score, system.torch_device))
+    return score(part.replicas) if part.replayed else _joined(in_parts(part.replicas, room, score, device))
 
 
 def in_parts(
@@ -158,15 +134,3 @@ class _Counted:
 def _joined(parts: Sequence[Shard]) -> Shard:
     """One shard of several parts; features that a part has fewer of are filled up with zeros."""
     return parts[0] if len(parts) == 1 else {name: filled([part[name] for part in parts]) for name in parts[0]}
-
-
-def filled(parts: Sequence[Tensor]) -> Tensor:
-    """All rows, (n,) or (n, F) each, under each other; narrower parts are filled up with zeros.
-
-    >>> filled([torch.ones(1, 1), torch.ones(1, 2)]).tolist()
-    [[1.0, 0.0], [1.0, 1.0]]
-    """
-    if parts[0].dim() == 1:
-        return torch.cat(list(parts))
-    width = max(part.shape[1] for part in parts)
-    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])

@@ -10,7 +10,8 @@ import torch
 from tests.contracts.test_audits import context_of
 from tests.devices.pretended import PRETENDED, counted, without_float64
 from tests.support import make_system
-from vflpriv.audits.two_world.scores import SCORERS, Request
+from vflpriv.audits.two_world.methods import METHODS
+from vflpriv.audits.two_world.scores import Request
 from vflpriv.common.registry import available
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.views import Adversary
@@ -74,7 +75,6 @@ def test_scores_of_trials_are_those_of_the_cpu_and_wait_once_a_round(method, flo
         record = int(system.schedule.batch(1)[0])
         request = Request(
             system=system,
-            ledger=system.ledger,
             canary=Canary(kind=CanaryKind.NATURAL, record=record, world=torch.zeros(1), labels=(0, 1)),
             adversaries=adversaries,
             watchers=adversaries,
@@ -82,7 +82,7 @@ def test_scores_of_trials_are_those_of_the_cpu_and_wait_once_a_round(method, flo
         )
         elsewhere = torch_device != "cpu" and not float64
         with counted() as counts, without_float64() if elsewhere else nullcontext():
-            scores.append({name: score.cpu() for name, score in SCORERS[method](request).items()})
+            scores.append({name: score.cpu() for name, score in METHODS[method].scores(request).items()})
     expected, actual = scores
     assert set(actual) == set(expected)
     for name, score in expected.items():

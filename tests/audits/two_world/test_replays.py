@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.mutations.noise import QuietLater, TakenBack
 from tests.support import ENGINES, make_system
 from vflpriv.audits.statistics.bounds import mu_error_rate
-from vflpriv.audits.two_world import replays
-from vflpriv.audits.two_world.audit import TwoWorldAudit, method_of
+from vflpriv.audits.two_world import replay
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan
-from vflpriv.audits.two_world.replay import ReplayError
-from vflpriv.audits.two_world.replays import TOLERANCE, Replays, gap, replay_refusal, replayed_scores
-from vflpriv.audits.two_world.scores import Request, worlds_scores
+from vflpriv.audits.two_world.methods import Method, choose
+from vflpriv.audits.two_world.replay import TOLERANCE, ReplayError, Replays, gap, replayed_scores
+from vflpriv.audits.two_world.scores import Request
 from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.ledger import Reading
@@ -32,31 +32,30 @@ VIEWS = [Adversary.parse(view) for view in ("device(0)", "devices(all)", "server
 REPLICAS = range(40, 46)
 
 
-def requests(system: System, replicas: range = REPLICAS) -> list[tuple[str, Request]]:
+def requests(system: System, replicas: range = REPLICAS) -> list[tuple[Method, Request]]:
     """What the two-world audit asks with worst-case canaries, for every unit and method that this system has."""
     asked = []
     for unit in Unit:
-        methods = {view: method_of(system, view, unit, WORST).name for view in VIEWS}
-        for name in dict.fromkeys(name for name in methods.values() if name):
-            views = [view for view in VIEWS if methods[view] == name]
+        methods = {view: choose(system, view, unit, WORST).method for view in VIEWS}
+        for method in dict.fromkeys(method for method in methods.values() if method):
+            views = [view for view in VIEWS if methods[view] is method]
             record = most_exposed([], system.schedule)
-            rate = system.schedule.rate if name == "secret batches" else None
-            canary = plan(system, WORST, record, Store(), unit=unit, rate=rate)
-            request = Request(system=system, ledger=system.ledger, canary=canary, adversaries=views, replicas=replicas)
-            asked.append((name, request))
+            canary = plan(system, WORST, record, Store(), unit=unit, rate=method.rate(system))
+            request = Request(system=system, canary=canary, adversaries=views, replicas=replicas)
+            asked.append((method, request))
     return asked
 
 
 def noised(variant: str) -> bool:
     system = make_system(variant)
-    return any(method_of(system, view, unit, WORST).name for unit in Unit for view in VIEWS)
+    return any(choose(system, view, unit, WORST).method for unit in Unit for view in VIEWS)
 
 
 @pytest.mark.parametrize("variant", [variant for variant in ENGINES if noised(variant)])
 def test_replayed_replicas_have_the_scores_that_they_have_when_trained(variant):
-    for name, request in requests(make_system(variant, rounds=6)):
-        assert replay_refusal(request.system, name) is None
-        trained, replayed = worlds_scores(request), replayed_scores(request)
+    for method, request in requests(make_system(variant, rounds=6)):
+        assert method.replay_refusal(request.system) is None
+        trained, replayed = method.scores(request), replayed_scores(request)
         assert trained.keys() == replayed.keys()
         assert max(float(scores.abs().max()) for scores in trained.values()) > 0
         assert gap(trained, replayed) < 1e-5
@@ -64,10 +63,10 @@ def test_replayed_replicas_have_the_scores_that_they_have_when_trained(variant):
 
 def test_secret_batches_can_be_replayed():
     system = make_system("dpzv-joint", schedule="poisson", encrypted_uplink=True)
-    asked = [request for name, request in requests(system) if name == "secret batches"]
+    asked = [(method, request) for method, request in requests(system) if method.name == "secret batches"]
     assert asked
-    for request in asked:
-        trained, replayed = worlds_scores(request), replayed_scores(request)
+    for method, request in asked:
+        trained, replayed = method.scores(request), replayed_scores(request)
         assert float(trained["outsider"].std()) > 0
         assert gap(trained, replayed) < 1e-5
 
@@ -92,14 +91,14 @@ def test_scores_agree_whatever_the_settings(seed, clip, noise_std, rate, first, 
         server_rate=rate,
         batch_size=batch_size,
     )
-    _, request = next(asked for asked in requests(system, range(2 * first, 2 * first + 6)))
-    assert gap(worlds_scores(request), replayed_scores(request)) < TOLERANCE
+    method, request = next(asked for asked in requests(system, range(2 * first, 2 * first + 6)))
+    assert gap(method.scores(request), replayed_scores(request)) < TOLERANCE
 
 
 def test_more_replicas_than_are_replayed_together_have_the_same_scores(monkeypatch):
     _, request = next(asked for asked in requests(make_system("dpzv-joint")))
     together = replayed_scores(request)
-    monkeypatch.setattr(replays, "_TOGETHER", 4)
+    monkeypatch.setattr(replay, "_TOGETHER", 4)
     assert gap(together, replayed_scores(request)) < 1e-6
 
 
@@ -134,7 +133,7 @@ def test_a_system_that_blind_replays_would_clear_is_trained_and_caught(name, mon
     assert found.replayed == 0
     assert "do not have the scores" in found.replay_refusal
     assert ratio > 1.2
-    monkeypatch.setattr(replays, "TOLERANCE", float("inf"))
+    monkeypatch.setattr(replay, "TOLERANCE", float("inf"))
     blind, ratio = measured(broken(name), full=16)
     assert blind.replayed == 600 - 16
     assert ratio < 1

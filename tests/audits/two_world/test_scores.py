@@ -11,7 +11,9 @@ from tests.support import make_system
 from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import plan
-from vflpriv.audits.two_world.scores import SCORERS, LikelihoodRatio, Request, strength_key
+from vflpriv.audits.two_world.methods import METHODS
+from vflpriv.audits.two_world.plan import Question
+from vflpriv.audits.two_world.scores import LikelihoodRatio, Request, strength_key
 from vflpriv.common.store import Store
 from vflpriv.core.canaries import CanaryKind, most_exposed
 from vflpriv.core.units import Unit
@@ -26,16 +28,16 @@ def request_of_both() -> Request:
     system = make_system("dpzv-sgd")
     record = most_exposed([], system.schedule)
     canary = plan(system, CanaryKind.NATURAL, record, Store(), unit=Unit.LABEL)
-    return Request(system=system, ledger=system.ledger, canary=canary, adversaries=[ALL, MODEL], replicas=range(20, 28))
+    return Request(system=system, canary=canary, adversaries=[ALL, MODEL], replicas=range(20, 28))
 
 
 @pytest.mark.parametrize("method", ["twins", "likelihood ratio"])
 def test_shadow_models_say_the_same_of_models_that_another_method_trains(request_of_both, method):
-    both = SCORERS[method](request_of_both)
-    alone = SCORERS["shadow models"](replace(request_of_both, adversaries=[MODEL]))
+    both = METHODS[method].scores(request_of_both)
+    alone = METHODS["shadow models"].scores(replace(request_of_both, adversaries=[MODEL]))
     torch.testing.assert_close(both["model"], alone["model"], rtol=1e-2, atol=1e-6)
     assert (both["model"] != 0).all()
-    views = SCORERS[method](replace(request_of_both, adversaries=[ALL]))
+    views = METHODS[method].scores(replace(request_of_both, adversaries=[ALL]))
     assert both.keys() - views.keys() == {"model"}
     torch.testing.assert_close(both[str(ALL)], views[str(ALL)])
     assert strength_key("model") not in both
@@ -52,8 +54,9 @@ def test_views_of_both_kinds_are_measured_in_one_set_of_trainings_and_keep_their
         "model": "shadow models",
     }
     assert len({trials.canary.record for trials in found.values()}) == 1
-    planned = TwoWorldAudit.trainings(system, [ALL, MODEL], CanaryKind.NATURAL, trials=8, unit=Unit.RECORD)
-    assert sum(rounds) == planned * system.schedule.rounds == 16 * system.schedule.rounds
+    question = Question(kind=CanaryKind.NATURAL, trials=8, unit=Unit.RECORD, adversaries=(ALL, MODEL))
+    (planned,) = question.sets(system)
+    assert sum(rounds) == planned.trainings * system.schedule.rounds == 16 * system.schedule.rounds
 
 
 @pytest.mark.parametrize("shared", [True, False])

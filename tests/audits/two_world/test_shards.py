@@ -9,8 +9,10 @@ import torch
 
 from tests.run.executors.work import Told
 from tests.support import make_system
-from vflpriv.audits.two_world import scores, shards
+from vflpriv.audits.two_world import shards
 from vflpriv.audits.two_world.canaries import plan
+from vflpriv.audits.two_world.methods import METHODS
+from vflpriv.audits.two_world.plan import Plan
 from vflpriv.audits.two_world.shards import REPLICAS, ShardPart, in_parts, score_shard, shard_ranges, shard_tasks
 from vflpriv.audits.two_world.whole_view import feature_key
 from vflpriv.common.store import Store
@@ -24,9 +26,24 @@ ALL = Adversary.parse("devices(all)")
 def task(method: str, *others: str) -> Any:
     system = make_system("dpzv-joint")
     canary = plan(system, CanaryKind.NATURAL, 3, Store())
-    part, adversaries = ShardPart(replicas=range(8), watchers=(ALL,)), (ALL, *map(Adversary.parse, others))
-    tasks = shard_tasks(system, [part], canary=canary, method=method, adversaries=adversaries)
-    return system, tasks.items[0]
+    views = {view: view for view in (ALL, *map(Adversary.parse, others))}
+    planned = Plan(
+        system=system,
+        canary=canary,
+        method=METHODS[method],
+        reach=10.0,
+        trials=4,
+        learning=0,
+        eyes=views,
+        methods={},
+        threshold=0.0,
+        watchers={ALL: (ALL,)},
+        watched=4,
+        full=4,
+        replay_refusal=None,
+    )
+    tasks = shard_tasks(planned, [ShardPart(replicas=range(8), watchers=(ALL,))])
+    return planned, tasks.items[0]
 
 
 def test_ranges_are_of_one_size_whatever_the_machine() -> None:
@@ -41,9 +58,9 @@ def test_ranges_are_of_one_size_whatever_the_machine() -> None:
 @pytest.mark.parametrize("method", ["likelihood ratio", "twins", "learned"])
 @pytest.mark.parametrize("most", [2, 4])
 def test_an_error_of_memory_halves_the_part_and_changes_nothing(method: str, most: int, monkeypatch: Any) -> None:
-    system, item = task(method)
-    whole, told = score_shard(system, item, Worker()), Told()
-    tried, score = [], scores.SCORERS[method]
+    planned, item = task(method)
+    whole, told = score_shard(planned, item, Worker()), Told()
+    tried, score = [], planned.method.scores
 
     def short(request: Any) -> Any:
         tried.append(len(request.replicas))
@@ -52,8 +69,8 @@ def test_an_error_of_memory_halves_the_part_and_changes_nothing(method: str, mos
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return score(request)
 
-    monkeypatch.setitem(shards.SCORERS, method, short)
-    parts = score_shard(system, item, Worker(progress=told))
+    monkeypatch.setattr(planned.method, "scores", short)
+    parts = score_shard(planned, item, Worker(progress=told))
     assert tried == {2: [8, 4, 2, 2, 2, 2], 4: [8, 4, 4]}[most]
     assert whole.keys() == parts.keys()
     for name, value in whole.items():
@@ -61,19 +78,19 @@ def test_an_error_of_memory_halves_the_part_and_changes_nothing(method: str, mos
         # Features of the whole view read the last bits, which a product of two matrices rounds in its own way.
         if most > 2 or name != feature_key(str(ALL)):
             torch.testing.assert_close(parts[name], value, rtol=1e-4, atol=1e-4)
-    assert sum(told.work) == 8 * system.schedule.rounds
+    assert sum(told.work) == 8 * planned.system.schedule.rounds
 
 
 def test_a_shard_is_planned_in_parts_where_memory_is_short(monkeypatch: Any) -> None:
-    system, item = task("twins")
-    sizes, score = [], scores.SCORERS["twins"]
-    monkeypatch.setitem(
-        shards.SCORERS, "twins", lambda request: (sizes.append(len(request.replicas)), score(request))[1]
+    planned, item = task("twins")
+    sizes, score = [], planned.method.scores
+    monkeypatch.setattr(
+        planned.method, "scores", lambda request: (sizes.append(len(request.replicas)), score(request))[1]
     )
     for free, neighbours, expected in ((100, 1, [8]), (9, 2, [4, 4]), (0, 1, [2, 2, 2, 2])):
         monkeypatch.setattr(shards, "budget", lambda device, n, free=free: free * item.replica_bytes // n)
         sizes.clear()
-        score_shard(system, item, Worker(neighbours=neighbours))
+        score_shard(planned, item, Worker(neighbours=neighbours))
         assert sizes == expected
 
 

@@ -18,11 +18,12 @@ from vflpriv.audits.learned import learners
 from vflpriv.audits.learned.learners import learn
 from vflpriv.audits.learned.rows import moments
 from vflpriv.audits.statistics.bounds import Errors, epsilon_rectangle, p_value_dp, tail
-from vflpriv.audits.two_world.audit import TwoWorldAudit, first_replica, whole_view_refusal
+from vflpriv.audits.two_world.audit import TwoWorldAudit
 from vflpriv.audits.two_world.canaries import SEARCHED, craft, plan
+from vflpriv.audits.two_world.methods import whole_view_refusal
+from vflpriv.audits.two_world.plan import first_replica
 from vflpriv.audits.two_world.trials import Trials
-from vflpriv.audits.two_world.whole_view import LARGEST, WholeView
-from vflpriv.audits.two_world.whole_views import WHOLE_VIEW
+from vflpriv.audits.two_world.whole_view import LARGEST, WHOLE_VIEW, WholeView
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.core.audit import AuditContext, Finding
@@ -238,7 +239,7 @@ def test_zero_turns_it_off_and_too_few_trials_are_not_worth_it():
     [
         ("dpzv-joint", Unit.LABEL, "server", "the server holds the labels"),
         ("dpzv-joint", Unit.ADD_REMOVE, "devices(all)", "no canary that is present in one world"),
-        ("dpzv-joint", Unit.RECORD, "server", "server holds the labels"),
+        ("dpzv-joint", Unit.RECORD, "server", None),
         ("split-concat", Unit.LABEL, "eavesdropper", None),
     ],
 )

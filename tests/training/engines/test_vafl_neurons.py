@@ -13,7 +13,7 @@ from vflpriv.audits.noise import NoiseAudit
 from vflpriv.audits.sensitivity import SensitivityAudit
 from vflpriv.audits.server_state import StateAudit
 from vflpriv.audits.twins.probes import Probe
-from vflpriv.audits.two_world.audit import method_of
+from vflpriv.audits.two_world.methods import choose
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Verdict
@@ -125,10 +125,10 @@ def test_audits_of_noise_inside_the_activation():
     assert {f.kind for f in moved} == {"pre-activations"}
     assert all(f.holds and f.carrier == "a device's own model" for f in moved)
     worst, natural = (
-        method_of(system, SERVER, Unit.FEATURES, kind) for kind in (CanaryKind.WORST_CASE, CanaryKind.NATURAL)
+        choose(system, SERVER, Unit.FEATURES, kind) for kind in (CanaryKind.WORST_CASE, CanaryKind.NATURAL)
     )
     assert worst.refusal == "no message carries pre-activations with their noise, only embeddings made of them"
-    assert natural.name == "learned"
+    assert natural.method.name == "learned"
 
 
 def test_every_convolution_has_neurons_of_its_own_std():

@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vflpriv.audits.ciphertexts import Sealed
-from vflpriv.audits.two_world.audit import first_replica
 from vflpriv.audits.two_world.findings import TWO_WORLD, whole_view_finding
-from vflpriv.audits.two_world.whole_views import WholeViewScores
+from vflpriv.audits.two_world.plan import first_replica
+from vflpriv.audits.two_world.whole_view import WholeViewScores
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
