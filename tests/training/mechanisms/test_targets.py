@@ -24,9 +24,9 @@ from vflpriv.training.mechanisms.labels import (
     LabelMechanism,
     RandomizedLabels,
     as_target,
-    loss_gradient,
     posterior,
 )
+from vflpriv.training.models.base import loss_gradient
 
 SOFT = ["split-alibi", "split-concat", "fdml", "vafl-concat", "vafl-sum", "vimadmm-alibi", "vimadmm-j", "linear-admm"]
 ZEROTH_ORDER = ["dpzv-sgd", "dpzv-dp-sgd", "dpzv-joint", "cascaded", "czofo", "syn-zoo-vfl", "zoo-vfl"]

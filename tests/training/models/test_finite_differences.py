@@ -11,7 +11,7 @@ from tests.launches import Launches, NoCopies
 from tests.training.models.builders import bottom
 from vflpriv.common import philox
 from vflpriv.common.random import Stream
-from vflpriv.training.models import directions as module
+from vflpriv.training.models import finite_differences as module
 from vflpriv.training.models.base import Mlp, size_of
 from vflpriv.training.models.finite_differences import Directions, Shifted, Velocity, move_along
 

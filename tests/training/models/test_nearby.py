@@ -10,7 +10,7 @@ from tests.training.models import encoders
 from tests.training.models.builders import bottom
 from vflpriv.common.random import Stream
 from vflpriv.training.memory import LiveBytes
-from vflpriv.training.models import directions
+from vflpriv.training.models import finite_differences
 from vflpriv.training.models.base import Mlp, initialise, size_of
 from vflpriv.training.models.finite_differences import Change, Directions, Shift, Velocity, move_along, nearby
 from vflpriv.training.models.heads import Linear, Sum
@@ -118,7 +118,7 @@ def _large(kind, folder, monkeypatch):
 @pytest.mark.parametrize("kind", ["mlp", "resnet18", "transformer"])
 def test_a_lean_step_needs_next_to_no_memory_beside_the_model(kind, momentum, monkeypatch, tmp_path):
     """Nothing of a direction is held, and no parameter is copied: what is alive at once is a piece and activations."""
-    monkeypatch.setattr(directions, "_PIECE", 256)
+    monkeypatch.setattr(finite_differences, "_PIECE", 256)
     model, batch = _large(kind, tmp_path, monkeypatch)
     parameters = initialise(model, Stream.of(0, "init", [0], CPU), 0)
     source, velocity = Directions(Stream.of(0, "directions", [0], CPU), [model], None, lean=True), Velocity()
