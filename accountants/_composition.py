@@ -16,7 +16,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import brentq
 
 from vflpriv.accountants._lattice import Lattice, grid
-from vflpriv.accountants._pairs import Array
+from vflpriv.common.numerics import Floats
 
 __all__ = ["MAX_GRID_POINTS", "MAX_WORK", "Composition", "GridTooLargeError", "compose"]
 
@@ -43,8 +43,8 @@ class GridTooLargeError(Exception):
 class Composition:
     """The tilted masses of a sum of losses on a window, from which delta(epsilon) is read with its error."""
 
-    losses: Array
-    tilted: Array
+    losses: Floats
+    tilted: Floats
     tilt: float
     log_moment: float
     infinite: float
@@ -138,7 +138,7 @@ def _least(holds: Callable[[float], bool], first: float, last: float) -> float:
 class _Tilted:
     lattice: Lattice
     count: int
-    masses: Array
+    masses: Floats
     log_moment: float
     mean: float
     variance: float
@@ -220,7 +220,7 @@ def _log_mean_exp(part: _Tilted, t: float) -> float:
     return math.log1p(max(0.0, float(np.sum(part.masses * (np.expm1(exponent) - exponent)))))
 
 
-def _convolve(tilted: Sequence[_Tilted], points: int) -> tuple[Array, int]:
+def _convolve(tilted: Sequence[_Tilted], points: int) -> tuple[Floats, int]:
     """The masses of the sum modulo `points`, each part shifted by its mean so that phases stay small."""
     product = np.ones(points // 2 + 1, dtype=np.complex128)
     shift = 0

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_banded
 
-from vflpriv.accountants._pairs import Array, Pair
+from vflpriv.common.numerics import Floats
+from vflpriv.core.law import Pair
 
 __all__ = ["Lattice", "grid", "optimistic", "pessimistic"]
 
@@ -31,15 +32,15 @@ class Lattice:
     offset: float
     step: float
     first: int
-    masses: Array
+    masses: Floats
     infinite: float
 
     @property
-    def losses(self) -> Array:
+    def losses(self) -> Floats:
         return grid(self.offset, self.step, self.first, self.first + self.masses.size)
 
 
-def grid(offset: float, step: float, first: int, end: int) -> Array:
+def grid(offset: float, step: float, first: int, end: int) -> Floats:
     """The losses offset + step * j for first <= j < end."""
     return offset + step * np.arange(first, end, dtype=np.float64)
 
@@ -89,7 +90,7 @@ def optimistic(pair: Pair, step: float, tail: float) -> Lattice:
     return Lattice(offset, step, first - 1, masses, 0.0)
 
 
-def _edges(pair: Pair, losses: Array, step: float) -> Array:
+def _edges(pair: Pair, losses: Floats, step: float) -> Floats:
     """Interval ends about half-way between grid points, moved towards where the density falls.
 
     So outcomes lie a little on the far side of their point and are corrected by a share of the heavier neighbour.
@@ -101,7 +102,7 @@ def _edges(pair: Pair, losses: Array, step: float) -> Array:
     return np.asarray(edges + step * fall)
 
 
-def _settled(pair: Pair, edges: Array, losses: Array) -> tuple[Array, Array]:
+def _settled(pair: Pair, edges: Floats, losses: Floats) -> tuple[Floats, Floats]:
     """The masses of P and Q on the intervals, the lowest of which end where they need no rounding.
 
     The lowest interval has no neighbour below to share with. Where its loss is above its grid point, it would be
@@ -142,7 +143,7 @@ def _loss(upper: float, lower: float) -> float:
     return math.log(upper) - math.log(lower) if upper > 0 and lower > 0 else -math.inf
 
 
-def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, Array]:
+def _exchange(upper: Floats, lower: Floats, losses: Floats) -> tuple[Floats, Floats, Floats]:
     """Which outcomes end on their grid point, and what share each gives to the neighbour above and below.
 
     With a_j = P_j - e^{l_j} Q_j: an outcome with a_j < 0 needs the share t_j = (1 - f_j) s_j of its upper neighbour,
@@ -171,7 +172,7 @@ def _exchange(upper: Array, lower: Array, losses: Array) -> tuple[Array, Array, 
     return kept, given_up, given_down
 
 
-def _anchor(pair: Pair, step: float, start: float | None = None, around: Array | None = None) -> float:
+def _anchor(pair: Pair, step: float, start: float | None = None, around: Floats | None = None) -> float:
     """The offset of the grid: the loss of the most likely outcomes, so that a heavy one needs no rounding.
 
     These are the outcomes in the interval `around` the offset, by default of half a step to each side.
@@ -188,6 +189,6 @@ def _anchor(pair: Pair, step: float, start: float | None = None, around: Array |
     return offset
 
 
-def _times_exp(masses: Array, exponent: Array) -> Array:
+def _times_exp(masses: Floats, exponent: Floats) -> Floats:
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(np.exp(np.log(masses) + exponent))

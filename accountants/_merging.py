@@ -7,35 +7,16 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vflpriv.accountants._pairs import (
-    Diluted,
-    GaussianPair,
-    LaplacePair,
-    Pair,
-    RandomizedResponsePair,
-    SampledGaussianPair,
-    SampledReplacementPair,
-    WithoutReplacementPair,
-)
 from vflpriv.core.budgets import Budget
+from vflpriv.core.law import Pair
 from vflpriv.core.ledger import Event, Exposure
-from vflpriv.core.releases import Exact, Gaussian, Laplace, Opaque
 from vflpriv.core.units import Unit
+from vflpriv.laws.gaussian import GaussianPair
+from vflpriv.laws.pairs import Diluted
 
 __all__ = ["FIXED", "FIXED_SEEN", "SECRET", "SEEN", "Merged", "check", "merge", "refusal", "unbounded"]
 
 _ONE_SIDED = (Unit.ADD_REMOVE, Unit.CLIENT_ZERO)
-_SAMPLED_REPLACEMENT = (
-    "a record's own contribution is at most half the sensitivity and nothing outside the batch: the replace-one pair "
-    "(1-q) N(0) + q N(±sensitivity/2)"
-)
-_SAMPLED_REMOVAL = (
-    "a record outside the batch contributes nothing: the add-remove pair (1-q) N(0) + q N(sensitivity) against N(0)"
-)
-_WITHOUT_REPLACEMENT = (
-    "batches of a fixed size without replacement: the replace-one bound of Zhu, Dong and Wang (2022, Theorem 11), "
-    "composed from the larger of its two directions at every epsilon, which is conservative"
-)
 _DILUTED = (
     "a sampled release is bounded by joint convexity, as if the adversary saw its sampling: delta(eps) = q delta_1(eps)"
 )
@@ -83,19 +64,19 @@ def merge(exposure: Exposure) -> Merged:
     one_sided = exposure.unit in _ONE_SIDED
     for event in exposure.events:
         rate = 1.0 if event.sampling is None else min(event.sampling.rate, 1.0)
-        strength = _strength(event)
+        strength = event.noise.strength(event.sensitivity)
         if event.count <= 0 or event.sensitivity <= 0 or rate <= 0 or strength <= 0:
             continue
         if strength == math.inf:
             sums.leaks.append(f"{event.kind} ({event.noise}, sensitivity {event.sensitivity:g}) has no bounded cost")
-        elif rate < 1.0 and (_is_seen(event) or not isinstance(event.noise, Gaussian)):
-            hidden = isinstance(event.noise, Laplace) and not _is_seen(event)
-            sums.pairs[Diluted(_unsampled_pair(event), rate, hidden)] += event.count
-            sums.notes[_DILUTED] = None
-        elif isinstance(event.noise, Gaussian):
-            _add_gaussian(sums, event, rate, one_sided)
+        elif rate < 1.0:
+            pair, note = _sampled(event, rate, one_sided)
+            sums.pairs[pair] += event.count
+            sums.notes[note] = None
+        elif event.noise.gaussian:
+            sums.squares.append(event.square)
         else:
-            sums.pairs[_unsampled_pair(event)] += event.count
+            sums.pairs[event.noise.pair(event.sensitivity)] += event.count
     return Merged(
         mu=math.sqrt(sum(sorted(sums.squares))),
         pairs=dict(sums.pairs),
@@ -104,42 +85,13 @@ def merge(exposure: Exposure) -> Merged:
     )
 
 
-def _strength(event: Event) -> float:
-    """The privacy loss of one release: mu of a Gaussian, epsilon of a pure mechanism."""
-    noise = event.noise
-    if isinstance(noise, Exact | Opaque):
-        return math.inf
-    if isinstance(noise, Gaussian | Laplace):
-        scale = noise.std if isinstance(noise, Gaussian) else noise.scale
-        return event.sensitivity / scale if scale > 0 else math.inf
-    return noise.epsilon
-
-
-def _add_gaussian(sums: _Sums, event: Event, rate: float, one_sided: bool) -> None:
-    mu = _strength(event)
-    if rate == 1.0:
-        sums.squares.append(event.count * mu * mu)
-    elif event.sampling is not None and event.sampling.scheme == FIXED:
-        sums.pairs[WithoutReplacementPair(mu, rate)] += event.count
-        sums.notes[_WITHOUT_REPLACEMENT] = None
-    elif one_sided:
-        sums.pairs[SampledGaussianPair(mu, rate)] += event.count
-        sums.notes[_SAMPLED_REMOVAL] = None
-    else:
-        sums.pairs[SampledReplacementPair(mu, rate)] += event.count
-        sums.notes[_SAMPLED_REPLACEMENT] = None
-
-
-def _is_seen(event: Event) -> bool:
-    return event.sampling is not None and event.sampling.scheme in (SEEN, FIXED_SEEN)
-
-
-def _unsampled_pair(event: Event) -> GaussianPair | LaplacePair | RandomizedResponsePair:
-    """The pair of one release in a round that the unit takes part in."""
-    strength = _strength(event)
-    if isinstance(event.noise, Gaussian):
-        return GaussianPair(strength)
-    return LaplacePair(strength) if isinstance(event.noise, Laplace) else RandomizedResponsePair(strength)
+def _sampled(event: Event, rate: float, one_sided: bool) -> tuple[Pair, str]:
+    """The pair of one release from a secret batch, and what it takes for granted."""
+    law, scheme = event.noise, "" if event.sampling is None else event.sampling.scheme
+    seen = scheme in (SEEN, FIXED_SEEN)
+    known = None if seen else law.sampled_pair(event.sensitivity, rate, fixed=scheme == FIXED, one_sided=one_sided)
+    hidden = law.norm is not None and not seen
+    return known or (Diluted(law.pair(event.sensitivity), rate, hidden), _DILUTED)
 
 
 def refusal(exposure: Exposure) -> str | None:

@@ -10,17 +10,8 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from vflpriv.accountants._merging import Merged, merge, refusal
-from vflpriv.accountants._pairs import (
-    GaussianPair,
-    LaplacePair,
-    Pair,
-    RandomizedResponsePair,
-    SampledGaussianPair,
-    SampledReplacementPair,
-)
 from vflpriv.accountants.rdp import renyi_bound
 from vflpriv.core.ledger import Exposure
 
@@ -104,47 +95,19 @@ def _dp_accounting(merged: Merged, delta: float) -> float:
         raise _RefusedError(_too_large(points, MAX_PER_POINT, "time"))
     total = pld.identity(value_discretization_interval=interval)
     for pair, count in pairs.items():
-        total = total.compose(_library_distribution(pair, interval).self_compose(count))
+        if (distribution := pair.in_dp_accounting(interval)) is None:
+            raise _RefusedError(f"does not know {pair.described}")
+        total = total.compose(distribution.self_compose(count))
     return float(total.get_epsilon_for_delta(delta))
-
-
-def _library_distribution(pair: Pair, interval: float) -> Any:
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    grid = {"value_discretization_interval": interval}
-    if isinstance(pair, GaussianPair):
-        return pld.from_gaussian_mechanism(1 / pair.mu, **grid)
-    if isinstance(pair, SampledGaussianPair):
-        return pld.from_gaussian_mechanism(1 / pair.mu, sampling_prob=pair.rate, **grid)
-    if isinstance(pair, SampledReplacementPair):
-        replaced = NeighboringRelation.REPLACE_ONE
-        return pld.from_gaussian_mechanism(2 / pair.mu, sampling_prob=pair.rate, neighboring_relation=replaced, **grid)
-    if isinstance(pair, LaplacePair):
-        return pld.from_laplace_mechanism(1 / pair.shift, **grid)
-    if isinstance(pair, RandomizedResponsePair):
-        return pld.from_randomized_response(2 / (1 + math.exp(pair.epsilon)), 2, **grid)
-    raise _RefusedError(f"does not know {_described(pair)}")
-
-
-def _described(pair: Pair) -> str:
-    """What a library does not know, in words."""
-    if isinstance(pair, LaplacePair):
-        return "Laplace noise"
-    if isinstance(pair, RandomizedResponsePair):
-        return "randomised response"
-    if isinstance(pair, SampledReplacementPair):
-        return "sampled batches in which a record is replaced"
-    return "batches that are sampled without replacement, or whose size is seen"
 
 
 def _gaussian_rows(merged: Merged) -> list[tuple[float, float, int]]:
     """(noise multiplier, sampling rate, count) of each event; refuses all but Gaussians under add-remove."""
     rows = []
     for pair, count in merged.all_pairs.items():
-        if not isinstance(pair, GaussianPair | SampledGaussianPair):
-            raise _RefusedError(f"does not know {_described(pair)}")
-        rows.append((1 / pair.mu, pair.rate if isinstance(pair, SampledGaussianPair) else 1.0, count))
+        if pair.sampled_gaussian is None:
+            raise _RefusedError(f"does not know {pair.described}")
+        rows.append((*pair.sampled_gaussian, count))
     return rows
 
 
@@ -209,12 +172,7 @@ def _prv_accountant(merged: Merged, delta: float) -> float:
 
 def _dp_accounting_note(merged: Merged, delta: float) -> str:
     """Two faults of its accountants, avoided here by asking its distributions, and one that these have too."""
-    kinds = {type(pair) for pair in merged.all_pairs}
-    notes = []
-    if RandomizedResponsePair in kinds:
-        notes.append("its accountant ignores the count of randomised responses; composed here")
-    if SampledReplacementPair in kinds:
-        notes.append("its RDP accountant would not double the sensitivity")
+    notes = list(dict.fromkeys(pair.library_note for pair in merged.all_pairs if pair.library_note))
     if renyi_bound(merged, delta).epsilon > 745:
         notes.append("above ε = 745 it drops a term")
     return "; ".join(notes)

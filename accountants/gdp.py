@@ -8,23 +8,15 @@ from collections.abc import Mapping
 from scipy.special import ndtri
 
 from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
-from vflpriv.accountants._pairs import (
-    Diluted,
-    GaussianPair,
-    Pair,
-    SampledGaussianPair,
-    SampledReplacementPair,
-    WithoutReplacementPair,
-)
 from vflpriv.common.registry import register
 from vflpriv.core.budgets import Budget, Tightness
+from vflpriv.core.law import Pair
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget", "unsampled"]
 
 CENTRAL_LIMIT = "central limit (not a bound)"
-_SAMPLED = SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair | Diluted
 
 
 @register("accountant")
@@ -44,7 +36,7 @@ class GdpAccountant:
         merged = merge(exposure)
         if merged.gaussian or merged.leaks:
             return None
-        if any(isinstance(pair, _SAMPLED) for pair in merged.pairs):
+        if any(pair.sampled for pair in merged.pairs):
             return "batches are sampled in secret: there the central-limit mu is an approximation, not a bound"
         return "not all noise is Gaussian"
 
@@ -72,14 +64,8 @@ def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
 
 def unsampled(pairs: Mapping[Pair, int], delta: float) -> float:
     """Epsilon as if every record took part in every round, a bound since sampling only helps; inf without Gaussians."""
-    squares = [count * _mu(pair) ** 2 for pair, count in pairs.items()]
+    squares = [count * pair.unsampled_mu**2 for pair, count in pairs.items()]
     return _epsilon(math.sqrt(sum(squares)), delta)
-
-
-def _mu(pair: Pair) -> float:
-    unsampled_pair = pair.pair if isinstance(pair, Diluted) else pair
-    gaussian = GaussianPair | SampledGaussianPair | SampledReplacementPair | WithoutReplacementPair
-    return unsampled_pair.mu if isinstance(unsampled_pair, gaussian) else math.inf
 
 
 def central_limit(exposure: Exposure, delta: float) -> float:
@@ -95,24 +81,16 @@ def central_limit(exposure: Exposure, delta: float) -> float:
 
 def _variances(merged: Merged) -> list[float]:
     """Each pair's count times the variance of its likelihood ratio, the mu² of the limit."""
-    variances = []
-    for pair, count in merged.pairs.items():
-        if isinstance(pair, SampledGaussianPair):
-            variances.append(count * pair.rate**2 * _expm1(pair.mu * pair.mu))
-        elif isinstance(pair, SampledReplacementPair):
-            # Var[q (e^{cx} - e^{-cx}) e^{-c²/2}] with c = mu/2.
-            c = pair.mu / 2
-            variances.append(count * pair.rate**2 * 2 * (_expm1(c * c) - _expm1(-c * c)))
-        else:
-            raise ValueError("Expected Gaussian noise in sums only for the central-limit value.")
-    return variances
+    variances = [(count, pair.ratio_variance) for pair, count in merged.pairs.items()]
+    if any(variance is None for _, variance in variances):
+        raise ValueError("Expected Gaussian noise in sums only for the central-limit value.")
+    return [count * variance for count, variance in variances if variance is not None]
 
 
 def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
     """Values that are not bounds, for `Budget.approximations`: the central limit, where batches are secret."""
     merged = merge(exposure)
-    sampled = [isinstance(pair, SampledGaussianPair | SampledReplacementPair) for pair in merged.pairs]
-    if not sampled or not all(sampled) or merged.leaks:
+    if not merged.pairs or merged.leaks or any(pair.ratio_variance is None for pair in merged.pairs):
         return {}
     return {CENTRAL_LIMIT: central_limit(exposure, delta)}
 
@@ -120,7 +98,3 @@ def approximations(exposure: Exposure, delta: float) -> dict[str, float]:
 def _epsilon(mu: float, delta: float) -> float:
     """The root of delta(epsilon); beyond mu = 1e7 the root without the second term, which is equal in all digits."""
     return epsilon_of(mu, delta) if mu < 1e7 or math.isinf(mu) or delta == 0 else mu * mu / 2 - mu * float(ndtri(delta))
-
-
-def _expm1(x: float) -> float:
-    return math.expm1(x) if x < 700 else math.inf

@@ -18,12 +18,13 @@ from scipy.optimize import brentq
 from vflpriv.accountants._composition import MAX_GRID_POINTS, GridTooLargeError, compose
 from vflpriv.accountants._lattice import Lattice, optimistic, pessimistic
 from vflpriv.accountants._merging import Merged, check, merge, refusal
-from vflpriv.accountants._pairs import MANY_PAIRS, Pair, attained, pure_epsilon, thinned
 from vflpriv.accountants.gdp import approximations, exact_budget, unsampled
 from vflpriv.accountants.rdp import Bound, best_order, pure_bound
 from vflpriv.common.registry import register
 from vflpriv.core.budgets import Budget, Tightness
+from vflpriv.core.law import Pair
 from vflpriv.core.ledger import Exposure
+from vflpriv.laws.pairs import MANY_PAIRS, thinned
 
 __all__ = ["PrvAccountant"]
 
@@ -106,7 +107,7 @@ def _known(pairs: Mapping[Pair, int], delta: float) -> tuple[Bound, str]:
 
 def _looseness(pairs: Mapping[Pair, int], lower: float, upper: float) -> tuple[str, ...]:
     """A note for a budget whose upper bound may be more than 1 % above the truth because no finer grid fits."""
-    attainable = all(attained(pair) is pair for pair in pairs)
+    attainable = all(pair.attained() is pair for pair in pairs)
     if lower >= upper * (1 - _LOOSE) - 1e-3 * _LOOSE or not attainable:
         return ()
     if lower == 0:
@@ -117,7 +118,7 @@ def _looseness(pairs: Mapping[Pair, int], lower: float, upper: float) -> tuple[s
 def _pure(accountant: str, merged: Merged) -> Budget:
     """Pure epsilons add up, exactly if all are attained; noise without a pure epsilon makes the sum infinite."""
     bound = pure_bound(merged.all_pairs)
-    exact = all(attained(pair) is pair for pair in merged.all_pairs)
+    exact = all(pair.attained() is pair for pair in merged.all_pairs)
     return Budget(
         accountant=accountant,
         method=bound.method,
@@ -178,7 +179,7 @@ def _bracket(pairs: Mapping[Pair, int], delta: float, known: Bound, *, lower: bo
         # The first upper bound has an error of about _AIM: it is computed again only if a finer lower one does not do.
         stuck = best is not None and best.lowered and current.gap > best.gap / 2
         best = current if best is None else _better(best, current)
-        if stuck or best.gap <= _ENOUGH or many or not lower or not all(attained(pair) is pair for pair in pairs):
+        if stuck or best.gap <= _ENOUGH or many or not lower or not all(pair.attained() is pair for pair in pairs):
             break
         step = best.step / min(10.0, max(2.0, math.sqrt(2 * best.gap / _ENOUGH)))
     if many and lower and best is not None and best.gap > _LOOSE:
@@ -231,7 +232,7 @@ def _step(pairs: Mapping[Pair, int], known: Bound, error: float) -> float:
     step = min(least, most)
     if step < most:
         step = most if excess(math.log(most)) <= 0 else math.exp(brentq(excess, math.log(step) - 1, math.log(most)))
-    pure = [(count, pure_epsilon(pair)) for pair, count in pairs.items()]
+    pure = [(count, pair.pure_epsilon) for pair, count in pairs.items()]
     _, atom = max((entry for entry in pure if math.isfinite(entry[1])), default=(0, math.inf))
     return atom / math.ceil(atom / step) if math.isfinite(atom) else step
 
@@ -283,7 +284,7 @@ def _lower(pairs: Mapping[Pair, int], delta: float, known: Bound, step: float, *
     """A bound from below, by pairs that real data sets attain; 0 where none are known."""
     real: Counter[Pair] = Counter()
     for pair, count in pairs.items():
-        if (lower := attained(pair)) is not None:
+        if (lower := pair.attained()) is not None:
             real[lower.reversed() if backward else lower] += count
     return _solve(thinned(real, min), optimistic, delta, known, step).epsilon if real else 0.0
 

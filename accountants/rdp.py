@@ -10,11 +10,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
-from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Array, Diluted, Pair, pure_epsilon
 from vflpriv.accountants.gdp import approximations
+from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.core.budgets import Budget, Tightness
+from vflpriv.core.law import Pair
 from vflpriv.core.ledger import Exposure
 
 __all__ = ["Bound", "RdpAccountant", "best_order", "pure_bound", "renyi_bound"]
@@ -111,20 +111,14 @@ def _refine(pairs: Mapping[Pair, int], delta: float, best: Bound, low: float, hi
     return min(best, Bound(float(search.fun), 1 + math.exp(float(search.x))), key=lambda b: b.epsilon)
 
 
-def _convert(pairs: Mapping[Pair, int], orders: tuple[float, ...], delta: float, *, fast: bool) -> Array:
+def _convert(pairs: Mapping[Pair, int], orders: tuple[float, ...], delta: float, *, fast: bool) -> Floats:
     """Epsilon by each order: Canonne, Kamath, Steinke 2020, Proposition 12 (and Balle et al. 2020, Theorem 21)."""
-    total = sum((count * log_moments(pair, orders, fast=fast) for pair, count in pairs.items()), np.zeros(len(orders)))
+    total = sum((count * pair.log_moments(orders, fast=fast) for pair, count in pairs.items()), np.zeros(len(orders)))
     a = np.array(orders)
     return np.asarray(np.maximum(0.0, total / (a - 1) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)))
 
 
 def pure_bound(pairs: Mapping[Pair, int]) -> Bound:
     """Order infinity: pure epsilons add up."""
-    total = 0.0
-    for pair, count in pairs.items():
-        epsilon = pure_epsilon(pair)
-        if isinstance(pair, Diluted) and pair.hidden and epsilon < 700:
-            # (1-q) + q e^eps bounds the likelihood ratio of a sampled mechanism that hides whether a record takes part.
-            epsilon = math.log1p(pair.rate * math.expm1(epsilon))
-        total += count * epsilon
+    total = sum((count * pair.pure_cost for pair, count in pairs.items()), 0.0)
     return Bound(total, math.inf)

@@ -18,10 +18,12 @@ from scipy.stats import binom, chisquare
 from vflpriv.common.formatting import percent
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.law import Law
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Opaque, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import CIPHERTEXT, Message, Party
+from vflpriv.laws import Exact
 
 __all__ = ["Sealed", "recorded_ciphertexts"]
 
@@ -48,7 +50,7 @@ def recorded_ciphertexts(ledger: Ledger, messages: Sequence[Message], claims: Se
     findings = []
     for release in ledger.releases:
         own = [m for m in messages if m.kind == release.kind]
-        if isinstance(release.noise, Opaque) and own:
+        if release.noise.sealed_by and own:
             findings.append(_finding(release, release.noise, _judge(own, release.noise), claims))
     return findings
 
@@ -58,12 +60,12 @@ class Sealed:
 
     def __init__(self, ledger: Ledger, findings: Iterable[Finding]) -> None:
         kinds = {f.subject for f in findings if f.audit == AUDIT and f.verdict is Verdict.UNMEASURED}
-        self._noises = {r.kind: r.noise for r in ledger.releases if r.kind in kinds and isinstance(r.noise, Opaque)}
+        self._noises = {r.kind: r.noise for r in ledger.releases if r.kind in kinds and r.noise.sealed_by}
 
     def hides(self, message: Message, adversary: Adversary) -> bool:
         """Whether this adversary has no key, or nothing that it could read was recorded."""
         noise = self._noises.get(message.kind)
-        return noise is not None and (message.is_ciphertext or noise.hides_from(adversary.kind))
+        return noise is not None and (message.is_ciphertext or noise.observed_by(adversary.kind) is None)
 
     def kinds_in_clear(self, messages: Iterable[Message], adversary: Adversary) -> frozenset[str]:
         """Kinds whose values were recorded as the ends of their links read them, and this adversary cannot."""
@@ -78,10 +80,10 @@ class _Judged:
     sentence: str
 
 
-def _judge(messages: Sequence[Message], noise: Opaque) -> _Judged:
+def _judge(messages: Sequence[Message], noise: Law) -> _Judged:
     """The gravest of all objections to these messages as ciphertext."""
     clear = [m for m in messages if not m.is_ciphertext]
-    if clear and not any(noise.hides_from(_end(party)) for m in clear for party in (m.sender, m.receiver)):
+    if clear and not any(noise.observed_by(_end(party)) is None for m in clear for party in (m.sender, m.receiver)):
         sentence = f"{len(messages)} messages, recorded as its two ends read them; what others see was not recorded"
         return _Judged(verdict=Verdict.UNMEASURED, sentence=sentence)
     if clear:
@@ -171,11 +173,11 @@ def _uniform(different: Sequence[_Bytes]) -> _Judged:
     return _Judged(verdict=Verdict.UNSUPPORTED, sentence=sentence)
 
 
-def _finding(release: Release, noise: Opaque, judged: _Judged, claims: Sequence[Claim]) -> Finding:
+def _finding(release: Release, noise: Law, judged: _Judged, claims: Sequence[Claim]) -> Finding:
     """A kind that may be ciphertext says nothing for a claim; one that is not counts as sent in clear."""
     sealed = judged.verdict is Verdict.UNMEASURED
     kinds = release.seen_by
-    harmed = [c.key for c in claims if c.adversary.kind in kinds and noise.hides_from(c.adversary.kind)]
+    harmed = [c.key for c in claims if c.adversary.kind in kinds and noise.observed_by(c.adversary.kind) is None]
     what = f"{release.what}; called opaque, and no ciphertext"
     return Finding(
         audit=AUDIT,

@@ -24,9 +24,9 @@ from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.engine import Engine
-from vflpriv.core.releases import Laplace, RandomizedResponse
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
+from vflpriv.laws import Laplace, RandomizedResponse
 from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels, subset_law
 from vflpriv.training.mechanisms.priors import PriorLabels
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincinv
+from scipy.special import gammaincinv
 
 from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, smallest
 from vflpriv.audits.statistics.significance import holm_adjusted
@@ -27,9 +27,10 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
+from vflpriv.core.law import Law
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Gaussian, Laplace, Noise
 from vflpriv.core.wire import Message
+from vflpriv.laws import Gaussian
 
 __all__ = [
     "QUESTIONS",
@@ -74,7 +75,7 @@ class RecordedNoise:
     """Whether recorded messages of one kind can hold their noise; each test's `p_adjusted` is Holm's over all kinds."""
 
     kind: str
-    noise: Noise
+    noise: Law
     entries: int
     messages: int
     tests: tuple[NoiseTest, ...]
@@ -142,7 +143,7 @@ def recorded_noises(
     The family-wise error is 1 in 1000, or 1 - confidence where that is less. `kept` is given a kind and what computes
     its p-values, and may have them already.
     """
-    declared = {r.kind: r.noise for r in ledger.releases if not r.once and isinstance(r.noise, Gaussian | Laplace)}
+    declared = {r.kind: r.noise for r in ledger.releases if not r.once and r.noise.bounds_size}
     tested = {
         kind: kept(kind, partial(_tested, noise, messages, kind, kind in shared)) for kind, noise in declared.items()
     }
@@ -164,7 +165,7 @@ def recorded_noises(
     ]
 
 
-def _tested(noise: Noise, messages: Sequence[Message], kind: str, shared: bool) -> _Computed:
+def _tested(noise: Law, messages: Sequence[Message], kind: str, shared: bool) -> _Computed:
     """The p-value of each question, NaN where it was not asked, and how much was looked at."""
     recorded = _recorded(messages, kind, shared)
     p_values = _p_values(noise, recorded) if recorded else {}
@@ -180,7 +181,7 @@ def _named(p_values: torch.Tensor) -> dict[str, float]:
     return {name: p for name, p in zip(QUESTIONS, p_values.tolist(), strict=True) if not math.isnan(p)}
 
 
-def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
+def noise_p_value(noise: Law, values: Sequence[Floats]) -> float | None:
     """The p-value of "every entry carries independent noise of this size, or more"; None for other noises.
 
     Around any signal, known or not, |signal + noise| is stochastically at least |noise|, as the noise is symmetric and
@@ -191,9 +192,9 @@ def noise_p_value(noise: Noise, values: Sequence[Floats]) -> float | None:
     0.0
     """
     count = sum(v.size for v in values)
-    if not count or not isinstance(noise, Gaussian | Laplace):
+    if not count or not noise.bounds_size:
         return None
-    return float(_lower_tail(noise, sum(float(_sizes(noise, v).sum()) for v in values), count))
+    return float(noise.lower_tail(sum(float(noise.sizes(v).sum()) for v in values), count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,16 +231,6 @@ def noise_limit(messages: Sequence[Message], kind: str, *, shared: bool = False)
     return NoiseLimit(
         std=limits[best], question=QUESTIONS[best], entries=sums[best][1], size=math.sqrt(2 * half_squares / count)
     )
-
-
-def _sizes(noise: Gaussian | Laplace, values: Floats) -> Floats:
-    """Of each value, what is Gamma distributed if it is noise: half its square, or its size, on the noise's scale."""
-    return np.square(values / noise.std) / 2 if isinstance(noise, Gaussian) else np.abs(values / noise.scale)
-
-
-def _lower_tail(noise: Gaussian | Laplace, totals: Floats | float, counts: Floats | float) -> Floats:
-    """P[the summed sizes of so many noises are at most this]."""
-    return np.asarray(gammainc((0.5 if isinstance(noise, Gaussian) else 1.0) * np.asarray(counts), totals))
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,15 +335,14 @@ class Errors:
             self.totals[group] += total
             self.counts[group] += number
 
-    def p_value(self, noise: Gaussian | Laplace) -> float:
+    def p_value(self, noise: Law) -> float:
         """Bonferroni's over all groups."""
         groups = [group for group, number in self.counts.items() if number]
         totals, counts = (np.array([of[group] for group in groups]) for of in (self.totals, self.counts))
-        return smallest(_lower_tail(noise, totals, counts))
+        return smallest(noise.lower_tail(totals, counts))
 
 
-def _p_values(noise: Noise, recorded: Sequence[_Recorded]) -> dict[str, float]:
-    assert isinstance(noise, Gaussian | Laplace)
+def _p_values(noise: Law, recorded: Sequence[_Recorded]) -> dict[str, float]:
     errors = prediction_errors(noise, recorded)
     p_values = {name: errors[name].p_value(noise) for name in QUESTIONS if name in errors}
     returns = _returns(noise, recorded)
@@ -467,7 +457,7 @@ class _Past:
         source.add(x, slots)
 
 
-def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> dict[str, Errors]:
+def prediction_errors(noise: Law, recorded: Sequence[_Recorded]) -> dict[str, Errors]:
     """The errors of all predictions of every message from what was sent before it.
 
     A rounding error of half a step is added to each error: the error before rounding is not larger than that.
@@ -481,11 +471,11 @@ def prediction_errors(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) 
         for name, (known, predicted) in _predictions(past, value, x, source, slots).items():
             if known.any():
                 off = np.abs(x[known] - predicted) + value.rounding(x[known])
-                errors[name].add(_sizes(noise, off), time=time, device=value.device)
+                errors[name].add(noise.sizes(off), time=time, device=value.device)
         for name, fitted in _fits(source.message, x).items():
             target = x[_target(x)]
             off = np.abs(target - fitted) + value.rounding(target)
-            errors[name].add(_sizes(noise, off), time=time, device=value.device)
+            errors[name].add(noise.sizes(off), time=time, device=value.device)
         past.add(value, x, source, slots)
     return dict(errors)
 
@@ -552,7 +542,7 @@ def _fitted(known: Floats, x: Floats) -> Floats:
     return np.asarray(new[:, :left] @ weights + centre[left:])
 
 
-def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float | None:
+def _returns(noise: Law, recorded: Sequence[_Recorded]) -> float | None:
     """The smallest p-value of predictions by messages any number of turns before, by their values and by their changes.
 
     Only of devices whose messages have the same entries every time.
@@ -572,24 +562,24 @@ def _returns(noise: Gaussian | Laplace, recorded: Sequence[_Recorded]) -> float 
     return smallest(np.concatenate(p_values)) if p_values else None
 
 
-def _by_lag(noise: Gaussian | Laplace, series: Floats, rounding: float) -> Floats:
+def _by_lag(noise: Law, series: Floats, rounding: float) -> Floats:
     """Of the differences of a series, (length, entries), at every lag.
 
     The sums of all of them at once are good to about 1e-16 of the signal's square; where that or rounding matters, and
-    for Laplace noise, as many are computed one by one as time allows.
+    for noise that is not Gaussian, as many are computed one by one as time allows.
     """
     length = len(series)
     lags = np.arange(1, length)
     y = series - series.mean(0)
     inexact = max(1e-8 * float(np.abs(y).max(initial=0.0)), rounding)
-    if isinstance(noise, Laplace) or inexact > 1e-3 * noise.std or length <= _LAGS:
+    if not noise.gaussian or inexact > 1e-3 * noise.deviation or length <= _LAGS:
         if length > _LAGS:
             random = host_generator(0, "search").permutation(lags[_LAGS // 2 :])[: _LAGS // 2]
             lags = np.concatenate((lags[: _LAGS // 2], random))
-        sizes = [float(_sizes(noise, np.abs(series[k:] - series[:-k]) + rounding).sum()) for k in lags]
-        return _lower_tail(noise, np.array(sizes), series.shape[1] * (length - lags))
+        sizes = [float(noise.sizes(np.abs(series[k:] - series[:-k]) + rounding).sum()) for k in lags]
+        return noise.lower_tail(np.array(sizes), series.shape[1] * (length - lags))
     squares = np.concatenate(([0.0], np.cumsum(np.square(y).sum(1))))
     spectrum = np.fft.rfft(y, n=2 * length, axis=0)
     products = np.fft.irfft((np.square(spectrum.real) + np.square(spectrum.imag)).sum(1), n=2 * length)[1:length]
     sums = (squares[-1] - squares[lags]) + squares[length - lags] - 2 * products
-    return _lower_tail(noise, np.maximum(sums, 0.0) / (2 * noise.std**2), series.shape[1] * (length - lags))
+    return noise.lower_tail(np.maximum(sums, 0.0) / (2 * noise.deviation**2), series.shape[1] * (length - lags))

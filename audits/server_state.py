@@ -24,7 +24,7 @@ from vflpriv.common.store import Store
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict
-from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -145,7 +145,7 @@ class StateAudit(Audit[System]):
 
     def units(self, system: System) -> tuple[Unit, ...]:
         """The units of one record that noised releases of this system speak of."""
-        noised = [r for r in system.ledger.releases if isinstance(r.noise, Gaussian)]
+        noised = [r for r in system.ledger.releases if r.noise.gaussian]
         return tuple(u for u in _UNITS if any(u in r.sensitivity for r in noised))
 
     def moved(self, system: System) -> list[MovedReleases]:
@@ -154,7 +154,7 @@ class StateAudit(Audit[System]):
 
     def emptied(self, system: System) -> list[EmptiedDevice]:
         """Does the sensitivity for a device without data hold for the models that are trained?"""
-        gaussian = [r for r in system.ledger.releases if isinstance(r.noise, Gaussian)]
+        gaussian = [r for r in system.ledger.releases if r.noise.gaussian]
         noised = [r for r in gaussian if Unit.CLIENT_ZERO in r.sensitivity]
         if not noised or all(r.kind == "zo-scalar" for r in noised):
             return []

@@ -26,12 +26,13 @@ from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.data import VerticalData
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Gaussian, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
+from vflpriv.laws import Exact
 
 __all__ = ["WireAudit", "recorded_tensors"]
 
@@ -209,9 +210,7 @@ class _Releases:
             for kind, count in self.unsent.items()
             if kind in sent
         ]
-        never = sorted(
-            {r.kind for r in ledger.releases if isinstance(r.noise, Gaussian) and not r.once} - sent - self.kinds
-        )
+        never = sorted({r.kind for r in ledger.releases if r.noise.norm is not None and not r.once} - sent - self.kinds)
         declared = "the ledger declares noise on {}, but nothing of that kind was sent or released"
         return unsent + [_odd(kind, declared.format(kind), 0) for kind in never]
 
@@ -488,5 +487,5 @@ def _consistent(system: System, check: TwinCheck, unit: Unit, *, whole: bool) ->
         measure="largest distance under the noise, relative to the declared one",
         claim_units=frozenset({unit}),
         unit=unit,
-        measures=all(isinstance(noise, Exact | Gaussian) for noise in noises),
+        measures=all(noise.exact or noise.gaussian for noise in noises),
     )

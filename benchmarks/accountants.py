@@ -26,9 +26,9 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.cross_checks import mesh_fits
 from vflpriv.core.budgets import Budget
 from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Gaussian
 
 __all__: list[str] = []
 

@@ -20,10 +20,10 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.config.models import Config, DataConfig, SystemConfig
 from vflpriv.core.ledger import Exposure, Reading
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.worst_case import Event, Sampling
+from vflpriv.laws import Gaussian
 from vflpriv.run.systems import load_data
 
 __all__: list[str] = []

@@ -9,9 +9,9 @@ from vflpriv.common import formatting as f
 from vflpriv.common.registry import available
 from vflpriv.config.models import AuditConfig
 from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 __all__ = ["DELTA", "accountant_page", "audit_page"]
 

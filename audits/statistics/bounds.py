@@ -26,7 +26,6 @@ from vflpriv.common.numerics import Floats, interval
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.ledger import Exposure
 from vflpriv.core.measurement import Errors
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = [
@@ -306,7 +305,7 @@ def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
         return exposure.not_applicable
     if exposure.unprotected:
         return f"the trade-off curve is not Gaussian: {exposure.unprotected[0]}"
-    not_gaussian = [e for e in exposure.events if not isinstance(e.noise, Gaussian)]
+    not_gaussian = [e for e in exposure.events if not e.noise.gaussian]
     if not_gaussian:
         return f"the trade-off curve is not Gaussian: {not_gaussian[0].kind} has {not_gaussian[0].noise}"
     sampled = [e for e in exposure.events if e.sampling is not None]

@@ -20,11 +20,10 @@ from vflpriv.audits.twins.pairs import TwinCanary, TwinRound
 from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.twins.reconcile import is_open, link, viewers
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
-from vflpriv.core.worst_case import strength
 
 __all__ = ["Difference", "Excess", "Gap", "TwinCheck"]
 
@@ -225,7 +224,7 @@ class TwinCheck:
 
     def _noise(self, round_: int, value: Released) -> None:
         """Whether the noise is there, and its std not below the ledger's."""
-        stds = [r.noise.std for r in self._of(value.kind) if isinstance(r.noise, Gaussian)]
+        stds = [r.noise.deviation for r in self._of(value.kind) if r.noise.norm is not None]
         if stds and value.std < max(stds) * (1 - 1e-6):
             self.weak[value.kind] = (value.std, max(stds))
         usable = value.noiseless.abs().reshape(len(value.noiseless), -1).sum(1) < _SWALLOWED * value.std
@@ -296,7 +295,7 @@ class TwinCheck:
             leak[r] = math.sqrt(sum(release.sensitivity.get(unit, 0.0) ** 2 for release in leaks))
         observers = frozenset[str]().union(*(release.seen_by for release in releases))
         return _Declared(
-            noised=any(isinstance(release.noise, Gaussian) for release in releases),
+            noised=any(release.noise.gaussian for release in releases),
             observers=frozenset(self._named(observers)),
             own=own,
             leak=leak,
@@ -361,12 +360,12 @@ class TwinCheck:
         if record is None or unit is Unit.FEATURES or exposure.squares is None:
             # One device's part of a record is counted for the device with the most.
             most = 0.0 if exposure.squares is None else float(exposure.squares.max())
-            return max(most, sum(e.count * strength(e.noise, e.sensitivity) ** 2 for e in exposure.events))
+            return max(most, sum(e.square for e in exposure.events))
         return float(exposure.squares[record])
 
 
 def _gaussian(exposure: Exposure) -> bool:
-    return all(isinstance(e.noise, Gaussian) and e.sampling is None for e in exposure.events)
+    return all(e.noise.gaussian and e.sampling is None for e in exposure.events)
 
 
 def _resolved(message: Message, adversary: Adversary) -> tuple[Adversary, ...]:

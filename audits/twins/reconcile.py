@@ -21,11 +21,12 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.kinds import kind_named
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message, Party
+from vflpriv.laws import Exact
 
 __all__ = ["AUDIT", "Outline", "Sightings", "is_open", "link", "outline", "reconcile", "reconcile_run", "viewers"]
 
@@ -227,9 +228,7 @@ def covered(releases: Sequence[Release], kind: str, names: Collection[str]) -> d
     listed = frozenset(name for form in table.forms for name in form) if table is not None else frozenset()
     usual = frozenset(names) if len(names) == 1 else listed & frozenset(names)
     everything = frozenset(names) if table is not None and table.open else usual
-    return {
-        r: r.tensors if r.tensors is not None else everything if isinstance(r.noise, Exact) else usual for r in releases
-    }
+    return {r: r.tensors if r.tensors is not None else everything if r.noise.exact else usual for r in releases}
 
 
 def _tensor(
@@ -244,7 +243,7 @@ def _tensor(
 ) -> list[Finding]:
     """Whether some release covers one tensor, and whether it carries the noise that is declared for it."""
     covering = [r for r, own in covered(releases, kind, names).items() if name in own]
-    exact = [r for r in covering if isinstance(r.noise, Exact)]
+    exact = [r for r in covering if r.noise.exact]
     where = f"first in round {sighting.first.round}, {link(sighting.first)}"
     if not covering:
         what = f"tensor {name}: on the wire, but not in the ledger"
@@ -310,7 +309,7 @@ def _rounds(
         everyone = [replace(r, reaches_all=True) for r in own]
         where = "to devices in rounds in which the schedule has them inactive"
         findings += _more(kind, where, _mask(schedule, extra), everyone)
-    noised = [r for r in private if not isinstance(r.noise, Exact)]
+    noised = [r for r in private if not r.noise.exact]
     if noised:
         again = _mask(schedule, {m.round for m in seen.repeated.get(kind, ())})
         findings += _more(kind, "beyond the first on the same link in a round, with other values", again, noised)

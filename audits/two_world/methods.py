@@ -31,7 +31,6 @@ from vflpriv.common.seeds import derive
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.engine import Engine
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.schedules import Batching
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -122,11 +121,10 @@ class SecretBatches(Ratio):
         return system.schedule.rate
 
     def threshold(self, system: System, canary: Canary, *, trials: int, confidence: float) -> float:
-        (release,) = (r for r in system.ledger.releases if isinstance(r.noise, Gaussian) and r.additive)
-        assert isinstance(release.noise, Gaussian)
+        (release,) = (r for r in system.ledger.releases if r.noise.white and r.additive)
         assert canary.rate is not None
         return secret_threshold(
-            ratio=release.sensitivity[Unit.RECORD] / release.noise.std,
+            ratio=release.noise.strength(release.sensitivity[Unit.RECORD]),
             rate=canary.rate,
             rounds=int(release.rounds.sum()),
             trials=trials,
@@ -274,7 +272,7 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
     """
     if unit is not Unit.RECORD or kind is CanaryKind.WORST_CASE:
         return unit
-    noised = [r for r in ledger.releases if isinstance(r.noise, Gaussian)]
+    noised = [r for r in ledger.releases if r.noise.white]
     usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else Unit.FEATURES
     parts = [ledger.exposure(adversary, part, reading=Reading.PAPER) for part in (Unit.LABEL, Unit.FEATURES)]
     seen = [e for e in parts if e.not_applicable is None and (e.events or e.unprotected)]
@@ -285,7 +283,7 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
 def choose(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind) -> Choice:
     """The likelihood ratio where the ledger allows it, a learned score elsewhere."""
     exposure = system.ledger.exposure(adversary, unit, reading=Reading.PAPER)
-    gaussian = any(isinstance(e.noise, Gaussian) for e in exposure.events)
+    gaussian = any(e.noise.white for e in exposure.events)
     worst = kind is CanaryKind.WORST_CASE
     if exposure.not_applicable is not None:
         return Choice(refusal=f"two-world has nothing to tell: {exposure.not_applicable}")
@@ -311,7 +309,7 @@ def _with_batches(system: System, exposure: Exposure, kind: CanaryKind) -> Choic
         return Choice(refusal=f"no message carries {inside.kind} with their noise, only {inside.sent_as} made of them")
     if worst:
         return Choice(METHODS[Ratio.name])
-    if exposure.unprotected or inside is not None or any(not isinstance(e.noise, Gaussian) for e in exposure.events):
+    if exposure.unprotected or inside is not None or any(not e.noise.white for e in exposure.events):
         return Choice(METHODS[Learned.name])
     leaks = any(r.leak is not None and unit in r.leak.sensitivity for r in ledger.releases)
     label = canary_unit(ledger, exposure.adversary, unit, kind) is Unit.LABEL
@@ -323,7 +321,7 @@ def _without_batches(system: System, adversary: Adversary, exposure: Exposure, *
     if adversary.kind == "model" and exposure.unprotected and not worst and system.engine.capabilities.server_model:
         return Choice(METHODS[ShadowModels.name])
     sampled = [e for e in exposure.events if e.sampling is not None and e.sampling.scheme == "poisson"]
-    gaussian = any(isinstance(e.noise, Gaussian) for e in exposure.events)
+    gaussian = any(e.noise.white for e in exposure.events)
     mechanisms = system.engine.mechanisms(system.settings, system.schedule).values()
     hidden = system.schedule.batching is Batching.POISSON and any(m.additive and m.scalar for m in mechanisms)
     if adversary.kind == "outsider" and worst and gaussian and sampled and hidden:

@@ -19,7 +19,6 @@ from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.two_world.whole_view import Places, WholeView
 from vflpriv.core.canaries import Canary
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
@@ -39,7 +38,7 @@ __all__ = [
 
 def noise_stds(ledger: Ledger) -> dict[str, float]:
     """The noise std of each message kind that carries Gaussian noise."""
-    return {r.kind: r.noise.std for r in ledger.releases if isinstance(r.noise, Gaussian)}
+    return {r.kind: r.noise.deviation for r in ledger.releases if r.noise.white}
 
 
 def squares(gap: Tensor) -> Tensor:

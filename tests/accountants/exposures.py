@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from vflpriv.core.law import Law
 from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.core.releases import Noise
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
 __all__ = ["event", "expose"]
 
 
-def event(noise: Noise, sensitivity: float = 1.0, count: int = 1, rate: float | None = None) -> Event:
+def event(noise: Law, sensitivity: float = 1.0, count: int = 1, rate: float | None = None) -> Event:
     """`count` equal releases; with a rate, of secret Poisson batches."""
     sampling = None if rate is None else Sampling("poisson", rate)
     return Event(kind="message", noise=noise, sensitivity=sensitivity, count=count, sampling=sampling)

@@ -12,8 +12,8 @@ from vflpriv.accountants.calibration import calibrate_noise
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.releases import Exact, Gaussian, Laplace
 from vflpriv.errors import InputError
+from vflpriv.laws import Exact, Gaussian, Laplace
 
 ORACLES = [
     (1.0, 1e-5, 1.0, 1_000, 117.973),

@@ -9,8 +9,8 @@ from vflpriv.accountants import cross_checks as module
 from vflpriv.accountants.cross_checks import LIBRARIES, CrossCheck, cross_checks
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 DELTA = 1e-5
 pytestmark = pytest.mark.filterwarnings("ignore")

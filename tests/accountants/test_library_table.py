@@ -16,9 +16,9 @@ from vflpriv.accountants.gdp import CENTRAL_LIMIT, GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.core.ledger import Sampling
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 DELTA = 1e-5
 # q, noise multiplier, T: the truth, opacus RDP, the central limit. dp-accounting says 909.83 in the last cell: its

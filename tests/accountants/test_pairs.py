@@ -13,23 +13,18 @@ from scipy.special import log_ndtr, ndtr
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import optimistic, pessimistic
-from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import (
-    Diluted,
-    GaussianPair,
-    LaplacePair,
-    RandomizedResponsePair,
-    SampledGaussianPair,
-    SampledReplacementPair,
-)
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.releases import Gaussian
 from vflpriv.core.tradeoff import delta_of, epsilon_of
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian
+from vflpriv.laws.gaussian import GaussianPair
+from vflpriv.laws.laplace import LaplacePair
+from vflpriv.laws.pairs import Diluted, PurePair
+from vflpriv.laws.sampled import SampledGaussianPair, SampledReplacementPair
 
 SAMPLED = [SampledGaussianPair(1.25, 0.01), SampledGaussianPair(0.5, 0.2), SampledReplacementPair(2.0, 0.05)]
-PURE = [LaplacePair(0.7), RandomizedResponsePair(1.3), Diluted(RandomizedResponsePair(1.3), 0.1)]
+PURE = [LaplacePair(0.7), PurePair(1.3), Diluted(PurePair(1.3), 0.1)]
 PAIRS = [
     GaussianPair(0.6),
     Diluted(GaussianPair(0.6), 0.2),
@@ -74,7 +69,7 @@ def exact_delta(pair, epsilon):
         return delta_of(pair.mu, epsilon)
     if isinstance(pair, LaplacePair):
         return max(0.0, -math.expm1((epsilon - pair.shift) / 2))
-    if isinstance(pair, RandomizedResponsePair):
+    if isinstance(pair, PurePair):
         return max(0.0, -math.expm1(epsilon - pair.epsilon)) / (1 + math.exp(-pair.epsilon))
     if isinstance(pair, Diluted):
         return pair.rate * exact_delta(pair.pair, epsilon)
@@ -169,9 +164,9 @@ def test_moments_against_multi_precision(pair, order):
         nodes = mpmath.linspace(-20, (order + 1) * pair.mu + 20, 60)
         integrand = lambda x: density(upper, x) ** a * density(lower, x) ** (1 - a)  # noqa: E731
         exact = float(mpmath.log(mpmath.quad(integrand, nodes)))
-    ours = float(log_moments(pair, (order,))[0])
+    ours = float(pair.log_moments((order,))[0])
     assert ours == pytest.approx(exact, rel=1e-8)
-    assert float(log_moments(pair, (order,), fast=True)[0]) >= exact * (1 - 1e-9)
+    assert float(pair.log_moments((order,), fast=True)[0]) >= exact * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("pair", PURE, ids=str)
@@ -179,7 +174,7 @@ def test_moments_of_pure_mechanisms(pair):
     fine = compose([(pessimistic(pair, 1e-4, 1e-16), 1)], 0.0)
     for order in (1.3, 2.0, 7.0):
         direct = math.log(float(np.sum(np.maximum(fine.tilted, 0) * np.exp((order - 1) * fine.losses))))
-        assert float(log_moments(pair, (order,))[0]) == pytest.approx(direct, rel=1e-4)
+        assert float(pair.log_moments((order,))[0]) == pytest.approx(direct, rel=1e-4)
 
 
 def test_moments_are_never_nan():
@@ -187,7 +182,7 @@ def test_moments_are_never_nan():
     for mu in (1e-6, 1e-3, 1.0, 50.0, 1e4, 1e200):
         for rate in (1e-9, 1e-3, 0.5, 1 - 1e-9):
             for pair in (SampledGaussianPair(mu, rate), SampledReplacementPair(mu, rate)):
-                moments = log_moments(pair, orders)
+                moments = pair.log_moments(orders)
                 assert not np.isnan(moments).any()
                 assert (moments >= 0).all()
 

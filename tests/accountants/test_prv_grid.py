@@ -12,12 +12,12 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants import _composition, prv
 from vflpriv.accountants._lattice import optimistic, pessimistic
-from vflpriv.accountants._pairs import SampledGaussianPair
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
+from vflpriv.laws.sampled import SampledGaussianPair
 
 MODULES = ("auto", "calibration", "cross_checks", "gdp", "prv", "rdp")
 
@@ -110,7 +110,7 @@ def test_torch_is_loaded_neither_by_a_module_nor_by_a_budget():
         "    check(module)\n"
         "from tests.accountants.exposures import event, expose\n"
         "from vflpriv.common.registry import available\n"
-        "from vflpriv.core.releases import Gaussian\n"
+        "from vflpriv.laws import Gaussian\n"
         "for name, accountant in available('accountant').items():\n"
         "    accountant().budget(expose(event(Gaussian(1.0))), 1e-5)\n"
         "    check(f'a budget by {name}')\n"

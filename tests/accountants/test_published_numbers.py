@@ -11,9 +11,9 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.gdp import GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.releases import Gaussian, Laplace
 from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace
 
 # D, B, M, T, claimed epsilon, claimed mu, noise multiplier, secret epsilon, device (mu, epsilon), all (mu, epsilon)
 DPZV = [

@@ -15,9 +15,9 @@ from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.audits.verdict import Accounted, judge
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Event, Sampling
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.tradeoff import curve, mu_of_pure
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 ACCOUNTANTS = [AutoAccountant(), PrvAccountant(), RdpAccountant()]
 

@@ -14,8 +14,8 @@ from vflpriv.accountants import _composition
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.releases import Gaussian, RandomizedResponse
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, RandomizedResponse
 
 # (q, noise multiplier, T, delta) by their logarithms, so that every order of magnitude is met.
 RATES = st.floats(-6, 0).map(lambda x: 10**x)

@@ -16,8 +16,8 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.core.ledger import SampledRelease, Sampling, join
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 RUNS = 200_000
 SIGMAS = 4.5  # a test with the right answer fails once in 150 000 seeds

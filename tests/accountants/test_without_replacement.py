@@ -12,15 +12,16 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import pessimistic
-from vflpriv.accountants._moments import log_moments
-from vflpriv.accountants._pairs import Diluted, LaplacePair, SampledGaussianPair, WithoutReplacementPair, attained
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.common.registry import find
 from vflpriv.core.ledger import Reading, Sampling
-from vflpriv.core.releases import Gaussian, Laplace
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Gaussian, Laplace
+from vflpriv.laws.laplace import LaplacePair
+from vflpriv.laws.pairs import Diluted
+from vflpriv.laws.sampled import SampledGaussianPair, WithoutReplacementPair
 
 DELTA = 1e-5
 
@@ -67,8 +68,8 @@ def test_moments_against_multi_precision(pair, order):
         positive = mpmath.quad(lambda x: mpmath.npdf(x) * ratio(x) ** a, nodes)
         negative = mpmath.quad(lambda x: mpmath.npdf(x) * ratio(x) ** (1 - a), nodes)
         exact = float(mpmath.log(positive + negative + (1 - q) * mpmath.erf(mu / mpmath.sqrt(8))))
-    assert exact * (1 - 1e-9) <= float(log_moments(pair, (order,))[0]) <= exact * (1 + 1e-5)
-    assert float(log_moments(pair, (order,), fast=True)[0]) >= exact
+    assert exact * (1 - 1e-9) <= float(pair.log_moments((order,))[0]) <= exact * (1 + 1e-5)
+    assert float(pair.log_moments((order,), fast=True)[0]) >= exact
 
 
 def test_it_bounds_every_batch_of_a_small_set():
@@ -88,9 +89,9 @@ def test_it_bounds_every_batch_of_a_small_set():
 
 
 def test_what_is_attained():
-    assert attained(WithoutReplacementPair(1.0, 0.1)) == SampledGaussianPair(1.0, 0.1)
-    assert attained(Diluted(LaplacePair(1.0), 0.1, hidden=True)) is None
-    assert attained(SampledGaussianPair(1.0, 0.1)) == SampledGaussianPair(1.0, 0.1)
+    assert WithoutReplacementPair(1.0, 0.1).attained() == SampledGaussianPair(1.0, 0.1)
+    assert Diluted(LaplacePair(1.0), 0.1, hidden=True).attained() is None
+    assert SampledGaussianPair(1.0, 0.1).attained() == SampledGaussianPair(1.0, 0.1)
 
 
 def test_rows_and_other_noises_are_counted_by_convexity():

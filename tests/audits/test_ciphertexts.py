@@ -9,9 +9,9 @@ import torch
 import vflpriv
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.core.claims import Verdict
-from vflpriv.core.releases import Exact
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, Message, device
+from vflpriv.laws import Exact
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.recording.system import read_recording
 

@@ -14,8 +14,8 @@ from vflpriv.audits.one_run import guess_coins
 from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
 from vflpriv.core.attack import LabelGuess
 from vflpriv.core.canaries import draw_canaries, plant
-from vflpriv.core.releases import Exact, Gaussian, Laplace
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Exact, Gaussian, Laplace
 
 DEVICE, OTHER = Adversary.parse("device(0)"), Adversary.parse("device(1)")
 LABELS = torch.arange(400) % 5

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from vflpriv.audits.recorded_noise import QUESTIONS, noise_limit, recorded_noises
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.wire import SERVER, Message, device
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 STD = 0.1
 

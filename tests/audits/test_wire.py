@@ -15,10 +15,11 @@ from vflpriv.common.random import Stream
 from vflpriv.core.audit import AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.engine import Contributions
-from vflpriv.core.releases import Exact, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import SERVER, Payload, device
+from vflpriv.laws import Exact
 from vflpriv.training.engines.dpzv import Dpzv
 from vflpriv.training.engines.split import Split
 from vflpriv.training.mechanisms.base import ScalarMean

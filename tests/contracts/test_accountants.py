@@ -13,8 +13,8 @@ from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.common.registry import available
 from vflpriv.core.budgets import Tightness
 from vflpriv.core.ledger import Event, Sampling
-from vflpriv.core.releases import Exact, Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.units import Unit
+from vflpriv.laws import Exact, Gaussian, Laplace, RandomizedResponse
 
 ACCOUNTANTS = available("accountant")
 pytestmark = pytest.mark.parametrize("name", sorted(ACCOUNTANTS))

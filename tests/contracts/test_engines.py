@@ -11,9 +11,9 @@ from tests.support import ENGINES, make_system, toy_data
 from vflpriv.audits.twins.probes import in_worlds
 from vflpriv.common.registry import available
 from vflpriv.core.canaries import Canary, CanaryKind
-from vflpriv.core.releases import Exact
 from vflpriv.core.units import Unit
 from vflpriv.core.wire import Message, Traffic, Transcript, Wire
+from vflpriv.laws import Exact
 
 VARIANTS = list(ENGINES)
 TOGETHER = (3, 0, 7)

@@ -122,7 +122,7 @@ def test_releases_that_share_a_secret_batch_are_one_release():
 
 def test_noises_that_cannot_be_joined_are_counted_as_known():
     from vflpriv.core.ledger import SampledRelease, join
-    from vflpriv.core.releases import Gaussian, Laplace
+    from vflpriv.laws import Gaussian, Laplace
 
     early, late = np.arange(6) < 4, np.arange(6) >= 2
     one = SampledRelease(kind="a", noise=Gaussian(1.0), sensitivity=1.0, hidden=1.0, rounds=early)
@@ -218,7 +218,8 @@ def test_split_learning_shows_labels_to_devices_and_features_to_the_server():
 
 def test_the_worst_device_is_found_under_any_noise():
     from vflpriv.core.ledger import Ledger
-    from vflpriv.core.releases import Laplace, RandomizedResponse, Release
+    from vflpriv.core.releases import Release
+    from vflpriv.laws import Laplace, RandomizedResponse
 
     _, _, schedule = dpzv(activation="clocks", rates=(1.0, 1.0, 1.0, 9.0))
     rounds = np.ones(T, dtype=bool)

@@ -15,10 +15,11 @@ from scipy.stats import norm
 from tests.core.test_ledger import dpzv
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Gaussian, Laplace, Release, StateLeak
+from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Exact, Gaussian, Laplace
 
 OUTSIDER, EAVESDROPPER, MODEL = (Adversary.parse(text) for text in ("outsider", "eavesdropper", "model"))
 RECORDS, ROUNDS, DELTA = 100, 1000, 1e-5

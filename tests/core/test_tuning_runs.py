@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from vflpriv.common.registry import find
 from vflpriv.core.ledger import Ledger, Reading
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse, Release, StateLeak
+from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 
 RECORDS, ROUNDS = 12, 6
 EVERYBODY = frozenset({"device", "devices", "eavesdropper", "outsider", "server", "model"})

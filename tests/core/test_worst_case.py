@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.releases import Exact, Gaussian, Laplace, RandomizedResponse, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Activation, Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.core.worst_case import Term, choose, strength
+from vflpriv.core.worst_case import Term, choose
+from vflpriv.laws import Exact, Gaussian, Laplace, RandomizedResponse
 
 R, D, M = 24, 12, 3
 NOISES = st.sampled_from([Gaussian(2.0), Gaussian(5.0), Laplace(4.0), RandomizedResponse(0.3)])
@@ -129,10 +130,10 @@ def test_choices():
 
 
 def test_strength():
-    assert strength(Gaussian(2.0), 1.0) == 0.5
-    assert strength(Exact(), 1.0) == np.inf
-    assert strength(Exact(), 0.0) == 0.0
-    assert strength(RandomizedResponse(0.7), 9.0) == 0.7
+    assert Gaussian(2.0).strength(1.0) == 0.5
+    assert Exact().strength(1.0) == np.inf
+    assert Exact().strength(0.0) == 0.0
+    assert RandomizedResponse(0.7).strength(9.0) == 0.7
 
 
 def test_a_run_that_stops_early_has_fewer_releases():

@@ -11,11 +11,12 @@ import numpy as np
 from tests.mutations.case import DELTA, Mutation, Trained, exact_claim
 from tests.mutations.dpzv import Joint, dpzv_case
 from vflpriv.common.registry import find
-from vflpriv.core.releases import Gaussian, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Gaussian
 from vflpriv.training.engines.dpzv import Dpzv
 from vflpriv.training.mechanisms.base import NoNoise
 

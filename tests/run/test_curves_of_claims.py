@@ -7,9 +7,9 @@ import pytest
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.releases import Gaussian, Laplace, RandomizedResponse
 from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
+from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 from vflpriv.run.budgets import curve_excess
 
 AUTO = AutoAccountant()

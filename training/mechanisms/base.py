@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream, secure_normal
 from vflpriv.core.engine import Contributions, Probe, Rows
-from vflpriv.core.releases import Exact, Gaussian, Noise, Release, StateLeak
+from vflpriv.core.law import Law
+from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.units import Unit
+from vflpriv.laws import Exact, Gaussian
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +88,7 @@ class Mechanism(ABC):
         return values
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Law:
         return Gaussian(self.noise_std) if self.noise_std > 0 else Exact()
 
     def release(self, noiseless: Tensor, normals: Tensor) -> Tensor:

@@ -19,9 +19,11 @@ from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Engine
-from vflpriv.core.releases import Laplace, Noise, RandomizedResponse, Release
+from vflpriv.core.law import Law
+from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import EVERYONE
+from vflpriv.laws import Laplace, RandomizedResponse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +72,7 @@ class LabelMechanism(ABC):
 
     @property
     @abstractmethod
-    def noise(self) -> Noise:
+    def noise(self) -> Law:
         """The distribution of the noise, for the ledger."""
 
     @property
@@ -146,7 +148,7 @@ class Alibi(NoisedBefore):
         return (observed.abs() - (observed - 1).abs()) / (self.std / math.sqrt(2))
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Law:
         return Laplace(self.std / math.sqrt(2))
 
     @property
@@ -168,7 +170,7 @@ class Responses(LabelMechanism):
     budget: float
 
     @property
-    def noise(self) -> Noise:
+    def noise(self) -> Law:
         return RandomizedResponse(self.budget)
 
     @property

@@ -1,8 +1,9 @@
-"""The registry of what one file or one plug-in adds: engines, defences, attacks, audits, accountants, output formats.
+"""The registry of what one file or one plug-in adds: engines, defences, attacks, audits, accountants, laws, formats.
 
 An item is found in the folder of its kind (`KINDS`) or through an entry point of the group `vflpriv.engines`,
-`vflpriv.defences`, `vflpriv.attacks`, `vflpriv.audits`, `vflpriv.accountants` or `vflpriv.formats`. Layers that may not
-import each other meet here: a result in `report/` finds the format that writes it, which lies in `render/`, by name.
+`vflpriv.defences`, `vflpriv.attacks`, `vflpriv.audits`, `vflpriv.accountants`, `vflpriv.laws` or `vflpriv.formats`.
+Layers that may not import each other meet here: a result in `report/` finds the format that writes it, which lies in
+`render/`, by name.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "attack": ("vflpriv.attacks",),
     "audit": ("vflpriv.audits",),
     "accountant": ("vflpriv.accountants",),
+    "law": ("vflpriv.laws",),
     "format": ("vflpriv.render.formats",),
     "display": ("vflpriv.render.notebook",),
     "page": ("vflpriv.experiments.frontier.page", "vflpriv.experiments.reproduce.page"),

@@ -10,11 +10,12 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.core.releases import Exact, Gaussian, Noise, Opaque, Release
+from vflpriv.core.law import Law
+from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.core.worst_case import Event, Sampling, Term, choose, strength
+from vflpriv.core.worst_case import Event, Sampling, Term, choose
 
 __all__ = ["Event", "Exposure", "Joined", "Ledger", "Reading", "SampledRelease", "Sampling", "join"]
 
@@ -67,7 +68,7 @@ class Exposure:
     @property
     def gaussian(self) -> bool:
         """Whether the trade-off curve is exactly Gaussian: only Gaussian noise, nothing sampled in secret."""
-        known = all(isinstance(e.noise, Gaussian) and e.sampling is None for e in self.events)
+        known = all(e.noise.gaussian and e.sampling is None for e in self.events)
         return known and not self.unprotected and self.not_applicable is None
 
     @property
@@ -75,7 +76,7 @@ class Exposure:
         """The exact mu of a Gaussian exposure: the squares of sensitivity / std add."""
         if not self.gaussian:
             raise ValueError("Expected an exposure with a Gaussian trade-off curve.")
-        return math.sqrt(sum(e.count * strength(e.noise, e.sensitivity) ** 2 for e in self.events))
+        return math.sqrt(sum(e.square for e in self.events))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -264,7 +265,7 @@ class Ledger:
         """
         schedule = self.schedule
         full = schedule.batching is Batching.FULL
-        exact = [r.kind for r, _ in observed if r.depends_on_batch and isinstance(r.noise, Exact)]
+        exact = [r.kind for r, _ in observed if r.depends_on_batch and r.noise.exact]
         secret = not (adversary.knows_batches or exact or (full and adversary.kind == "model"))
         if full:
             return _Batches("every record is in every round: nothing is sampled", secret=secret)
@@ -303,8 +304,7 @@ class Ledger:
 
 def _assumption(release: Release) -> str:
     """Under which assumption a ciphertext gives nothing away."""
-    assumption = release.noise.assumption if isinstance(release.noise, Opaque) else ""
-    return f"{release.kind} is ciphertext, protected by assumption and not measured ({assumption})"
+    return f"{release.kind} is ciphertext, protected by assumption and not measured ({release.noise.sealed_by})"
 
 
 def _tuning_note(runs: int, protected: Sequence[Release]) -> str:
@@ -320,9 +320,7 @@ def _tuning_note(runs: int, protected: Sequence[Release]) -> str:
 
 
 def _explain(release: Release, unit: Unit) -> str:
-    reason = (
-        "carries no noise" if isinstance(release.noise, Exact) else f"has no bounded sensitivity for the {unit} unit"
-    )
+    reason = "carries no noise" if release.noise.exact else f"has no bounded sensitivity for the {unit} unit"
     return f"{release.kind} ({release.what}) {reason}"
 
 
@@ -370,7 +368,7 @@ class SampledRelease:
     """
 
     kind: str
-    noise: Noise
+    noise: Law
     sensitivity: float
     hidden: float
     rounds: NDArray[np.bool_]
@@ -464,13 +462,14 @@ def _shown_note(joint: SampledRelease, scheme: str) -> str:
 
 
 def _joined(members: Sequence[SampledRelease]) -> SampledRelease | None:
-    """Several Gaussian releases of one round as one with noise of std 1; None with other noise."""
-    if not all(isinstance(member.noise, Gaussian) for member in members):
+    """Several releases of one round as one with noise of std 1, if all are Gaussian; None with other noise."""
+    joint = members[0].noise.joint
+    if joint is None or any(member.noise.joint != joint for member in members):
         return None
     return SampledRelease(
         kind=" + ".join(member.kind for member in members),
-        noise=Gaussian(1.0),
-        sensitivity=math.hypot(*(strength(member.noise, member.sensitivity) for member in members)),
-        hidden=math.hypot(*(strength(member.noise, member.hidden) for member in members)),
+        noise=joint,
+        sensitivity=math.hypot(*(member.noise.strength(member.sensitivity) for member in members)),
+        hidden=math.hypot(*(member.noise.strength(member.hidden) for member in members)),
         rounds=members[0].rounds,
     )

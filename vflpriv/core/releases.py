@@ -12,70 +12,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.core.law import Law
 from vflpriv.core.units import Unit
 
-__all__ = ["Exact", "Gaussian", "Laplace", "Noise", "Opaque", "RandomizedResponse", "Release", "StateLeak"]
-
-
-@dataclass(frozen=True)
-class Gaussian:
-    """Independent N(0, std²) on every entry; sensitivities are in L2."""
-
-    std: float
-
-    def __str__(self) -> str:
-        return f"Gaussian(std={self.std:.6g})"
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """Independent Laplace(scale) on every entry; sensitivities are in L1."""
-
-    scale: float
-
-    def __str__(self) -> str:
-        return f"Laplace(scale={self.scale:.6g})"
-
-
-@dataclass(frozen=True)
-class RandomizedResponse:
-    """A label kept or replaced at random: epsilon-DP whatever the sensitivity."""
-
-    epsilon: float
-
-    def __str__(self) -> str:
-        return f"RandomizedResponse(epsilon={self.epsilon:.6g})"
-
-
-@dataclass(frozen=True)
-class Exact:
-    """No noise."""
-
-    def __str__(self) -> str:
-        return "no noise"
-
-
-@dataclass(frozen=True)
-class Opaque:
-    """A ciphertext: under the `assumption`, which is stated and not measured, it gives nothing away without the key.
-
-    `readers` are the kinds of adversaries that hold the key, to whom it counts as sent in clear. So it does to whoever
-    holds the trained model, which is computed from what was decrypted.
-    """
-
-    assumption: str
-    readers: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        return f"opaque, by assumption: {self.assumption}"
-
-    def hides_from(self, adversary: str) -> bool:
-        """Whether an adversary of this kind sees the ciphertext alone."""
-        devices = {"device", "devices"}
-        return adversary != "model" and not self.readers & (devices if adversary in devices else {adversary})
-
-
-Noise = Gaussian | Laplace | RandomizedResponse | Exact | Opaque
+__all__ = ["Release", "StateLeak"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +46,7 @@ class Release:
 
     kind: str
     what: str
-    noise: Noise
+    noise: Law
     sensitivity: Mapping[Unit, float]
     rounds: NDArray[np.bool_]
     seen_by: frozenset[str]
@@ -135,17 +75,15 @@ class Release:
 
     def protects(self, unit: Unit) -> bool:
         """Whether the noise bounds the privacy loss of this release for the unit."""
-        noised = not isinstance(self.noise, Exact | Opaque)
-        return noised and math.isfinite(self.sensitivity.get(unit, 0.0))
+        return self.noise.noised and math.isfinite(self.sensitivity.get(unit, 0.0))
 
     def observed_by(self, adversary: str) -> Release | None:
         """The release as adversaries of this kind observe it: a ciphertext in clear with its key, else not at all."""
-        if not isinstance(self.noise, Opaque):
-            return self
-        if self.noise.hides_from(adversary):
-            return None
+        law = self.noise.observed_by(adversary)
+        if law is None or law is self.noise:
+            return None if law is None else self
         reader = "the model depends on what was decrypted" if adversary == "model" else "read with its key"
-        return replace(self, noise=Exact(), what=f"{self.what}; {reader}")
+        return replace(self, noise=law, what=f"{self.what}; {reader}")
 
     @property
     def depends_on_batch(self) -> bool:

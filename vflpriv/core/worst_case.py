@@ -7,16 +7,15 @@ candidate is, each noise is counted for the candidate with the largest amount of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vflpriv.core.releases import Gaussian, Laplace, Noise, RandomizedResponse
+from vflpriv.core.law import Law
 
-__all__ = ["Choice", "Event", "Sampling", "Term", "choose", "strength"]
+__all__ = ["Choice", "Event", "Sampling", "Term", "choose"]
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,15 @@ class Event:
     """
 
     kind: str
-    noise: Noise
+    noise: Law
     sensitivity: float
     count: int
     sampling: Sampling | None = None
+
+    @property
+    def square(self) -> float:
+        """The summed squares of the strengths of these releases: mu² where the curve is Gaussian."""
+        return float(self.noise.square(self.sensitivity, self.count))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,7 +56,7 @@ class Term:
     """For each candidate, the number of releases of one kind, noise and sensitivity that depend on it."""
 
     kind: str
-    noise: Noise
+    noise: Law
     sensitivity: float
     counts: NDArray[np.int64]
     """One entry for each candidate."""
@@ -86,7 +90,7 @@ class Term:
     @property
     def scale(self) -> Hashable:
         """Terms with the same scale add up: all Gaussians without sampling, and otherwise equal releases."""
-        if isinstance(self.noise, Gaussian) and self.sampling is None:
+        if self.noise.gaussian and self.sampling is None:
             return "gaussian"
         return self.noise, self.sensitivity, self.sampling
 
@@ -98,10 +102,8 @@ class Term:
     @property
     def squares(self) -> NDArray[np.float64]:
         """Count times strength², a rough common scale that serves to order candidates for display."""
-        single = strength(self.noise, self.sensitivity)
-        # A count of 0 costs nothing, even where one release has infinite strength. A product that is too large is
-        # infinite; a power would be an error.
-        return np.where(self.counts > 0, np.maximum(self.counts, 1) * (single * single), 0.0)
+        # A count of 0 costs nothing, even where one release has infinite strength.
+        return np.where(self.counts > 0, self.noise.square(self.sensitivity, np.maximum(self.counts, 1)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,3 @@ def _worst(amounts: NDArray[np.float64], leading: int) -> int:
     """The candidate with the largest amount; the leading one if its amount is as large, up to rounding."""
     largest = int(np.argmax(amounts))
     return leading if amounts[leading] >= amounts[largest] * (1 - 1e-12) else largest
-
-
-def strength(noise: Noise, sensitivity: float) -> float:
-    """The privacy loss of one release: mu of a Gaussian one, epsilon of any other."""
-    if isinstance(noise, RandomizedResponse):
-        return noise.epsilon
-    width = noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else 0.0
-    if sensitivity == 0:
-        return 0.0
-    return sensitivity / width if width > 0 else math.inf

@@ -15,10 +15,12 @@ from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
 from vflpriv.config.models import TuningRuns
-from vflpriv.core.releases import Exact, Gaussian, Laplace, Noise, Opaque, RandomizedResponse, Release, StateLeak
+from vflpriv.core.law import Law
+from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
+from vflpriv.laws import Exact, Gaussian, Laplace, Opaque, RandomizedResponse
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 from vflpriv.recording.worlds_file import TrialsConfig
 
@@ -199,9 +201,9 @@ class ReleaseConfig(_Section):
             f"{self.kind}"
         )
 
-    def _noise(self) -> Noise:
+    def _noise(self) -> Law:
         scale = self.scale or 0.0
-        noises: dict[str, Noise] = {
+        noises: dict[str, Law] = {
             "gaussian": Gaussian(scale),
             "laplace": Laplace(scale),
             "rr": RandomizedResponse(scale),

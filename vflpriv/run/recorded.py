@@ -23,7 +23,6 @@ from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
 from vflpriv.core.audit import Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
-from vflpriv.core.releases import Gaussian, Laplace
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Wire
@@ -129,7 +128,7 @@ def _noises(system: RecordedSystem, steps: Steps) -> list[RecordedNoise]:
 
 def _work(system: RecordedSystem, views: Sequence[View], attacks: Sequence[LabelAttack], split: Split | None) -> int:
     """How many messages are read, those counted several times that take longer; for the progress bar."""
-    noised = {r.kind for r in system.ledger.releases if not r.once and isinstance(r.noise, Gaussian | Laplace)}
+    noised = {r.kind for r in system.ledger.releases if not r.once and r.noise.bounds_size}
     work = _NOISE_WORK * sum(m.kind in noised for m in system.messages)
     if split is not None:
         claimed = _claimed(system)

@@ -22,7 +22,6 @@ from vflpriv.core.audit import EPSILON, MU
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.releases import Opaque
 from vflpriv.core.schedules import Schedule
 from vflpriv.report.audit import (
     AttackRow,
@@ -259,7 +258,7 @@ def release_rows(ledger: Ledger) -> tuple[ReleaseRow, ...]:
             rounds=int(np.count_nonzero(r.rounds)),
             sensitivity={unit.value: float(r.sensitivity[unit]) for unit in sorted(r.sensitivity)},
             protects=tuple(unit.value for unit in sorted(r.sensitivity) if r.protects(unit)),
-            assumption=r.noise.assumption if isinstance(r.noise, Opaque) else "",
+            assumption=r.noise.sealed_by,
         )
         for r in ledger.releases
     )

@@ -12,7 +12,6 @@ from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine
-from vflpriv.core.releases import Exact
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.data import loading as datasets
@@ -159,7 +158,7 @@ def inapplicable(defence: Defence, engine: type[Engine], settings: Any, schedule
         kinds=frozenset(release.kind for release in releases),
         fields=type(settings).model_fields,
         classes=classes,
-        noised=frozenset(release.kind for release in releases if not isinstance(release.noise, Exact)),
+        noised=frozenset(release.kind for release in releases if not release.noise.exact),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from vflpriv.audits.twins.reconcile import is_open, link, viewers
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.core.ledger import Ledger
-from vflpriv.core.releases import Exact, Laplace, Opaque, RandomizedResponse, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
@@ -137,18 +137,18 @@ class _Comparison:
         if not differing or not any(self._protected(adversary) for adversary in viewers(one)):
             return 0.0
         release = self._releases.get(one.kind)
-        if release is None or isinstance(release.noise, Exact):
+        if release is None or release.noise.exact:
             size = max(float((one.tensors[n].double() - other.tensors[n].double()).abs().max()) for n in differing)
             raise AssertionError(
                 f"Expected nothing to differ but what the ledger declares: {_named(one)} has a tensor {differing[0]} "
                 f"that moves by {size:.4g} with the {self._unit} unit, without noise."
             )
-        if isinstance(release.noise, RandomizedResponse | Opaque) and self._unit in release.sensitivity:
+        if release.noise.norm is None and self._unit in release.sensitivity:
             return 0.0
         return self._gap(release, one, other, inside=inside, after=after)
 
     def _gap(self, release: Release, one: Message, other: Message, *, inside: bool, after: bool) -> float:
-        order = 1 if isinstance(release.noise, Laplace) else 2
+        order = 2 if release.noise.norm is None else release.noise.norm
         flat = [torch.cat([t.double().reshape(-1) for t in m.tensors.values()]) for m in (one, other)]
         gap = float(torch.linalg.vector_norm(flat[0] - flat[1], ord=order))
         size = sum(float(torch.linalg.vector_norm(values, ord=order)) for values in flat)

@@ -13,9 +13,10 @@ from vflpriv.config.loading import load_config
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData
-from vflpriv.core.releases import Exact, Gaussian, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
+from vflpriv.laws import Exact, Gaussian
 from vflpriv.run.budgets import account
 from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
 from vflpriv.run.systems import declare_system, read_data

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.support import make_system
-from vflpriv.core.releases import Exact, Gaussian
 from vflpriv.core.units import Unit
+from vflpriv.laws import Exact, Gaussian
 from vflpriv.training.mechanisms.base import NoNoise, OuterMean, ScalarMean, VectorMean
 from vflpriv.training.mechanisms.uplink import ClientClip, EmbeddingClip, Emptied
 from vflpriv.training.models.architectures import Stem

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.releases import Gaussian, Laplace, Release
+from vflpriv.core.releases import Release
 from vflpriv.core.source import Source
 from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
@@ -178,25 +178,13 @@ def _of_scales(ledger: Ledger, claim: Claim, accountant: Accountant) -> Repair |
     factor, batches = least
     scales = {}
     for release in ledger.releases:
-        old = _scale(release)
+        old = release.noise.level
         if old is not None and claim.adversary.kind in release.seen_by and claim.unit in release.sensitivity:
             scales[release.kind] = (old, rounded_up(old * factor))
     return Repair(field="scale", before=1.0, after=rounded_up(factor), batches=batches, scales=scales)
 
 
-def _scale(release: Release) -> float | None:
-    noise = release.noise
-    return noise.std if isinstance(noise, Gaussian) else noise.scale if isinstance(noise, Laplace) else None
-
-
 def _scaled(ledger: Ledger, factor: float) -> Ledger:
-    """The ledger with all its Gaussian and Laplace noise so many times as large."""
-    releases = []
-    for release in ledger.releases:
-        noise = release.noise
-        if isinstance(noise, Gaussian):
-            release = replace(release, noise=Gaussian(noise.std * factor))
-        elif isinstance(noise, Laplace):
-            release = replace(release, noise=Laplace(noise.scale * factor))
-        releases.append(release)
+    """The ledger with all its noise that has a size so many times as large."""
+    releases = [replace(release, noise=release.noise.scaled(factor)) for release in ledger.releases]
     return replace(ledger, releases=tuple(releases))
