@@ -14,7 +14,7 @@ from vflpriv.audits.learned.discriminants import discriminant
 from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, epsilon_rectangle
 from vflpriv.common.numerics import Floats
 
-__all__ = ["LearnedScore", "Validation", "learn"]
+__all__ = ["LearnedScore", "Validation", "held_out_errors", "learn"]
 
 _FEW = 10
 _TREES = 60
@@ -154,6 +154,13 @@ def learn(inside: Floats, outside: Floats) -> LearnedScore:
     name = min(validated, key=lambda name: validated[name].order)
     score, chosen = _LEARNERS[name](a, b), validated[name]
     return LearnedScore(learner=name, score=lambda rows: score(rows[:, columns]) - chosen.cut, validation=chosen)
+
+
+def held_out_errors(inside: Floats, outside: Floats) -> int:
+    """The errors of a discriminant of these trials (n, F) of either world, each scored by what the others taught."""
+    if min(len(inside), len(outside)) < _FOLDS:
+        return len(inside)
+    return _errors(*_cross_validated(_discriminant, inside, outside), 0.0).total
 
 
 def _validated(teach: Teach, inside: Floats, outside: Floats) -> Validation:

@@ -317,21 +317,23 @@ def gaussian_refusal(exposure: Exposure, *, leaks: bool = False) -> str | None:
 # A threshold far from the middle, for mechanisms whose batches are secret
 
 
-def secret_threshold(*, ratio: float, rate: float, rounds: int, trials: int, confidence: float, seed: int) -> float:
+def secret_threshold(
+    *, means: tuple[float, float], rate: float, rounds: int, trials: int, confidence: float, seed: int
+) -> float:
     """The threshold for which a simulation of the declared mechanism expects the largest bound on mu.
 
     With secret batches a trial tells the worlds apart only where its score is extreme, so that the best threshold lies
-    far from the middle. The simulated record is in each of `rounds` rounds with probability `rate`; there it adds ±1/2
-    times `ratio` standard deviations of the noise. No trial is looked at.
+    far from the middle. The simulated record is in each of `rounds` rounds with probability `rate`; there it adds the
+    mean of its world, in standard deviations of the noise. No trial is looked at.
     """
     generator = host_generator(seed, "search", 1)
     scores = []
-    for sign in (1.0, -1.0):
+    for mean in means:
         total = np.zeros(_SIMULATED)
         for _ in range(rounds):
             coin = generator.random(_SIMULATED) < rate
-            x = generator.standard_normal(_SIMULATED) + coin * sign * ratio / 2
-            total += _log_density(x, ratio / 2, rate) - _log_density(x, -ratio / 2, rate)
+            x = generator.standard_normal(_SIMULATED) + coin * mean
+            total += _log_density(x, means[0], rate) - _log_density(x, means[1], rate)
         scores.append(np.sort(total))
     inside, outside = scores
     thresholds = np.quantile(np.concatenate(scores), np.linspace(0.02, 1, _CANDIDATES, endpoint=False))

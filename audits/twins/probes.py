@@ -187,8 +187,9 @@ class CanaryProbe(Probe):
     """Puts one canary's contribution in its place, and notes the noiseless value in either world.
 
     Where the canary's data differ between the worlds its contribution is there already, and only the other world's is
-    asked for. A worst-case canary contributes what sits at the clip. `coins` is the stream that decides in which rounds
-    a canary with secret batches takes part.
+    asked for. A worst-case canary contributes what sits at the clip. A record that is absent in world 1 contributes
+    nothing there: its place in the batch stays empty, as in a sum over a fixed denominator. `coins` is the stream that
+    decides in which rounds a canary with secret batches takes part.
     """
 
     def __init__(self, canary: Canary, schedule: Schedule, coins: Stream) -> None:
@@ -199,12 +200,14 @@ class CanaryProbe(Probe):
         device = coins.keys.device
         self._world, self._sign = canary.world.to(device), canary.sign().to(device)
         self._labels = torch.tensor([canary.labels], device=device)
-        self._sides = torch.tensor([[1.0, -1.0]], device=device)
+        self._sides = torch.tensor([canary.sides], device=device)
 
     def noiseless(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
         self._worlds = None
         if point.internal:
             return point.noiseless(contributions)
+        if self.canary.unit is Unit.ADD_REMOVE and not self.canary.at_clip:
+            return self._without(point, contributions)
         if isinstance(point.mechanism, ScalarMean):
             return self._of_scalar(point.mechanism, contributions)
         if isinstance(point.mechanism, VectorMean) and self.canary.at_clip:
@@ -220,6 +223,18 @@ class CanaryProbe(Probe):
         leaving = super().released(point, contributions, noiseless, released)
         self.values[-1].worlds = self._worlds
         return leaving
+
+    def _without(self, point: ReleasePoint, contributions: Contributions) -> Tensor:
+        """The value with the record as it is in world 0, and with nothing in its place in world 1."""
+        place = self._place(contributions.round)
+        if place is None:
+            return point.noiseless(contributions)
+        values = (contributions.values[:1] if shared(contributions.values) else contributions.values).clone()
+        present = point.noiseless(replace(contributions, values=values))
+        values = values.clone()
+        values[:, place] = 0.0
+        self._worlds = torch.stack((present, point.noiseless(replace(contributions, values=values))), dim=1)
+        return _own_world(self._worlds, self._world)
 
     def _of_scalar(self, mechanism: ScalarMean, contributions: Contributions) -> Tensor:
         place = self._place(contributions.round)

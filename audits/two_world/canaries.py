@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.twins.probes import TwinProbe
+from vflpriv.audits.twins.probes import TwinProbe, canary_probe
+from vflpriv.audits.two_world.scores import CanaryRows
+from vflpriv.audits.two_world.whole_view import Places
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.seeds import derive, host_generator
 from vflpriv.common.store import Entry, Store, TensorForm
@@ -17,6 +19,7 @@ from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
 
 __all__ = ["REACH", "SEARCHED", "craft", "plan"]
 
@@ -25,6 +28,8 @@ _SEEDS = 8
 _GENERATIONS = 4
 SEARCHED = range(1 << 62, (1 << 62) + _SEEDS)
 """Numbers of the replicas on which canaries are chosen: no trial has them, so that none is tested on what it chose."""
+_COMPARED = range(SEARCHED.stop, SEARCHED.stop + 4 * _SEEDS)
+"""Numbers of the replicas on which the best canary that was found is compared with the natural one."""
 REACH = 10.0
 
 
@@ -37,10 +42,12 @@ def plan(
     unit: Unit = Unit.LABEL,
     rate: float | None = None,
     reach: float = REACH,
+    views: Sequence[Adversary] = (),
 ) -> Canary:
     """The canary of one replica. World 0 is the data as it is, unless the canary is crafted or at the clip.
 
-    A crafted canary's features lie within `reach` times the range of the data.
+    A crafted canary's features lie within `reach` times the range of the data. It is the one that moves noised releases
+    most, or, with `views`, what these show of its rows.
     """
     label = int(system.data.labels[record])
     shift = int(host_generator(system.seed, "canary", record).integers(1, system.data.classes))
@@ -53,7 +60,7 @@ def plan(
         world=torch.zeros(1, dtype=torch.int64),
         labels=labels,
         unit=unit,
-        devices=() if unit in (Unit.LABEL, Unit.RECORD) else (device,),
+        devices=() if unit in (Unit.LABEL, Unit.RECORD, Unit.ADD_REMOVE) else (device,),
         rate=rate,
     )
     if bare.at_clip:
@@ -65,14 +72,18 @@ def plan(
         tried = [replace(bare, factors={device: (s, o)}) for s in sizes for o in others]
         return tried[0] if len(tried) == 1 else max(tried, key=lambda canary: _distance(system, canary))
     if kind is CanaryKind.NATURAL:
-        return bare if unit is Unit.LABEL else replace(bare, pairs={device: _farthest(system, record, device)})
-    key = system.result_key(store, "features", unit, record, labels, reach)
+        return replace(bare, pairs={device: _farthest(system, record, device)}) if unit is Unit.FEATURES else bare
+    key = system.result_key(store, "features", unit, record, labels, reach, *views)
     form = TensorForm(names=[str(m) for m in bare.devices or range(system.data.devices)], rows=1)
     blocks = store.result(
-        Entry(key=key, form=form), lambda: {str(m): block for m, block in craft(system, bare, reach).items()}
+        Entry(key=key, form=form), lambda: {str(m): block for m, block in craft(system, bare, reach, views).items()}
     )
-    features = {int(m): block for m, block in blocks.items()}
-    return replace(bare, blocks=features) if unit is Unit.LABEL else replace(bare, pairs=features)
+    return _carrying(bare, {int(m): block for m, block in blocks.items()})
+
+
+def _carrying(canary: Canary, features: Mapping[int, Tensor]) -> Canary:
+    """The canary with these features: a block for each world where the worlds differ in them, else one for both."""
+    return replace(canary, pairs=features) if canary.unit is Unit.FEATURES else replace(canary, blocks=features)
 
 
 def _busiest(schedule: Schedule, record: int | None) -> int:
@@ -90,31 +101,36 @@ def _farthest(system: System, record: int, device: int) -> Tensor:
     return torch.stack((block[record], block[far])).unsqueeze(0)
 
 
-def craft(system: System, canary: Canary, reach: float = REACH) -> Mapping[int, Tensor]:
+def craft(
+    system: System, canary: Canary, reach: float = REACH, views: Sequence[Adversary] = ()
+) -> Mapping[int, Tensor]:
     """Features for which the canary moves the releases most, within `reach` times the range of each device's data.
 
-    For a label they are the record's in both worlds, at every device; for features one block a world, at one device.
-    Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The search is
-    evolutionary: each replica of a short training carries another candidate, under the same few seeds.
+    For features they are one block for each world, at one device; for other units the record's in both worlds, at every
+    device. Nothing in a protocol keeps features within their usual range, and a guarantee holds for every record. The
+    search is evolutionary: each replica of a short training carries another candidate, under the same few seeds. It
+    begins with the natural canary, and ends with it where nothing better shows.
     """
     generator = torch.Generator().manual_seed(derive(system.seed, "canary", canary.record, 1) % (1 << 63))
     bounds, candidates = {}, {}
     for m in canary.devices or range(system.data.devices):
         block = system.data.blocks[m]
         bound = reach * block.abs().amax(0)
-        bounds[m] = bound if canary.unit is Unit.LABEL else torch.stack((bound, bound))
+        own, features = block[canary.record], canary.unit is Unit.FEATURES
+        bounds[m] = torch.stack((bound, bound)) if features else bound
         candidates[m] = _corners(bounds[m], generator)
-        first = block[canary.record]
-        candidates[m][0] = first if canary.unit is Unit.LABEL else torch.stack((first, -first))
-    known = torch.empty(0)
+        candidates[m][0] = _farthest(system, canary.record, m)[0] if features else own
+        candidates[m][1] = torch.stack((own, -own)) if features else candidates[m][1]
+    natural, known = {m: block[:1].clone() for m, block in candidates.items()}, torch.empty(0)
     for generation in range(_GENERATIONS):
         # The first candidates are the parents of the others, measured already under the same seeds.
         new = {m: block[len(known) :] for m, block in candidates.items()}
-        strengths = torch.cat((known, _strength(system, canary, new)))
-        best = strengths.argsort(descending=True)[: _CANDIDATES // 8]
+        strengths = torch.cat((known, _strength(system, canary, new, views)))
+        best = strengths.argsort(descending=True, stable=True)[: _CANDIDATES // 8]
         known = strengths[best]
         if generation + 1 == _GENERATIONS:
-            return {m: block[best[0]].unsqueeze(0) for m, block in candidates.items()}
+            crafted = {m: block[best[0]].unsqueeze(0) for m, block in candidates.items()}
+            return _better(system, canary, natural, crafted, views) if views else crafted
         for m, bound in bounds.items():
             parents = candidates[m][best].repeat(8, *(1 for _ in bound.shape))
             fresh = _corners(bound, generator)
@@ -129,26 +145,57 @@ def _corners(bound: Tensor, generator: torch.Generator) -> Tensor:
     return bound * torch.randint(-1, 2, (_CANDIDATES, *bound.shape), generator=generator)
 
 
-def _strength(system: System, canary: Canary, candidates: Mapping[int, Tensor]) -> Tensor:
+def _better(
+    system: System,
+    canary: Canary,
+    natural: Mapping[int, Tensor],
+    crafted: Mapping[int, Tensor],
+    views: Sequence[Adversary],
+) -> Mapping[int, Tensor]:
+    """The stronger of two candidates, on replicas on which neither was chosen: few seeds flatter the best of many."""
+    both = {m: torch.cat((block, crafted[m])) for m, block in natural.items()}
+    strengths = _strength(system, canary, both, views, _COMPARED)
+    return crafted if strengths[1] > strengths[0] else natural
+
+
+def _strength(
+    system: System,
+    canary: Canary,
+    candidates: Mapping[int, Tensor],
+    views: Sequence[Adversary] = (),
+    seeds: Sequence[int] = SEARCHED,
+) -> Tensor:
     """(candidates,) summed squared distance between the worlds' releases in units of the noise, over the first rounds.
 
-    Each replica has a twin in the other world that releases the same, so that what state carries over counts too.
+    Each replica has a twin in the other world that releases the same, so that what state carries over counts too. With
+    `views`, the distance is that between what they show of the canary's rows, in units of its spread over the seeds.
     """
     count = len(next(iter(candidates.values())))
-    replicas = [r for _ in range(count) for r in SEARCHED for _ in (0, 1)]
-    each = {m: block.repeat_interleave(2 * _SEEDS, 0) for m, block in candidates.items()}
-    worlds = torch.tensor([0, 1]).repeat(count * _SEEDS)
-    label = canary.unit is Unit.LABEL
-    carried = replace(canary, world=worlds, blocks=each if label else {}, pairs={} if label else each)
-    probe = TwinProbe()
+    replicas = [r for _ in range(count) for r in seeds for _ in (0, 1)]
+    each = {m: block.repeat_interleave(2 * len(seeds), 0) for m, block in candidates.items()}
+    carried = replace(_carrying(canary, each), world=torch.tensor([0, 1]).repeat(count * len(seeds)))
+    absent = canary.unit is Unit.ADD_REMOVE
+    probe = canary_probe(system, replicas, carried) if absent else TwinProbe()
     engine = system.train(replicas, data=carried.into(system.data), probe=probe)
-    total = torch.zeros(count * _SEEDS, device=system.torch_device)
+    total = torch.zeros(count * len(seeds), device=system.torch_device)
+    rows = [CanaryRows(carried, view, system.data, Places(canary.record)) for view in views]
     with single_threaded():
         for round_ in range(_first_pass(system, canary.record)):
-            for value in probe.round(engine, round_):
-                gap = value.noiseless[0::2] - value.noiseless[1::2]
-                total += gap.square().reshape(len(total), -1).sum(1) / value.std**2
-    return total.reshape(count, _SEEDS).mean(1).cpu()
+            for value in probe.round(engine, round_, *rows):
+                worlds = value.worlds if absent else value.noiseless.unflatten(0, (-1, 2))
+                if worlds is not None:
+                    gap = (worlds[0::2] if absent else worlds).diff(dim=1)
+                    total += gap.square().reshape(len(gap), -1).sum(1) / value.std**2
+    if not views:
+        return total.reshape(count, len(seeds)).mean(1).cpu()
+    tables = [table for row in rows for table in (row.features(len(replicas)), row.likeness()) if table is not None]
+    return torch.stack([_separation(table.reshape(count, len(seeds), 2, -1).cpu()) for table in tables]).amax(0)
+
+
+def _separation(rows: Tensor) -> Tensor:
+    """(candidates,) of rows (candidates, seeds, 2 worlds, columns): summed squared distances in units of the spread."""
+    apart = rows.diff(dim=2).mean(1).squeeze(1)
+    return (apart.square() / rows.var(1).mean(1).clamp(min=1e-30)).nan_to_num().sum(1)
 
 
 def _distance(system: System, canary: Canary) -> float:

@@ -15,12 +15,15 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.learned.discriminants import discriminant
+from vflpriv.audits.learned.learners import held_out_errors
 from vflpriv.audits.statistics.bounds import secret_threshold
 from vflpriv.audits.twins.probes import TwinProbe, in_worlds
 from vflpriv.audits.two_world.scores import (
     CanaryRows,
     Request,
     for_replicas,
+    joined,
+    likeness_key,
     ratio_scores,
     squares,
     strength_key,
@@ -48,6 +51,7 @@ __all__ = [
     "whole_view_refusal",
 ]
 
+Shard = Mapping[str, Tensor]
 _LEARNING = 256
 """Trials in each world that a score is learned on, at most."""
 
@@ -60,6 +64,8 @@ class Method(ABC):
     """Replicas that are trained for each trial."""
     of_releases: ClassVar[bool] = False
     """Whether scores depend on releases alone, so that trials of worst-case canaries can be replayed."""
+    of_rows: ClassVar[bool] = False
+    """Whether scores are learned from the canary's rows, so that a crafted canary has to move these."""
     guests: ClassVar[tuple[str, ...]] = ()
     """The methods whose trainings serve this one, too, the first of them that is in use."""
 
@@ -77,10 +83,10 @@ class Method(ABC):
         del trials
         return 0
 
-    def learned(self, features: Floats, learned_on: Floats) -> Floats:
-        """Scores (2n,) of tested trials by what was learned on others, worlds in turns."""
+    def scored(self, shards: Sequence[Shard], learned_on: Sequence[Shard], view: str) -> Floats:
+        """Scores (2n,) of tested trials through a view, worlds in turns, by what was learned on others."""
         del learned_on
-        return features
+        return joined(shards, view)
 
     def threshold(self, system: System, canary: Canary, *, trials: int, confidence: float) -> float:
         """The score from which on a trial counts as world 0, fixed before any trial."""
@@ -123,8 +129,10 @@ class SecretBatches(Ratio):
     def threshold(self, system: System, canary: Canary, *, trials: int, confidence: float) -> float:
         (release,) = (r for r in system.ledger.releases if r.noise.white and r.additive)
         assert canary.rate is not None
+        first, second = canary.sides
+        edge = release.noise.strength(release.sensitivity[Unit.RECORD]) / 2
         return secret_threshold(
-            ratio=release.noise.strength(release.sensitivity[Unit.RECORD]),
+            means=(first * edge, second * edge),
             rate=canary.rate,
             rounds=int(release.rounds.sum()),
             trials=trials,
@@ -183,21 +191,27 @@ class Learned(Method):
     """A score of what the view shows of the canary, learned on trials that are not tested."""
 
     name = "learned"
+    of_rows = True
 
     def scores(self, request: Request) -> dict[str, Tensor]:
         system, canary = request.system, request.canary
-        rows = {str(a): CanaryRows(canary, a, system.data.devices, request.places) for a in request.adversaries}
+        rows = {str(a): CanaryRows(canary, a, system.data, request.places) for a in request.adversaries}
         data = for_replicas(canary, [r % 2 for r in request.replicas]).into(system.data)
         engine, watch = system.train(request.replicas, data=data), request.watch()
         engine.run(Wire(*rows.values(), watch), advance=request.step)
-        return {key: row.features(len(request.replicas)) for key, row in rows.items()} | _watched(watch, engine)
+        features = {key: row.features(len(request.replicas)) for key, row in rows.items()}
+        likeness = {likeness_key(key): row.likeness() for key, row in rows.items()}
+        return features | {key: value for key, value in likeness.items() if value is not None} | _watched(watch, engine)
 
     def learning(self, trials: int) -> int:
         return min(trials, _LEARNING)
 
-    def learned(self, features: Floats, learned_on: Floats) -> Floats:
-        weights, offset = discriminant(learned_on[0::2], learned_on[1::2])
-        return np.asarray(features @ weights + offset, dtype=np.float64)
+    def scored(self, shards: Sequence[Shard], learned_on: Sequence[Shard], view: str) -> Floats:
+        """By a discriminant of the rows or of their likeness: whichever errs less among the trials it is learned on."""
+        taught = {key: joined(learned_on, key) for key in (view, likeness_key(view)) if key in shards[0]}
+        key = min(taught, key=lambda key: held_out_errors(taught[key][0::2], taught[key][1::2]))
+        weights, offset = discriminant(taught[key][0::2], taught[key][1::2])
+        return np.asarray(joined(shards, key) @ weights + offset, dtype=np.float64)
 
 
 class WholeViews(Learned):
@@ -295,8 +309,6 @@ def choose(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind) -
         return Choice(refusal=f"two-world needs a noised release in the view of {adversary}, and there is none")
     if unit.per_record and exposure.events and (exposure.counts is None or not exposure.counts.any()):
         return Choice(refusal="two-world needs a record that takes part")
-    if unit is Unit.ADD_REMOVE:
-        return Choice(refusal="two-world has no canary that is present in one world and absent in the other")
     return _with_batches(system, exposure, kind)
 
 
@@ -309,11 +321,15 @@ def _with_batches(system: System, exposure: Exposure, kind: CanaryKind) -> Choic
         return Choice(refusal=f"no message carries {inside.kind} with their noise, only {inside.sent_as} made of them")
     if worst:
         return Choice(METHODS[Ratio.name])
-    if exposure.unprotected or inside is not None or any(not e.noise.white for e in exposure.events):
-        return Choice(METHODS[Learned.name])
+    other_noise = any(not event.noise.white for event in exposure.events)
+    learned = bool(exposure.unprotected) or inside is not None or other_noise
     leaks = any(r.leak is not None and unit in r.leak.sensitivity for r in ledger.releases)
-    label = canary_unit(ledger, exposure.adversary, unit, kind) is Unit.LABEL
-    return Choice(METHODS[Ratio.name if label and not leaks else Twins.name])
+    if unit is Unit.ADD_REMOVE and (learned or leaks):
+        return Choice(refusal="two-world leaves a record out of noised sums alone, and more than these depends on it")
+    if learned:
+        return Choice(METHODS[Learned.name])
+    known = canary_unit(ledger, exposure.adversary, unit, kind) in (Unit.LABEL, Unit.ADD_REMOVE)
+    return Choice(METHODS[Ratio.name if known and not leaks else Twins.name])
 
 
 def _without_batches(system: System, adversary: Adversary, exposure: Exposure, *, worst: bool) -> Choice:
@@ -338,7 +354,7 @@ def whole_view_refusal(system: System, adversary: Adversary, unit: Unit) -> str 
     if exposure.not_applicable is not None:
         return f"two-world has nothing to tell: {exposure.not_applicable}"
     if unit is Unit.ADD_REMOVE:
-        return "two-world has no canary that is present in one world and absent in the other"
+        return "messages of both worlds name the same records: a record is left out of noised sums alone"
     changed = canary_unit(system.ledger, adversary, unit, CanaryKind.NATURAL)
     if changed is Unit.LABEL and adversary.kind in system.ledger.label_holders:
         return f"{adversary} holds the labels"

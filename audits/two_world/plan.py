@@ -16,7 +16,7 @@ from torch import Tensor
 from vflpriv.audits.two_world.canaries import REACH, plan
 from vflpriv.audits.two_world.methods import METHODS, Method, canary_unit, choose, hosts
 from vflpriv.audits.two_world.replay import Replays
-from vflpriv.audits.two_world.scores import Request, filled, strength_key
+from vflpriv.audits.two_world.scores import Request, filled, joined, strength_key
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import WHOLE_VIEW, WholeViewScores, WholeViewTrials, feature_key
 from vflpriv.common.numerics import Floats
@@ -145,6 +145,7 @@ class Plan:
             unit=chosen.unit,
             rate=method.rate(system),
             reach=question.reach,
+            views=[exposure.adversary for exposure in seen] if method.of_rows else (),
         )
         return cls(
             system=system,
@@ -203,14 +204,12 @@ class Plan:
         """The trials of these shards by adversary, scored by what was learned on others."""
         by_view = {}
         for view in self.observers:
-            scores, key = _joined(shards, str(view)), strength_key(str(view))
-            if learned_on:
-                scores = self.method.learned(scores, _joined(learned_on, str(view)))
+            scores, key = self.method.scored(shards, learned_on, str(view)), strength_key(str(view))
             by_view[view] = Trials(
                 adversary=view,
                 canary=self.canary,
                 scores=(scores[0::2], scores[1::2]),
-                strengths=_joined(shards, key) if key in shards[0] else np.zeros(0),
+                strengths=joined(shards, key) if key in shards[0] else np.zeros(0),
                 looks=looks,
                 method=self.methods[str(view)].name,
                 threshold=self.threshold,
@@ -232,11 +231,6 @@ def _features(shards: Sequence[Shard], name: str) -> Floats:
     parts = [shard[feature_key(name)].to(torch.float64) for shard in shards if feature_key(name) in shard]
     rows: Floats = filled(parts).numpy() if parts else np.zeros((0, 0))
     return rows
-
-
-def _joined(shards: Sequence[Shard], key: str) -> Floats:
-    joined: Floats = torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
-    return joined
 
 
 def first_replica(trials: int, learning: int, watched: int) -> int:

@@ -8,7 +8,7 @@ they have in theory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.twins.probes import Released
-from vflpriv.audits.two_world.whole_view import Places, WholeView
+from vflpriv.audits.two_world.whole_view import Likeness, Places, WholeView
+from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import Canary
+from vflpriv.core.data import VerticalData
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 
@@ -29,6 +32,8 @@ __all__ = [
     "Request",
     "filled",
     "for_replicas",
+    "joined",
+    "likeness_key",
     "noise_stds",
     "ratio_scores",
     "squares",
@@ -51,17 +56,24 @@ class LikelihoodRatio:
 
     A Gaussian release X with mean a in world 0 and b in world 1 adds ((X - b)² - (X - a)²) / 2σ². Exact where all
     state is post-processing of releases; otherwise a score as good as any, since bounds do not rest on its form. With
-    `rate` nobody knows whether the record was in the batch: both worlds are then mixtures with the mean (a + b)/2 of a
-    round without it. What carries no noise needs no statistics: it is in the ledger as unprotected.
+    `rate` nobody knows whether the record was in the batch: both worlds are then mixtures with the mean of a round
+    without it, (a + b)/2, or b where the record is `absent` in world 1. What carries no noise needs no statistics: it
+    is in the ledger as unprotected.
 
     `totals` are the ratios (R,), `strengths` the summed squared distances between the worlds' means in units of the
     noise: the ratio's variance where the batches are known.
     """
 
     def __init__(
-        self, ledger: Ledger, adversaries: Sequence[Adversary], devices: int, rate: float | None = None
+        self,
+        ledger: Ledger,
+        adversaries: Sequence[Adversary],
+        devices: int,
+        rate: float | None = None,
+        *,
+        absent: bool = False,
     ) -> None:
-        self._stds, self._devices, self._rate = noise_stds(ledger), devices, rate
+        self._stds, self._devices, self._rate, self._absent = noise_stds(ledger), devices, rate, absent
         self._adversaries = {str(a): a for a in adversaries}
         self.totals: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
         self.strengths: dict[str, Tensor] = {key: torch.zeros(()) for key in self._adversaries}
@@ -90,17 +102,20 @@ class LikelihoodRatio:
             # (X - (a + b)/2) (a - b) / σ²: the two squares are large in a wide release, and nearly equal.
             products = (value - means.mean(1)) * between
             return products.reshape(len(products), -1).sum(1) / std**2
-        return self._log(value, means, 0, std, self._rate) - self._log(value, means, 1, std, self._rate)
-
-    @staticmethod
-    def _log(value: Tensor, means: Tensor, world: int, std: float, rate: float) -> Tensor:
-        """(R,) log-density in one world, up to a constant."""
-        inside = squares(value - means[:, world]) / (-2 * std**2)
-        outside = squares(value - means.mean(1)) / (-2 * std**2)
-        return torch.logaddexp(inside + math.log(rate), outside + math.log1p(-rate))
+        without = squares(value - (means[:, 1] if self._absent else means.mean(1))) / (-2 * std**2)
+        with_it = [squares(value - means[:, world]) / (-2 * std**2) for world in (0, 1)]
+        first, second = (
+            torch.logaddexp(inside + math.log(self._rate), without + math.log1p(-self._rate)) for inside in with_it
+        )
+        return first - second
 
 
 _WIDEST = 256
+
+
+def likeness_key(name: str) -> str:
+    """The name under which the likeness of the canary's rows is stored, as a view shows them."""
+    return f"{name} likeness"
 
 
 def strength_key(name: str) -> str:
@@ -129,6 +144,7 @@ class Request:
             self.canary,
             self.watchers,
             labels=system.data.labels,
+            blocks=system.data.blocks,
             devices=system.data.devices,
             replicas=len(self.replicas),
             rounds=system.schedule.rounds,
@@ -143,7 +159,9 @@ class Request:
 
     def ratio(self) -> LikelihoodRatio:
         """The likelihood ratio through the views of messages, of nothing yet."""
-        return LikelihoodRatio(self.system.ledger, self.observers, self.system.data.devices, self.canary.rate)
+        absent = self.canary.unit is Unit.ADD_REMOVE
+        devices = self.system.data.devices
+        return LikelihoodRatio(self.system.ledger, self.observers, devices, self.canary.rate, absent=absent)
 
     @property
     def observers(self) -> list[Adversary]:
@@ -177,11 +195,16 @@ def ratio_scores(ratio: LikelihoodRatio, replicas: int) -> dict[str, Tensor]:
 
 
 class CanaryRows:
-    """A view's observations of the canary: the mean over rounds of its rows, for every message kind and device."""
+    """A view's observations of the canary: the mean over rounds of its rows, for every message kind and device.
 
-    def __init__(self, canary: Canary, adversary: Adversary, devices: int, places: Places) -> None:
-        self._canary, self._adversary, self._devices, self._places = canary, adversary, devices, places
-        self.sums: dict[tuple[str, str, int], tuple[int, Tensor]] = {}
+    `likeness` is the same of how near its rows are to those that the other records predict for either world.
+    """
+
+    def __init__(self, canary: Canary, adversary: Adversary, data: VerticalData, places: Places) -> None:
+        self._canary, self._adversary, self._devices, self._places = canary, adversary, data.devices, places
+        self._likeness = Likeness(canary, data.labels, data.blocks)
+        self._sums: dict[tuple[str, str, int], tuple[int, Tensor]] = {}
+        self._likenesses: dict[tuple[str, str, int], tuple[int, Tensor]] = {}
 
     def record(self, message: Message) -> None:
         if message.records is None or not self._adversary.sees(message, self._devices):
@@ -193,21 +216,40 @@ class CanaryRows:
             row = self._row(tensor, len(message.records), mine)
             if row is not None and row.shape[1] <= _WIDEST:
                 key = (message.kind, name, message.device.index)
-                count, total = self.sums.get(key, (0, torch.zeros_like(row)))
-                self.sums[key] = (count + 1, total + row)
+                _count(self._sums, key, row)
+                axis = self._axis(tensor, len(message.records))
+                if axis is not None and self._likeness.known:
+                    rows = tensor.movedim(axis, 1).flatten(2) if tensor.dim() > 2 else tensor.unsqueeze(2)
+                    _count(self._likenesses, key, self._likeness(rows, message.records, mine))
 
     def _row(self, tensor: Tensor, batch: int, mine: Tensor) -> Tensor | None:
         if tensor.dim() == 1:
             return tensor.unsqueeze(1)
-        axis = next((a for a in (1, 2) if tensor.dim() > a and tensor.shape[a] == batch), None)
+        axis = self._axis(tensor, batch)
         if axis is None:
             return None
         rows = tensor.index_select(axis, mine) if self._canary.unit.per_record else tensor
         return rows.mean(axis).flatten(1)
 
+    @staticmethod
+    def _axis(tensor: Tensor, batch: int) -> int | None:
+        return next((a for a in (1, 2) if tensor.dim() > a and tensor.shape[a] == batch), None)
+
     def features(self, replicas: int) -> Tensor:
-        parts = [total / count for _, (count, total) in sorted(self.sums.items())]
+        """(R, F) the means of its rows."""
+        parts = [total / count for _, (count, total) in sorted(self._sums.items())]
         return torch.cat(parts, dim=1) if parts else torch.zeros(replicas, 1)
+
+    def likeness(self) -> Tensor | None:
+        """(R, F) the means of their likeness; None where there is none."""
+        parts = [total / count for _, (count, total) in sorted(self._likenesses.items())]
+        return torch.cat(parts, dim=1) if parts else None
+
+
+def _count(sums: dict[tuple[str, str, int], tuple[int, Tensor]], key: tuple[str, str, int], value: Tensor) -> None:
+    """Add one more value to the sum under a key."""
+    count, total = sums.get(key, (0, torch.zeros_like(value)))
+    sums[key] = (count + 1, total + value)
 
 
 def filled(parts: Sequence[Tensor]) -> Tensor:
@@ -220,3 +262,9 @@ def filled(parts: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(parts))
     width = max(part.shape[1] for part in parts)
     return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])
+
+
+def joined(shards: Sequence[Mapping[str, Tensor]], key: str) -> Floats:
+    """The rows of all shards under one key."""
+    rows: Floats = torch.cat([shard[key] for shard in shards]).to(torch.float64).numpy()
+    return rows

@@ -26,7 +26,16 @@ from vflpriv.core.engine import Engine
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 
-__all__ = ["LARGEST", "WHOLE_VIEW", "Places", "WholeView", "WholeViewScores", "WholeViewTrials", "feature_key"]
+__all__ = [
+    "LARGEST",
+    "WHOLE_VIEW",
+    "Likeness",
+    "Places",
+    "WholeView",
+    "WholeViewScores",
+    "WholeViewTrials",
+    "feature_key",
+]
 
 WHOLE_VIEW = "whole view"
 """The method, and the subject of findings, whose score is learned from all that an adversary sees."""
@@ -52,6 +61,83 @@ class Places:
         if self._known is None or self._known[0] is not records:
             self._known = (records, (records == self._record).nonzero().flatten())
         return self._known[1]
+
+
+_RIDGE = 1e-3
+"""What is added to the squares of the other records' features, as a share of their mean, so that they can be fitted
+where there are more features than records."""
+
+
+class Likeness:
+    """To which of the canary's two worlds its row in a message is nearer, for an adversary who knows all other records.
+
+    What differs between the worlds, the label or the block of a device, is known of every other record in the batch,
+    and so is the row that was sent of it. The rows as a linear function of it are fitted on these records by least
+    squares (for labels: the mean of each class), and predict the canary's row in either world.
+    """
+
+    def __init__(self, canary: Canary, labels: Tensor, blocks: Sequence[Tensor] = ()) -> None:
+        self._canary, self._labels = canary, labels
+        floating = all(blocks[m].is_floating_point() for m in canary.pairs) if blocks else False
+        self._blocks = blocks if canary.pairs and floating else ()
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the worlds differ in what is known of other records: their labels, or features that are numbers."""
+        first, second = self._canary.labels
+        return bool(self._blocks) or (self._canary.unit.per_record and first != second)
+
+    def __call__(self, rows: Tensor, records: Tensor, places: Tensor) -> Tensor:
+        """(R, 2) of rows (R, B, width): the cosine of the canary's row with the difference of both predictions, and
+        their product; both positive if it is nearer to world 0.
+        """
+        rows = torch.nan_to_num(rows.to(torch.float32), nan=0.0, posinf=0.0, neginf=0.0)
+        weights = self._weights(records, places).to(rows).expand(len(rows), -1, -1)
+        own = rows.index_select(1, places).mean(1)
+        apart = torch.einsum("rbw,rb->rw", rows, weights[:, 0] - weights[:, 1])
+        # Rows that labels tell apart, such as gradients, have their middle at zero whatever the classes in a batch.
+        own = own - torch.einsum("rbw,rb->rw", rows, weights.mean(1)) if self._blocks else own
+        product = (apart * own).sum(1)
+        cosine = product / (apart.norm(dim=1) * own.norm(dim=1)).clamp(min=1e-30)
+        return torch.stack((cosine, product), 1).to(torch.float64)
+
+    def _weights(self, records: Tensor, places: Tensor) -> Tensor:
+        """(R or 1, 2, B): how much each row of a batch counts in the prediction of the canary's row in either world."""
+        if self._known is None or self._known[0] is not records:
+            weights = self._by_features(records, places) if self._blocks else self._by_class(records, places)
+            self._known = (records, weights)
+        return self._known[1]
+
+    def _by_class(self, records: Tensor, places: Tensor) -> Tensor:
+        self._labels = self._labels.to(records.device)
+        labels = self._labels.index_select(0, records)
+        labels[places] = -1
+        either = torch.stack([(labels == label).to(torch.float32) for label in self._canary.labels])
+        return (either / either.sum(1, keepdim=True).clamp(min=1)).unsqueeze(0)
+
+    def _by_features(self, records: Tensor, places: Tensor) -> Tensor:
+        pairs = self._canary.pairs
+        table = torch.cat(
+            [self._blocks[m].index_select(0, records.to(self._blocks[m].device)).flatten(1) for m in pairs], 1
+        )
+        either = torch.cat([pairs[m].to(table.device).flatten(2) for m in pairs], 2).to(torch.float64)
+        known = torch.ones(len(records), dtype=torch.bool, device=table.device)
+        known[places.to(table.device)] = False
+        others = table[known].to(torch.float64)
+        centre = others.mean(0) if len(others) else torch.zeros_like(either[0, 0])
+        others, either = others - centre, either - centre
+        wide = others.shape[1] > len(others)
+        squares = others @ others.T if wide else others.T @ others
+        size = max(1, len(squares))
+        ridge = _RIDGE * (squares.diagonal().sum() / size).clamp(min=1e-12)
+        inverse = torch.linalg.inv(
+            squares + ridge * torch.eye(len(squares), dtype=squares.dtype, device=squares.device)
+        )
+        fitted = inverse @ others if wide else others @ inverse
+        weights = torch.zeros(*either.shape[:2], len(records), dtype=torch.float64, device=table.device)
+        weights[:, :, known] = either @ fitted.T + 1 / max(1, len(others))
+        return weights.to(records.device)
 
 
 @dataclass(eq=False)
@@ -166,9 +252,9 @@ def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 class WholeView:
     """A recorder on the wire that keeps features of what each adversary sees of the trials of a shard.
 
-    `labels` are those of all records, which an adversary knows of all but the canary. `every` says that only each
-    so-many-th replica is a trial of its own. An adversary that does not know the batches
-    is given neither the canary's rows nor the time of a message.
+    `labels` and `blocks` are those of all records, which an adversary knows of all but the canary. `every` says that
+    only each so-many-th replica is a trial of its own. An adversary that does not know the batches is given neither the
+    canary's rows nor the time of a message.
     """
 
     def __init__(
@@ -177,6 +263,7 @@ class WholeView:
         adversaries: Sequence[Adversary],
         *,
         labels: Tensor,
+        blocks: Sequence[Tensor] = (),
         devices: int,
         replicas: int,
         rounds: int,
@@ -184,7 +271,7 @@ class WholeView:
         places: Places | None = None,
     ) -> None:
         self._canary, self._adversaries, self._devices = canary, tuple(adversaries), devices
-        self._labels = labels
+        self._likeness = Likeness(canary, labels, blocks)
         self._replicas, self._rounds, self.every = replicas, max(1, rounds), every
         self._tallies: dict[tuple[str, str, int, bool], _Tally] = {}
         self._places_of = places or Places(canary.record)
@@ -231,25 +318,8 @@ class WholeView:
         if axis is None or len(tensor) != self._replicas * self.every:
             return None
         own = self._of_trials(tensor.index_select(axis, places))
-        return torch.cat((self._likeness(tensor.movedim(axis, 1), message.records, places), row_features(own)), 1)
-
-    def _likeness(self, tensor: Tensor, records: Tensor, places: Tensor) -> Tensor:
-        """(R, 2): is the canary's row in (R, B, …) more like those of its class in world 0, or of that in world 1?
-
-        The adversary knows every other record's label. The cosine of the row with the difference of the two classes'
-        means, and their product.
-        """
-        rows = self._of_trials(tensor).reshape(self._replicas, len(records), -1).to(torch.float32)
-        rows = torch.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
-        self._labels = self._labels.to(records.device)
-        labels = self._labels.index_select(0, records)
-        labels[places] = -1
-        first, second = ((labels == label).to(rows) for label in self._canary.labels)
-        weights = first / first.sum().clamp(min=1) - second / second.sum().clamp(min=1)
-        apart, own = torch.einsum("rbw,b->rw", rows, weights), rows.index_select(1, places).mean(1)
-        product = (apart * own).sum(1)
-        cosine = product / (apart.norm(dim=1) * own.norm(dim=1)).clamp(min=1e-30)
-        return torch.stack((cosine, product), 1).to(torch.float64)
+        rows = self._of_trials(tensor.movedim(axis, 1)).reshape(self._replicas, len(message.records), -1)
+        return torch.cat((self._likeness(rows, message.records, places), row_features(own)), 1)
 
     def features(self, engine: Engine | None = None) -> dict[str, Tensor]:
         """(R, F) features of each adversary, in float32, finite; the engine has the model, if one of them holds it."""

@@ -81,9 +81,15 @@ class Canary:
     def at_clip(self) -> bool:
         return self.kind is CanaryKind.WORST_CASE
 
+    @property
+    def sides(self) -> tuple[float, float]:
+        """What a contribution at the clip is multiplied by in either world: its sign, or nothing where it is absent."""
+        return (1.0, 0.0 if self.unit is Unit.ADD_REMOVE else -1.0)
+
     def sign(self) -> Tensor:
-        """(R,) plus one in world 0, minus one in world 1."""
-        return 1.0 - 2.0 * self.world.float()
+        """(R,) the side of the world that each replica lives in."""
+        first, second = self.sides
+        return first + (second - first) * self.world.float()
 
     def concerns(self, m: int) -> bool:
         """Whether device m's messages carry its contribution."""
