@@ -238,7 +238,7 @@ def test_zero_turns_it_off_and_too_few_trials_are_not_worth_it():
     ("variant", "unit", "view", "reason"),
     [
         ("dpzv-joint", Unit.LABEL, "server", "the server holds the labels"),
-        ("dpzv-joint", Unit.ADD_REMOVE, "devices(all)", "no canary that is present in one world"),
+        ("dpzv-joint", Unit.ADD_REMOVE, "devices(all)", "name the same records"),
         ("dpzv-joint", Unit.RECORD, "server", None),
         ("split-concat", Unit.LABEL, "eavesdropper", None),
     ],

@@ -1,0 +1,237 @@
+"""Claims about records and about absence: every channel through which an adversary may see the record is tried."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from tests.support import make_system, toy_data
+from vflpriv.audits.statistics.bounds import mu_error_rate, p_value_gdp, p_value_rectangle
+from vflpriv.audits.two_world.audit import TwoWorldAudit
+from vflpriv.audits.two_world.methods import METHODS, canary_unit, choose
+from vflpriv.audits.two_world.scores import likeness_key
+from vflpriv.audits.two_world.trials import Trials
+from vflpriv.audits.two_world.whole_view import Likeness
+from vflpriv.core.audit import AuditContext, Finding
+from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.ledger import Reading
+from vflpriv.core.systems import System
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+
+NATURAL, CRAFTED, WORST = CanaryKind
+ALL, SERVER, DEVICE = (Adversary.parse(view) for view in ("devices(all)", "server", "device"))
+NOISED = {"noise_std": 5.0, "clip": 10.0, "rounds": 24}
+
+
+def claim(unit: Unit, view: str, epsilon: float = 1.0, delta: float = 1e-3) -> Claim:
+    texts = {"key": "it", "source": "a test", "where": "here", "statement": "it is private"}
+    return Claim.of_epsilon(epsilon, delta, unit=unit, view=view, **texts)
+
+
+def audited(system: System, tested: Claim, *, trials: int = 64, kind: CanaryKind = NATURAL) -> list[Finding]:
+    context = AuditContext(claims=(tested,), options={"trials": {kind: trials}})
+    return TwoWorldAudit().run(system, context)
+
+
+def accounted(system: System, view: Adversary, unit: Unit) -> float:
+    return system.ledger.exposure(view, unit, reading=Reading.PAPER).mu
+
+
+# Records
+
+
+@pytest.mark.parametrize(
+    ("variant", "view", "changed"),
+    [
+        ("dpzv-joint", "server", Unit.FEATURES),
+        ("dpzv-joint", "eavesdropper", Unit.FEATURES),
+        ("dpzv-joint", "devices(all)", Unit.LABEL),
+        ("split-embedding", "server", Unit.FEATURES),
+        ("split-rr", "server", Unit.FEATURES),
+    ],
+)
+def test_the_canary_changes_what_the_adversary_sees_and_does_not_hold(variant, view, changed):
+    ledger, adversary = make_system(variant).ledger, Adversary.parse(view)
+    for kind in (NATURAL, CRAFTED):
+        assert canary_unit(ledger, adversary, Unit.RECORD, kind) is changed
+    assert canary_unit(ledger, adversary, Unit.RECORD, WORST) is Unit.RECORD
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes"), [("dpzv-joint", NOISED), ("split-concat", {}), ("zoo-vfl", {"rounds": 24})]
+)
+def test_exact_embeddings_refute_a_claim_about_records_before_the_server(variant, changes):
+    """The server holds the labels, and gets a row of each record's embedding with its id."""
+    (finding,) = audited(make_system(variant, **changes), claim(Unit.RECORD, "server"))
+    assert finding.verdict is Verdict.VIOLATED, finding.sentence
+    assert finding.unit is Unit.FEATURES
+    assert finding.p_value < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("variant", "unit", "view", "epsilon", "changes"),
+    [
+        # Noise under the activation, which no likelihood ratio is read off.
+        ("vafl-inside", Unit.RECORD, "server", 1.0, {"noise_std": 60.0, "clip": 1.0}),
+        # Noised rows of embeddings, and the labels at the server.
+        ("split-embedding", Unit.RECORD, "server", 1.0, {"noise_std": 40.0, "clip": 1.0}),
+        # Labels drawn by randomised response, before gradients that are exact.
+        ("split-rr", Unit.LABEL, "device", 1.0, {"label_noise": 1.0}),
+        # One noised scalar for the whole batch.
+        ("dpzv-joint", Unit.RECORD, "devices(all)", 1.0, {"clip": 1.0, "noise_std": 2.0}),
+        ("dpzv-joint", Unit.ADD_REMOVE, "devices(all)", 1.0, {"clip": 1.0, "noise_std": 1.0}),
+    ],
+)
+def test_sound_systems_are_not_accused(variant, unit, view, epsilon, changes):
+    for seed in range(3):
+        system = make_system(variant, data=toy_data(records=24, classes=2), seed=seed, rounds=6, **changes)
+        for kind in (NATURAL, CRAFTED):
+            (finding,) = audited(system, claim(unit, view, epsilon), trials=60, kind=kind)
+            assert finding.verdict is Verdict.CONSISTENT, finding.sentence
+            assert finding.p_value > 1e-3
+
+
+@pytest.mark.parametrize(("width", "batch"), [(4, 30), (40, 30)])
+def test_least_squares_on_the_other_records_name_the_right_one(width, batch):
+    """The map of each trial is another one; with more features than records it is fitted in part."""
+    generator = torch.Generator().manual_seed(0)
+    block = torch.randn(batch, width, generator=generator)
+    pair = torch.stack((block[7], torch.randn(width, generator=generator))).unsqueeze(0)
+    canary = Canary(
+        kind=NATURAL, record=7, world=torch.zeros(1), labels=(0, 0), unit=Unit.FEATURES, pairs={0: pair}, devices=(0,)
+    )
+    likeness, records = Likeness(canary, torch.zeros(batch, dtype=torch.int64), [block]), torch.randperm(batch)
+    places, right = (records == 7).nonzero().flatten(), []
+    for trial in range(200):
+        features = block.clone()
+        features[7] = pair[0, trial % 2]
+        rows = torch.tanh(features @ torch.randn(width, 8, generator=generator) / width**0.5)[records].unsqueeze(0)
+        cosine, product = likeness(rows, records, places)[0]
+        assert (cosine > 0) == (product > 0)
+        right.append(bool(cosine > 0) == (trial % 2 == 0))
+    assert np.mean(right) > (0.97 if width < batch else 0.7)
+
+
+def test_token_ids_are_not_fitted():
+    pair = torch.zeros(1, 2, 3, dtype=torch.int64)
+    canary = Canary(kind=NATURAL, record=0, world=torch.zeros(1), labels=(1, 1), unit=Unit.FEATURES, pairs={0: pair})
+    assert not Likeness(canary, torch.zeros(5), [torch.zeros(5, 3, dtype=torch.int64)]).known
+
+
+def test_the_choice_between_two_scores_costs_no_validity():
+    """What chooses is never tested: at the true μ, p-values below a level are as rare as the level."""
+    generator, mu, low = np.random.default_rng(0), 1.0, 0
+    for _ in range(400):
+
+        def shard(trials: int) -> dict[str, torch.Tensor]:
+            sides = np.where(np.arange(2 * trials) % 2 == 0, 0.5, -0.5)[:, None]
+            tables = {}
+            for key, width in (("view", 12), (likeness_key("view"), 2)):
+                tables[key] = generator.standard_normal((2 * trials, width))
+                tables[key][:, :1] += mu * sides
+            return {key: torch.from_numpy(table) for key, table in tables.items()}
+
+        # Each table has the whole distance: a score that reads one of them has errors of Φ(-μ/2) at best.
+        scores = METHODS["learned"].scored([shard(60)], [shard(60)], "view")
+        canary = Canary(kind=NATURAL, record=0, world=torch.zeros(1), labels=(0, 1))
+        trials = Trials(
+            adversary=SERVER,
+            canary=canary,
+            scores=(scores[0::2], scores[1::2]),
+            strengths=np.zeros(0),
+            method="learned",
+        )
+        low += p_value_gdp(trials.errors, mu) <= 0.05
+    assert low / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
+# Crafted canaries
+
+
+@pytest.mark.parametrize(
+    ("variant", "unit", "view"),
+    [
+        ("split-sum", Unit.LABEL, DEVICE),
+        ("split-concat", Unit.LABEL, DEVICE),
+        ("split-concat", Unit.FEATURES, SERVER),
+        ("zoo-vfl", Unit.FEATURES, SERVER),
+    ],
+)
+def test_crafted_canaries_are_not_weaker_than_natural_ones(variant, unit, view):
+    system, audit = make_system(variant), TwoWorldAudit()
+    natural, crafted = (audit.measure(system, [view], kind, trials=100, unit=unit)[view] for kind in (NATURAL, CRAFTED))
+    # Both have errors of their own: two standard deviations of a difference of counts.
+    assert crafted.errors.total <= natural.errors.total + 2 * math.sqrt(2 * max(1, natural.errors.total))
+    assert mu_error_rate(crafted.errors, 0.95) > 1.0
+
+
+# A record that is absent in one world
+
+
+@pytest.mark.parametrize("update", ["joint", "dp-zo"])
+def test_scores_of_an_absent_record_are_normal_with_the_accounted_mu(update):
+    """Half the μ of a replaced one."""
+    changes = {"server_noise_std": 1.0} if update == "dp-zo" else {}
+    system = make_system(f"dpzv-{update}", activation="round-robin", **NOISED, **changes)
+    trials = TwoWorldAudit().measure(system, [ALL], WORST, trials=1500, unit=Unit.ADD_REMOVE)[ALL]
+    exposure = system.ledger.exposure(ALL, Unit.ADD_REMOVE, reading=Reading.PAPER)
+    scalar = [e for e in exposure.events if e.kind == "zo-scalar"]
+    mu = math.sqrt(sum(e.count * (e.sensitivity / e.noise.std) ** 2 for e in scalar))
+    for scores, sign in zip(trials.scores, (1, -1), strict=True):
+        standard = (scores - sign * mu**2 / 2) / mu
+        assert stats.kstest(standard, "norm").pvalue > 1e-4
+        assert stats.kstest(1.2 * standard + 0.15, "norm").pvalue < 1e-4
+    assert trials.replayed > 0
+
+
+@pytest.mark.parametrize(("variant", "changes"), [("send-once", {}), ("dpzv-joint", NOISED)])
+def test_absence_is_measured_below_what_is_accounted_by_every_canary(variant, changes):
+    system, audit = make_system(variant, **changes), TwoWorldAudit()
+    view = next(v for v in (ALL, SERVER, DEVICE) if choose(system, v, Unit.ADD_REMOVE, WORST).method is not None)
+    mu = accounted(system, view, Unit.ADD_REMOVE)
+    apart = {}
+    for kind in CanaryKind:
+        if choose(system, view, Unit.ADD_REMOVE, kind).method is not None:
+            trials = audit.measure(system, [view], kind, trials=300, unit=Unit.ADD_REMOVE)[view]
+            assert trials.unit is Unit.ADD_REMOVE
+            assert mu_error_rate(trials.errors, 0.99) <= mu
+            apart[kind] = float(trials.strengths.mean())
+    assert apart[WORST] == pytest.approx(mu**2, rel=1e-3)
+    assert all(0 < strength <= 1.01 * mu**2 for strength in apart.values())
+
+
+def test_a_claim_about_absence_with_half_the_noise_is_refuted():
+    system = make_system("dpzv-joint", noise_std=1.25, clip=10.0, rounds=24)
+    mu = accounted(system, ALL, Unit.ADD_REMOVE)
+    texts = {"key": "it", "source": "a test", "where": "here", "statement": "it is private"}
+    for stated, verdict in ((mu, Verdict.CONSISTENT), (mu / 2, Verdict.VIOLATED)):
+        tested = Claim.of_mu(stated, 1e-5, unit=Unit.ADD_REMOVE, view="devices(all)", **texts)
+        (finding,) = audited(system, tested, trials=400, kind=WORST)
+        assert finding.verdict is verdict, finding.sentence
+
+
+def test_absence_is_tested_where_batches_are_secret():
+    """Poisson batches, a noised sum: the adjacency and the sampling of DP-SGD."""
+    changes = {"noise_std": 0.2, "rounds": 4, "schedule": "poisson", "batch_size": 6, "encrypted_uplink": True}
+    system, outsider = make_system("dpzv-joint", **changes), Adversary.parse("outsider")
+    trials = TwoWorldAudit().measure(system, [outsider], WORST, trials=1000, unit=Unit.ADD_REMOVE)[outsider]
+    assert trials.method == "secret batches"
+    assert trials.one_sided
+    # In world 1 nothing is ever added; in world 0 the record is in some batch, and then there is no doubt.
+    rate = 1 - (1 - system.schedule.rate) ** 4
+    assert float((trials.scores[0] > 2).mean()) == pytest.approx(rate, abs=0.06)
+    assert float((trials.scores[1] > 2).mean()) < 0.02
+    assert p_value_rectangle(trials.errors, 0.3) < 1e-6
+
+
+def test_what_else_depends_on_a_record_is_not_left_out():
+    for variant, view in (("dpzv-sgd", ALL), ("split-concat", SERVER)):
+        refusal = choose(make_system(variant), view, Unit.ADD_REMOVE, NATURAL).refusal
+        assert refusal is not None
+        assert "noised sums alone" in refusal
