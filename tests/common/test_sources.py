@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.tree import modules
 from vflpriv.common import sources
 from vflpriv.common.philox import _philox
-from vflpriv.common.sources import code_hash, program_hash
+from vflpriv.common.sources import code_hash, deciding_packages, program_hash
 from vflpriv.training.engines.split import Split
 
 ENGINE = """
@@ -154,18 +155,10 @@ def test_the_versions_of_the_libraries_are_part_of_every_hash(monkeypatch: pytes
 
 def test_every_package_that_trains_or_scores_is_covered() -> None:
     """A new sub-package decides results unless it only reads, shows or checks them."""
-    import vflpriv
-
-    root = Path(str(vflpriv.__file__)).parent
-    inside = {path.parent.name for path in root.glob("*/__init__.py")} | {
-        "accountants",
-        "attacks",
-        "audits",
-        "training",
-    }
-    harmless = {"cli", "config", "render", "report", "testing"}
-    assert inside - harmless == set(sources._DECIDING)
-    for name in sources._DECIDING:
+    packages = {name.split(".")[1] for name in modules() if name.count(".") > 1}
+    assert packages - set(deciding_packages()) == {"cli", "config", "render", "report", "testing"}
+    assert set(deciding_packages()) <= packages
+    for name in deciding_packages():
         assert importlib.import_module(f"vflpriv.{name}").__file__
 
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
-__all__ = ["code_hash", "program_hash"]
+__all__ = ["code_hash", "deciding_packages", "program_hash"]
 
 _PROGRAM = "vflpriv"
-_DECIDING = (
-    "accountants", "attacks", "audits", "common", "core", "data", "experiments", "recording", "run", "training"
-)  # fmt: skip
-"""The sub-packages whose source decides what is trained, how it is scored and what is stored."""
+_SHOWING = frozenset({"cli", "config", "render", "report", "testing"})
+"""The sub-packages that read, show or check results. All others decide them, new ones included."""
+_FOLDERS = frozenset({"accountants", "attacks", "audits", "training"})
+"""The sub-packages that do not lie in this program's folder where it is installed from its repository."""
 _LIBRARIES = ("numpy", "pydantic", "scipy", "scikit-learn", "torch", "vflpriv")
 _KNOWN_BY_VERSION = frozenset({"numpy", "pydantic", "scipy", "sklearn", "torch"})
 """The top-level packages of libraries: a class that derives from one of theirs is not defined by their source."""
@@ -43,11 +43,17 @@ def program_hash() -> str:
     digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for library in _LIBRARIES:
         digest.update(f"\0{library} {_version(library)}".encode())
-    for name in _DECIDING:
+    for name in deciding_packages():
         spec = find_spec(f"{_PROGRAM}.{name}")
         for folder in (spec and spec.submodule_search_locations) or ():
             _add_code(digest.update, Path(folder), Path(folder).rglob("*"))
     return digest.hexdigest()
+
+
+def deciding_packages() -> list[str]:
+    """The sub-packages whose source decides what is trained, how it is scored and what is stored."""
+    here = Path(__file__).parent.parent
+    return sorted({path.parent.name for path in here.glob("*/__init__.py")} - _SHOWING | _FOLDERS)
 
 
 def code_hash(*items: Any) -> str | None:

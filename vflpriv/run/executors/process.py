@@ -2,6 +2,10 @@
 
 A process gets frames on its standard input and answers on its standard output. It ends by itself when its input ends,
 so that none outlives the program, however that ends.
+
+Why not a library: loky, which joblib uses, starts as fast and takes as much memory, but a worker that dies takes the
+tasks of all others with it, so that nobody knows which task is to blame; what all tasks need is sent with every task;
+and workers go on with their tasks when the program was killed.
 """
 
 from __future__ import annotations
