@@ -26,15 +26,17 @@ from vflpriv.audits.statistics.one_run import (
 from vflpriv.audits.statistics.pilot import Pilot
 from vflpriv.audits.twins.probes import CoinProbe, Released
 from vflpriv.audits.two_world.scores import noise_stds
+from vflpriv.common.formatting import count
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import LabelGuess
-from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, untested
+from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, measured, untested
 from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
-from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
+from vflpriv.core.claims import MIN_TRIALS, Claim
 from vflpriv.core.ledger import Ledger, Reading
+from vflpriv.core.measurement import ClaimTest, Measurement
 from vflpriv.core.source import Offer
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
@@ -81,37 +83,42 @@ class OneRun:
     """How the coins were guessed."""
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
-    def p_value(self, claim: Claim) -> float:
-        """Of a claim under this test."""
+    def against(self, claim: Claim, confidence: float) -> ClaimTest:
+        """The test of a claim: in μ, or in ε where it is tested as (ε, δ)."""
+        guesses = self.guesses
         if claim.stated == "mu":
-            return p_value_one_run_gdp(self.guesses, claim.mu)
-        return p_value_one_run(self.guesses, claim.epsilon, claim.delta)
+            return ClaimTest(MU, mu_one_run(guesses, confidence), p_value_one_run_gdp(guesses, claim.mu))
+        p_value = p_value_one_run(guesses, claim.epsilon, claim.delta)
+        return ClaimTest(EPSILON, epsilon_one_run(guesses, claim.delta, confidence), p_value)
 
-    def finding(
-        self, claim: Claim, *, confidence: float, verdict_confidence: float, min_trials: int = MIN_TRIALS
-    ) -> Finding:
-        """The test of one claim: in μ, or in ε where it is tested as (ε, δ)."""
-        guesses, p = self.guesses, self.p_value(claim)
-        measure, lower, claimed = MU, mu_one_run(guesses, confidence), claim.mu
-        if claim.stated == "epsilon":
-            measure, lower, claimed = EPSILON, epsilon_one_run(guesses, claim.delta, confidence), claim.epsilon
-        refutes = p <= 1 - verdict_confidence and lower > claimed and guesses.made >= min_trials
-        guessed = f"{guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries"
-        return Finding(
-            audit=OneRunAudit.name,
-            subject="one-run",
-            verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
-            sentence=f"{self.how}, view {self.adversary}, {guessed}",
-            figure=lower,
-            measure=measure,
-            interval=(lower, math.inf),
-            claim=claim.key,
+    def finding(self, claim: Claim, context: AuditContext) -> Finding:
+        """The test of one claim."""
+        guesses, confidence = self.guesses, context.confidence
+        test = self.against(claim, confidence)
+        planned = f" ({self.set_aside} more to plan the guesses)" if self.set_aside else ""
+        measurement = Measurement(
             unit=self.unit,
-            adversary=self.adversary,
-            p_value=p,
+            view=self.adversary,
+            method=self.how,
+            outcome=f"{guesses.right} of {guesses.made} guesses right about {guesses.canaries} canaries{planned} in "
+            "one training",
+            decides=test.measure,
+            mu=mu_one_run(guesses, confidence),
+            epsilon=epsilon_one_run(guesses, claim.delta, confidence),
+            delta=claim.delta,
+            confidence=confidence,
+            assumptions=self.assumptions,
+            p_value=test.p_value,
             trials=guesses.made,
-            evidence=self,
+            against=lambda other: self.against(other, confidence),
+            strength=-2,
+            tool="canaries in one training",
+            effort=f"one training with {count(guesses.canaries)} canaries, {count(guesses.made)} guesses",
+            facts={"canaries": guesses.canaries, "set_aside": self.set_aside, "right": guesses.right},
         )
+        guessed = f"{guesses.right} of {guesses.made} coins guessed, {guesses.canaries} canaries"
+        sentence = f"{self.how}, view {self.adversary}, {guessed}"
+        return measured(OneRunAudit.name, "one-run", claim, measurement, context, sentence=sentence)
 
 
 class CoinScores:
@@ -184,22 +191,14 @@ class OneRunAudit(Audit[System]):
         if claims:
             context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
             views = list(dict.fromkeys(claim.adversary for claim in claims))
-            measured = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
+            runs = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
                 system,
                 views,
                 canaries=options["canaries"],
                 guesses=options.get("guesses"),
                 advance=context.progress.advance,
             )
-            findings = [
-                measured[claim.adversary].finding(
-                    claim,
-                    confidence=context.confidence,
-                    verdict_confidence=context.verdict_confidence,
-                    min_trials=context.min_trials,
-                )
-                for claim in claims
-            ]
+            findings = [runs[claim.adversary].finding(claim, context) for claim in claims]
         refusals = [(claim, self.view_refusal(system, claim.adversary)) for claim in context.claims]
         return findings + [untested(self.name, claim, reason) for claim, reason in refusals if reason is not None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.success import JudgedSuccess, SuccessTest, beyond_p_value, judge_success, success_tests
@@ -14,8 +14,10 @@ from vflpriv.common.formatting import delta, epsilon, exact, mu, p_value
 from vflpriv.core.audit import EPSILON, MU, Finding
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, Verdict
+from vflpriv.core.measurement import GAUSSIAN_NOISE, ClaimTest
 
 __all__ = [
+    "ACCOUNTING",
     "Accounted",
     "CorrectedFinding",
     "Decision",
@@ -50,6 +52,8 @@ class Accounted:
     """Why the question does not arise, if it does not."""
     assumed: tuple[str, ...] = ()
     """Assumptions about ciphertexts that the budget rests on; nothing measures them."""
+    refuted: str = ""
+    """What shows that the budget is not that of the program that ran; empty where nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,8 @@ class CorrectedFinding:
     """A finding with what Holm's procedure over all tests of the report makes of it."""
 
     finding: Finding
+    claim: Claim | None = None
+    """The claim that it is about; None for a premise."""
     p_adjusted: float | None = None
     """None where the finding is no test of a claim."""
     refutes: bool = False
@@ -83,6 +89,18 @@ class CorrectedFinding:
         if not self.finding.is_test:
             return self.finding.verdict
         return Verdict.VIOLATED if self.refutes else Verdict.CONSISTENT
+
+    def refutes_also(self, claim: Claim) -> bool:
+        """Whether a claim falls with the one that this finding refutes.
+
+        It does if it is about the same view, and promises as much about a unit that includes the one that was measured:
+        whoever keeps it keeps the refuted claim. That is logic and no further test, so nothing more is corrected for.
+        """
+        if self.claim is None or self.claim == claim or self.verdict is not Verdict.VIOLATED:
+            return False
+        unit = self.finding.unit or self.claim.unit
+        same_view = claim.adversary == self.claim.adversary
+        return same_view and claim.unit.implies(unit) and claim.promises_as_much_as(self.claim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +120,12 @@ class SystemDecision:
         return claims + [c.verdict for c in premises if c.verdict is Verdict.VIOLATED or c.finding.decides_alone]
 
     def tests_of(self, claim: Claim) -> list[CorrectedFinding]:
-        """The tests of one claim."""
-        return [c for c in self.findings if c.finding.is_test and c.finding.claim == claim.key]
+        """The tests of one claim, and those that refute it by refuting another one."""
+        return [c for c in self.findings if c.finding.is_test and (c.claim == claim or c.refutes_also(claim))]
+
+    def deciding(self, claim: Claim, min_trials: int = MIN_TRIALS) -> CorrectedFinding | None:
+        """The test whose figure the verdict on a claim quotes, and reports show."""
+        return _deciding(self.tests_of(claim), min_trials)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,18 +153,21 @@ def decide(
     raw |= {(s.key, "attack", i): t.p_value for s in systems for i, t in enumerate(s.successes)}
     adjusted = dict(zip(raw, holm_adjusted([p for p in raw.values() if p is not None]), strict=True))
     decided = {}
+    checked = sum(_finite_budgets(s) for s in systems)
     for s in systems:
         by_key = {claim.key: claim for claim in s.claims}
-        findings = tuple(
-            _corrected(f, by_key, adjusted.get((s.key, "finding", i)), alpha, s.min_trials)
+        findings = [
+            _corrected(f, by_key, adjusted.get((s.key, "finding", i)), alpha, s.min_trials, confidence)
             for i, f in enumerate(s.findings)
-        )
+        ]
+        refuted = _refuted_budgets(s, findings, alpha / max(1, checked), confidence)
+        findings += [CorrectedFinding(finding=finding) for finding in refuted.values()]
         decided[s.key] = SystemDecision(
-            findings=findings,
+            findings=tuple(findings),
             judgements={
                 c.key: judge(
                     c,
-                    s.accounted[c.key],
+                    replace(s.accounted[c.key], refuted=refuted[c.key].sentence if c.key in refuted else ""),
                     findings,
                     alpha=alpha,
                     confidence=confidence,
@@ -193,12 +218,118 @@ def _check(systems: Sequence[SystemEvidence], alpha: float) -> None:
 
 
 def _corrected(
-    finding: Finding, claims: Mapping[str, Claim], p_adjusted: float | None, alpha: float, min_trials: int
+    finding: Finding,
+    claims: Mapping[str, Claim],
+    p_adjusted: float | None,
+    alpha: float,
+    min_trials: int,
+    confidence: float,
 ) -> CorrectedFinding:
     if finding.claim is None or p_adjusted is None:
-        return CorrectedFinding(finding=finding)
-    refutes = p_adjusted <= alpha and _enough(finding, min_trials) and _above(finding, claims[finding.claim])
-    return CorrectedFinding(finding=finding, p_adjusted=p_adjusted, refutes=refutes)
+        return CorrectedFinding(finding=finding, claim=claims.get(finding.claim or ""))
+    claim = claims[finding.claim]
+    refutes = p_adjusted <= alpha and _enough(finding, min_trials) and _above(finding, claim)
+    measuring = finding.measuring(claim, confidence)
+    return CorrectedFinding(finding=measuring, claim=claim, p_adjusted=p_adjusted, refutes=refutes)
+
+
+def _deciding(tests: Sequence[CorrectedFinding], min_trials: int) -> CorrectedFinding | None:
+    """The strongest test, chosen by its kind; where it does not refute the claim and others do, the clearest of these.
+
+    The choice looks at no outcome unless a claim is refuted: the largest of several 95 % bounds would hold with less
+    than 95 % confidence.
+    """
+    pool = [test for test in tests if _enough(test.finding, min_trials)] or tests
+    best = max((test for test in pool if test.finding.measurement is not None), key=_strength, default=None)
+    refuting = [test for test in tests if test.refutes]
+    if best in refuting:
+        return best
+    return min(refuting, key=lambda test: (test.finding.p_value or 0.0, -test.finding.figure), default=best)
+
+
+def _strength(test: CorrectedFinding) -> tuple[bool, int]:
+    measurement = test.finding.measurement
+    assert measurement is not None
+    return measurement.exact, measurement.strength
+
+
+ACCOUNTING = "accounting"
+"""The name of findings that a measurement exceeds what is accounted."""
+
+
+def _finite_budgets(system: SystemEvidence) -> int:
+    """How many tests of a system are compared with a budget."""
+    return sum(f.is_test and _budget_claim(f.claim or "", system) is not None for f in system.findings)
+
+
+def _budget_claim(key: str, system: SystemEvidence) -> Claim | None:
+    """The accounted budget of a claim's unit and view, as if it were the claim; None where it bounds nothing."""
+    claim = next((c for c in system.claims if c.key == key), None)
+    accounted = system.accounted.get(key)
+    budget = None if accounted is None or accounted.not_applicable is not None else accounted.rigorous
+    if claim is None or budget is None or not math.isfinite(budget.upper):
+        return None
+    if budget.mu is not None:
+        return replace(claim, epsilon=budget.upper, mu=budget.mu, stated="mu")
+    return replace(claim, epsilon=budget.upper, stated="epsilon")
+
+
+def _refuted_budgets(
+    system: SystemEvidence, tests: Sequence[CorrectedFinding], level: float, confidence: float
+) -> dict[str, Finding]:
+    """By claim, that the accounted budget is not one of the program that ran: a measurement lies above it.
+
+    Each comparison is made at `level`, Bonferroni over those of the report: findings of this kind have a family-wise
+    error of their own, since whether the claim itself is refuted does not rest on them.
+    """
+    refuted: dict[str, Finding] = {}
+    for test in tests:
+        accounted = None if test.claim is None or not test.finding.is_test else _budget_claim(test.claim.key, system)
+        if test.claim is None or accounted is None or not _enough(test.finding, system.min_trials):
+            continue
+        compared = _against_budget(test, test.claim, accounted)
+        if compared is not None and compared.p_value is not None and compared.p_value <= level:
+            refuted.setdefault(test.claim.key, _beyond_budget(test, accounted, compared, confidence))
+    return refuted
+
+
+def _against_budget(test: CorrectedFinding, claim: Claim, accounted: Claim) -> ClaimTest | None:
+    """The test of the accounted budget by a measurement; None where it is not above it, or cannot test it."""
+    measurement = test.finding.measurement
+    if measurement is None:
+        return None
+    if measurement.against is not None:
+        compared = measurement.against(accounted)
+    else:
+        # The p-value is the claim's. It is also one of the budget if a program that keeps the budget keeps the claim.
+        within = accounted.promises_as_much_as(claim)
+        compared = ClaimTest(measurement.decides, measurement.figure, measurement.p_value if within else None)
+    assumed = GAUSSIAN_NOISE in compared.assumptions
+    limit = accounted.mu if compared.measure == MU else accounted.epsilon
+    return None if assumed or compared.figure <= limit * (1 + _TOLERANCE) else compared
+
+
+def _beyond_budget(test: CorrectedFinding, accounted: Claim, compared: ClaimTest, confidence: float) -> Finding:
+    limit = accounted.mu if compared.measure == MU else accounted.epsilon
+    figure, bound = _apart(_NUMBERS[compared.measure], compared.figure, limit)
+    sentence = (
+        f"the bound does not hold for the program that ran: {compared.measure} ≥ {figure} was measured at "
+        f"{level(confidence)} confidence ({test.finding.sentence}), and {compared.measure} ≤ {bound} is accounted from "
+        f"the ledger, p {_p(compared.p_value)}"
+    )
+    return Finding(
+        audit=ACCOUNTING,
+        subject=accounted.key,
+        verdict=Verdict.VIOLATED,
+        sentence=sentence,
+        figure=compared.figure,
+        measure=compared.measure,
+        claim_units=frozenset(),
+        unit=test.finding.unit,
+        adversary=test.finding.adversary,
+        p_value=compared.p_value,
+        trials=test.finding.trials,
+    )
 
 
 def _enough(finding: Finding, min_trials: int) -> bool:
@@ -231,7 +362,8 @@ def judge(
     * violated: a test refutes it (rejected by Holm over the report at `alpha`, its lower bound above the claim), or a
       premise that the guarantee rests on does not hold in the run. A test with fewer than `min_trials` in a world never
       refutes: its p-value is valid, but so few trials are no evidence to publish;
-    * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can;
+    * unsupported: neither, but what can be accounted for rigorously exceeds the claim, or nothing can, or what was
+      measured exceeds what is accounted;
     * unmeasured: neither, and the accounted budget is within the claim, but no test with enough trials and no check of
       values that left bears on it: all rests on the word of `ledger`;
     * consistent: the same, and something was measured. Not refuted is never verified. A budget that rests on an
@@ -248,13 +380,18 @@ def judge(
         return Judgement(Verdict.NOT_APPLICABLE, accounted.not_applicable)
     bearing = [c for c in findings if c.finding.bears_on(claim)]
     tests = [c for c in bearing if c.finding.is_test]
-    broken = [c.finding.sentence for c in bearing if not c.finding.is_test and c.verdict is Verdict.VIOLATED]
-    reasons, remarks = [*_refutation(claim, tests, alpha, confidence), *broken], _remarks(bearing)
+    passed = [c for c in findings if c.refutes_also(claim)]
+    broken = [c for c in (*bearing, *passed) if not c.finding.is_test and c.verdict is Verdict.VIOLATED]
+    refuting = [c for c in (*tests, *passed) if c.refutes]
+    refutation = _refutation(claim, refuting, _deciding((*tests, *passed), min_trials), alpha, confidence)
+    reasons, remarks = [*refutation, *(c.finding.sentence for c in broken)], _remarks(bearing)
     if reasons:
         return Judgement(Verdict.VIOLATED, "; ".join((*reasons, *remarks)))
     tested = _tested(claim, tests, alpha, confidence, min_trials)
     if budget is None:
         return Judgement(Verdict.UNSUPPORTED, f"no accountant gives an upper bound, and {tested}")
+    if accounted.refuted:
+        return Judgement(Verdict.UNSUPPORTED, "; ".join((accounted.refuted, tested, *remarks)))
     if accounted.excess is not None or exceeds(budget, claim):
         joined = f"{_above_claim(accounted, budget, claim)}, {'but' if tests else 'and'} {tested}"
         return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(accounted.paper), *remarks)))
@@ -293,21 +430,49 @@ def _remarks(bearing: Sequence[CorrectedFinding]) -> list[str]:
     return [finding.sentence for finding in largest.values()]
 
 
-def _refutation(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float, confidence: float) -> list[str]:
-    """The strongest test that refutes the claim, in words; none if no test does."""
-    refuting = [c.finding for c in tests if c.refutes]
-    if not refuting:
+def _refutation(
+    claim: Claim,
+    refuting: Sequence[CorrectedFinding],
+    deciding: CorrectedFinding | None,
+    alpha: float,
+    confidence: float,
+) -> list[str]:
+    """The test that decides, in words, and figures of other audits that refute the claim, too; none if none does."""
+    if deciding is None or not deciding.refutes:
         return []
-    test = min(refuting, key=lambda t: (t.p_value or 0.0, -t.figure))
+    test, other = deciding.finding, deciding.claim or claim
     rejected = f"p {_p(test.p_value)}, rejected at a family-wise error of {level(alpha)} (Holm)"
-    limit = _claimed(test, claim)
+    limit = _claimed(test, other)
     if limit is None:
-        return [f"the {test.audit} audit refutes it: {test.sentence}, {rejected}"]
-    measured, claimed = _apart(_NUMBERS[test.measure], test.figure, limit)
-    return [
-        f"one test measured {test.measure} ≥ {measured} at {level(confidence)} confidence, above the claimed "
-        f"{test.measure} = {claimed}: {test.sentence}, {rejected}"
-    ]
+        sentence = f"the {test.audit} audit refutes it: {test.sentence}, {rejected}"
+    else:
+        measured, claimed = _apart(_NUMBERS[test.measure], test.figure, limit)
+        sentence = (
+            f"one test measured {test.measure} {_relation(test)} {measured}{_at(test, confidence)}, above the claimed "
+            f"{test.measure} = {claimed}: {test.sentence}, {rejected}"
+        )
+    if other != claim:
+        kept = f"whoever keeps this claim keeps {other.key}, about {other.unit.description}"
+        sentence = f"{kept}, which does not hold: {sentence}"
+    others = {c.finding.audit: c.finding for c in reversed(refuting) if c.finding.measure in _NUMBERS}
+    others.pop(test.audit, None)
+    also = [f"{audit} refutes it, too: {_figure(f)}{_at(f, confidence)}" for audit, f in sorted(others.items())]
+    return [sentence, *also]
+
+
+def _figure(test: Finding) -> str:
+    return f"{test.measure} {_relation(test)} {_NUMBERS[test.measure](test.figure)}"
+
+
+def _relation(test: Finding) -> str:
+    return "≥" if test.measurement is None else test.measurement.relation
+
+
+def _at(test: Finding, confidence: float) -> str:
+    """At which confidence a bound holds; nothing of a figure that is exact."""
+    if test.measurement is None:
+        return f" at {level(confidence)} confidence"
+    return "" if test.measurement.exact else f" at {level(test.measurement.confidence)} confidence"
 
 
 _NUMBERS: Mapping[str, Callable[[float], str]] = {MU: mu, EPSILON: epsilon}
@@ -334,14 +499,14 @@ def _tested(claim: Claim, tests: Sequence[CorrectedFinding], alpha: float, confi
         return f"there were too few trials to judge: {most} in each world, at least {min_trials} are wanted"
     outcome = "its one test does not refute it" if len(enough) == 1 else f"its {len(enough)} tests do not refute it"
     almost = _almost(enough, alpha, confidence)
-    bounds = [test.finding for test in enough if test.finding.measure in _NUMBERS]
-    if not bounds:
+    best = _deciding(enough, min_trials)
+    if best is None:
         return f"{outcome} ({'; '.join(test.finding.sentence for test in enough)}){almost}"
-    best = max(bounds, key=lambda test: test.figure)
-    at, bound = f"{level(confidence)} confidence", f"{best.measure} ≥ {_NUMBERS[best.measure](best.figure)}"
-    largest = f"{bound} at {at}" if len(enough) == 1 else f"the largest bound, each at {at}, is {bound}"
-    corrected = " after Holm's correction" if _above(best, claim) and not almost else ""
-    return f"{outcome} ({largest}: {best.sentence}){corrected}{almost}"
+    shown = f"{_figure(best.finding)}{_at(best.finding, confidence)}: {best.finding.sentence}"
+    strongest = shown if len(enough) == 1 else f"the strongest of them shows {shown}"
+    above = any(test.finding.measure in _NUMBERS and _above(test.finding, claim) for test in enough)
+    corrected = " after Holm's correction" if above and not almost else ""
+    return f"{outcome} ({strongest}){corrected}{almost}"
 
 
 def _almost(tests: Sequence[CorrectedFinding], alpha: float, confidence: float) -> str:

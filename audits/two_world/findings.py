@@ -1,56 +1,111 @@
-"""Findings of trials in two worlds: the test of a claim by the scores of one view."""
+"""Findings of trials in two worlds: the measurement by the scores of one view, and the test of a claim by it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
-from vflpriv.audits.statistics.bounds import Errors
+from vflpriv.audits.statistics.bounds import mu_estimate, mu_rectangle
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import WHOLE_VIEW, WholeViewTrials
-from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
+from vflpriv.common.formatting import count
+from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding, measured
 from vflpriv.core.canaries import CanaryKind
-from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.claims import Claim
+from vflpriv.core.measurement import KNOWN_NOISE, Bound, Errors, Measurement
 from vflpriv.core.views import Adversary
 
 __all__ = ["TWO_WORLD", "describe_trials", "trial_finding", "whole_view_finding"]
 
 TWO_WORLD = "two-world"
 """The name of the audit."""
+_STRENGTHS = {kind.value: place for place, kind in enumerate(CanaryKind)} | {WHOLE_VIEW: -1}
 
 
 def trial_finding(claim: Claim, kind: CanaryKind, trials: Trials, context: AuditContext) -> Finding:
     """The test of one claim: in μ where it is tested as a trade-off curve, in ε where as (ε, δ)."""
-    lower, p = trials.mu_lower(context.confidence), trials.p_value(claim)
-    measure, claimed = MU, claim.mu
-    if not trials.tests_curve(claim):
-        lower, measure, claimed = trials.epsilon_of_errors(claim.delta, context.confidence), EPSILON, claim.epsilon
-    errors = trials.errors
-    fewest = min(errors.positives, errors.negatives)
-    assumed = ", assuming Gaussian noise" if trials.assumes_gaussian_noise(claim) else ""
-    refutes = p <= context.verdict_alpha and lower > claimed and fewest >= context.min_trials
-    return Finding(
-        audit=TWO_WORLD,
-        subject=kind.value,
-        verdict=Verdict.VIOLATED if refutes else Verdict.CONSISTENT,
-        sentence=describe_trials(kind, trials.adversary, errors) + assumed,
-        figure=lower,
-        measure=measure,
-        interval=(lower, math.inf),
-        claim=claim.key,
-        unit=trials.unit,
-        adversary=trials.adversary,
-        p_value=p,
-        trials=fewest,
-        evidence=trials,
-    )
+    outcome = describe_trials(kind, trials.adversary, trials.errors)
+    measurement = _measurement(claim, kind.value, trials, context, outcome)
+    return measured(TWO_WORLD, kind.value, claim, measurement, context, sentence=_assuming(measurement))
 
 
 def whole_view_finding(claim: Claim, kind: CanaryKind, whole: WholeViewTrials, context: AuditContext) -> Finding:
     """The test of one claim by a score that was learned from all that the adversary sees."""
-    finding = trial_finding(claim, kind, whole.trials, context)
+    trials = whole.trials
+    measurement = _measurement(
+        claim, WHOLE_VIEW, trials, context, describe_trials(kind, trials.adversary, trials.errors)
+    )
     learned = f"by {whole.features} features of all it sees, learned on 2 × {whole.learned_on} other trials"
-    return replace(finding, subject=WHOLE_VIEW, sentence=f"{finding.sentence}, {learned}")
+    return measured(TWO_WORLD, WHOLE_VIEW, claim, measurement, context, sentence=f"{_assuming(measurement)}, {learned}")
+
+
+def _assuming(measurement: Measurement) -> str:
+    return f"{measurement.outcome}, assuming Gaussian noise" if measurement.assumes_gaussian else measurement.outcome
+
+
+def _measurement(claim: Claim, subject: str, trials: Trials, context: AuditContext, outcome: str) -> Measurement:
+    """What the trials show at the claim's δ. Bounds that have no part in the test of the claim stand apart."""
+    confidence, errors = context.confidence, trials.errors
+    test, guesses = trials.against(claim, confidence), trials.epsilon_lower(claim.delta, confidence, seed=context.seed)
+    in_epsilon = test.measure == EPSILON
+    return Measurement(
+        unit=trials.unit,
+        view=trials.adversary,
+        method=trials.method,
+        outcome=outcome,
+        decides=test.measure,
+        mu=trials.mu_lower(confidence),
+        epsilon=test.figure if in_epsilon else guesses,
+        delta=claim.delta,
+        confidence=confidence,
+        assumptions=test.assumptions,
+        p_value=test.p_value,
+        trials=min(errors.positives, errors.negatives),
+        against=lambda other: trials.against(other, confidence),
+        power=lambda level: trials.power(claim, level),
+        strength=_STRENGTHS[subject],
+        tool="trials in two worlds",
+        description=trials.canary.kind.description,
+        effort=_effort(subject, trials),
+        errors=errors,
+        curve=tuple(trials.curve()),
+        bounds=_bounds(trials, confidence, guesses if in_epsilon else None),
+        facts={
+            "record": trials.canary.record,
+            "threshold": trials.threshold,
+            "replayed_per_world": trials.replayed,
+            "stopped_early": bool(trials.looks),
+        },
+        notes=_replays(subject, trials),
+    )
+
+
+def _bounds(trials: Trials, confidence: float, guesses: float | None) -> tuple[Bound, ...]:
+    errors, known = trials.errors, trials.mu_known_sigma(confidence)
+    others = [
+        Bound(MU, mu_estimate(errors), "an estimate, no bound"),
+        Bound(MU, mu_rectangle(errors, confidence), "two separate error rates"),
+    ]
+    others += [] if guesses is None else [Bound(EPSILON, guesses, "guesses about the surest trials")]
+    return (*others, *([] if known is None else [Bound(MU, known, KNOWN_NOISE)]))
+
+
+def _effort(subject: str, trials: Trials) -> str:
+    made = len(trials.scores[0])
+    replays = f" and {count(trials.replayed)} replays of their releases" if trials.replayed else ""
+    trained = f"{count(made - trials.replayed)} trainings{replays} in each of two worlds"
+    return f"{subject} canary, {trials.method}: {trained}"
+
+
+def _replays(subject: str, trials: Trials) -> tuple[str, ...]:
+    """How many trials were trained and how many replayed, where that was a choice."""
+    made, name = len(trials.scores[0]), f"{subject[:1].upper()}{subject[1:]} canary"
+    if trials.replayed:
+        trained = f"2 × {made - trials.replayed}"
+        return (
+            f"{name}: of 2 × {made} trials, {trained} were trained in full, the others replay the release path; the "
+            f"{trained} have the same scores both ways",
+        )
+    if trials.replay_refusal is not None:
+        return (f"{name}: all 2 × {made} trials were trained in full, since {trials.replay_refusal}",)
+    return ()
 
 
 def describe_trials(kind: CanaryKind, adversary: Adversary, errors: Errors) -> str:

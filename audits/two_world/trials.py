@@ -25,6 +25,7 @@ from vflpriv.audits.statistics.sequential import Looks
 from vflpriv.common.numerics import Floats
 from vflpriv.core.canaries import Canary
 from vflpriv.core.claims import Claim
+from vflpriv.core.measurement import EPSILON, GAUSSIAN_NOISE, MU, ClaimTest
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
@@ -75,6 +76,13 @@ class Trials:
     def assumes_gaussian_noise(self, claim: Claim) -> bool:
         """Whether the test of the claim rests on the noise being Gaussian, of whatever size."""
         return claim.stated == "epsilon" and claim.delta > 0 and self.method == "likelihood ratio" and self.exact
+
+    def against(self, claim: Claim, confidence: float) -> ClaimTest:
+        """The test of a claim: its p-value, and the bound that goes with it, in μ or in ε."""
+        if not self.tests_curve(claim):
+            return ClaimTest(EPSILON, self.epsilon_of_errors(claim.delta, confidence), self.p_value(claim))
+        assumed = (GAUSSIAN_NOISE,) if self.assumes_gaussian_noise(claim) else ()
+        return ClaimTest(MU, self.mu_lower(confidence), self.p_value(claim), assumed)
 
     @property
     def one_sided(self) -> bool:

@@ -18,6 +18,7 @@ from vflpriv.audits.twins.probes import CoinProbe, Released
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.config.loading import load_config
+from vflpriv.core.measurement import KNOWN_NOISE
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -169,17 +170,17 @@ def report(tmp_path, *, server_update: str = "joint", **audit):
 
 def test_the_report_has_a_row_for_the_claim_it_tests(tmp_path) -> None:
     made = report(tmp_path, one_run={"canaries": 180})
-    rows = {c.adversary: c.one_run for c in made.systems[0].claims}
+    rows = {c.adversary: c.deciding for c in made.systems[0].claims}
     assert rows["device"] is None
     row = rows["devices(all)"]
     assert row is not None
-    assert row.canaries + row.set_aside == 180
-    assert row.epsilon_from_mu is not None
+    assert row.facts["canaries"] + row.facts["set_aside"] == 180
+    assert row.epsilon_gaussian is not None
     assert any("fair coin" in line for line in row.assumptions)
     assert any("sees only some" in line for line in made.not_tested)
     assert "One run: " in render_markdown(made)
     assert "One run: " in render_html(made)
-    assert json.loads(made.to_json())["systems"][0]["claims"][1]["one_run"]["guesses"] == row.guesses
+    assert json.loads(made.to_json())["systems"][0]["claims"][1]["measurements"][0]["figure"] == row.figure
 
 
 def test_too_few_trials_never_violate_a_claim(tmp_path) -> None:
@@ -196,30 +197,30 @@ def test_trials_stop_once_every_claim_is_refuted(tmp_path) -> None:
     made = report(tmp_path, trials=400, canaries=["worst-case"], stop_early=True)
     for claim in made.systems[0].claims[:2]:
         (row,) = claim.measurements
-        assert row.stopped_early
-        assert row.trials_per_world < 100
+        assert row.facts["stopped_early"]
+        assert row.trials < 100
         assert row.refutes
-        assert row.mu_known_sigma is None
+        assert row.bound(KNOWN_NOISE) is None
     whole = report(tmp_path, trials=60, canaries=["worst-case"])
     row, learned = whole.systems[0].claims[1].measurements
-    assert (learned.canary, learned.trials_per_world) == ("whole view", 30)
-    assert row.trials_per_world == 60
+    assert (learned.subject, learned.trials) == ("whole view", 30)
+    assert row.trials == 60
     assert row.mu_accounted is not None
-    assert row.mu_known_sigma is not None
-    assert row.mu_lower < row.mu_known_sigma < row.mu_accounted * 1.3
+    known = row.bound(KNOWN_NOISE)
+    assert known is not None
+    assert row.mu < known < row.mu_accounted * 1.3
     assert "if the noise is as stated" in render_html(whole)
 
 
 def test_why_no_epsilon_follows_from_mu_is_said(tmp_path) -> None:
     made = report(tmp_path, trials=30, canaries=["natural"], server_update="sgd")
     (row,) = made.systems[0].claims[1].measurements
-    assert row.epsilon_from_mu is None
+    assert row.epsilon_gaussian is None
     assert (
-        row.epsilon_from_mu_refused
-        == "the trade-off curve is not known: releases depend on state that earlier rounds moved"
+        row.gaussian_refusal == "the trade-off curve is not known: releases depend on state that earlier rounds moved"
     )
     for rendered in (render_markdown(made), render_html(made)):
-        assert f"No ε by way of μ: {row.epsilon_from_mu_refused}." in rendered
+        assert f"No ε by way of μ: {row.gaussian_refusal}." in rendered
 
 
 @pytest.mark.slow

@@ -67,7 +67,12 @@ def outcome(
         p_value=p,
         trials=500,
     )
-    return CorrectedFinding(finding=finding, p_adjusted=p, refutes=p <= 0.05 and (lower or 0.0) > claimed_bound)
+    measuring = finding.measuring(CLAIM, 0.95)
+    assert measuring.measurement is not None
+    strength = list(CanaryKind).index(CanaryKind(canary))
+    finding = replace(measuring, measurement=replace(measuring.measurement, strength=strength))
+    refutes = p <= 0.05 and (lower or 0.0) > claimed_bound
+    return CorrectedFinding(finding=finding, p_adjusted=p, refutes=refutes)
 
 
 def changed(test: CorrectedFinding, *, refutes: bool | None = None, **changes: object) -> CorrectedFinding:
@@ -101,8 +106,9 @@ BROKEN = "the sensitivity search found a witness beyond the declared bound: dpzv
 def evidence(*findings: Finding, accounted: Budget | None = None, **changes: object) -> SystemEvidence:
     """One system with CLAIM and these findings."""
     budgets = {"test": Accounted(rigorous=accounted)}
+    given = [replace(finding, measurement=None) for finding in findings]
     return replace(
-        SystemEvidence(key="system", claims=(CLAIM,), accounted=budgets, findings=findings),
+        SystemEvidence(key="system", claims=(CLAIM,), accounted=budgets, findings=given),
         **changes,  # type: ignore[arg-type]
     )
 
@@ -177,8 +183,8 @@ def test_unsupported_says_both_numbers_and_that_trials_did_not_show_it() -> None
     assert say(WEAK, outcome(250, 255), accounted=gaussian(4.495), paper=gaussian(CLAIM.mu)) == Judgement(
         Verdict.UNSUPPORTED,
         "accounted ε ≤ 23.2 (μ = 4.495) exceeds the claimed ε = 1.00 (μ = 0.388) at δ = 1e-3, but its 2 tests do not "
-        "refute it (the largest bound, each at 95 % confidence, is μ ≥ 0: natural canary, view device(0), 476 errors "
-        "in 2 × 500 trials); the paper's own reading gives ε ≤ 1.00",
+        "refute it (the strongest of them shows μ ≥ 0 at 95 % confidence: worst-case canary, view device(0), 505 "
+        "errors in 2 × 500 trials); the paper's own reading gives ε ≤ 1.00",
     )
 
 
@@ -286,7 +292,8 @@ def test_p_values_of_all_systems_are_corrected_together_and_stay_with_their_find
     systems += [evidence(findings[2], key="b", successes=(success,))]
     decision = decide(systems, alpha=0.05)
     corrected = [c for s in ("a", "b") for c in decision.systems[s].findings]
-    assert [c.finding for c in corrected] == [*systems[0].findings, *systems[1].findings]
+    assert [c.finding.sentence for c in corrected] == [f.sentence for s in systems for f in s.findings]
+    assert [c.finding.subject for c in corrected] == [f.subject for s in systems for f in s.findings]
     first, second, third, nothing = holm_adjusted([0.03, 0.01, 0.04, 1.0])
     assert [c.p_adjusted for c in corrected] == [first, None, second, third]
     assert decision.systems["b"].successes[0].p_adjusted == nothing

@@ -16,7 +16,7 @@ __all__ = ["attacks_page", "report_page"]
 def report_page() -> str:
     """Violated, unsupported, consistent and not applicable claims; a system without any; a test in one run."""
     first, second, third = dpzv(), joint(), split()
-    once = second.claims[0].model_copy(update={"measurements": (), "one_run": one_run(0.2)})
+    once = second.claims[0].model_copy(update={"measurements": (one_run(0.2),)})
     stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
     first = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
     second = second.model_copy(update={"claims": (once, *second.claims[1:]), "features": _features("joint")})

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from tests.support import toy_data
+from vflpriv.audits.verdict import ACCOUNTING
 from vflpriv.common.registry import find
 from vflpriv.config.loading import load_config
 from vflpriv.core.claims import Verdict
@@ -20,7 +21,7 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.report.audit import Report
+from vflpriv.report.audit import MeasurementRow, Report
 from vflpriv.run.audit import audit_context, audit_system
 from vflpriv.run.build import build_report
 from vflpriv.training.engine import Engine
@@ -70,10 +71,11 @@ class Outcome:
 def _accusers(report: Report) -> Iterator[str]:
     for system in report.systems:
         yield from (f"sensitivity: {row.mechanism}" for row in system.sensitivity if not row.holds)
-        yield from (f"{row.audit}: {row.subject}" for row in system.checks if row.verdict is Verdict.VIOLATED)
+        # That a measurement exceeds what is accounted follows from the measurement, which is named below.
+        broken = [row for row in system.checks if row.verdict is Verdict.VIOLATED and row.audit != ACCOUNTING]
+        yield from (f"{row.audit}: {row.subject}" for row in broken)
         for claim in system.claims:
-            yield from (f"two-world: {row.canary}" for row in claim.measurements if row.refutes)
-            yield from ("one run: coins" for row in (claim.one_run,) if row is not None and row.refutes)
+            yield from (_names(row) for row in claim.measurements if row.refutes)
             yield from ("accounting" for _ in (claim,) if claim.verdict is Verdict.UNSUPPORTED)
             yield from ("nothing measured" for _ in (claim,) if claim.verdict is Verdict.UNMEASURED)
         yield from (f"attack: {row.attack}" for row in system.success_claims if row.verdict is Verdict.VIOLATED)
@@ -218,3 +220,7 @@ def exact_claim(unit: str, view: str, *, share: float = 1.0) -> Claims:
         return [{"key": "exact", "unit": unit, "view": view, "mu": mu, "delta": DELTA}]
 
     return claims
+
+
+def _names(row: MeasurementRow) -> str:
+    return "one run: coins" if row.audit == "one-run" else f"{row.audit}: {row.subject}"

@@ -62,8 +62,8 @@ def worse(report: Report) -> Comparison:
 
 
 def page(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Elements and the names of their attributes, in order."""
-    return [(tag, tuple(attributes)) for tag, attributes in Page(text).tags]
+    """Elements and the names of their attributes, in order; but for places where an underscore lets a line break."""
+    return [(tag, tuple(attributes)) for tag, attributes in Page(text).tags if tag != "wbr"]
 
 
 def markdown(text: str) -> list[str]:

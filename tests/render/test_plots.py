@@ -86,7 +86,7 @@ def test_names_are_never_markup(hostile: Report) -> None:
     svg = tradeoff_svg(claim)
     assert "<script" not in svg
     assert "script" in words(svg)
-    named = claim.measurements[0].model_copy(update={"canary": "自然", "trials_per_world": 0})
+    named = claim.measurements[0].model_copy(update={"subject": "自然", "curve": ()})
     ET.fromstring(tradeoff_svg(claim.model_copy(update={"measurements": (claim.measurements[0], named)})))
 
 

@@ -43,7 +43,7 @@ def terminal(report: Report) -> str:
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
-    [({"replayed_per_world": 272}, REPLAYED), ({"replay_refusal": "noise cannot be drawn again"}, REFUSED)],
+    [({"notes": (REPLAYED,)}, REPLAYED), ({"notes": (REFUSED,)}, REFUSED)],
 )
 def test_every_format_says_how_trials_were_made(report: Report, fields: dict[str, Any], sentence: str) -> None:
     changed = with_trials(report, **fields)
@@ -57,9 +57,10 @@ def test_nothing_is_said_where_all_trials_were_to_be_trained(report: Report) -> 
 
 
 def test_the_statement_counts_trainings_and_replays(report: Report) -> None:
-    changed = with_trials(report, replayed_per_world=272)
-    system = changed.systems[0]
-    lines = dict(statement(changed, system, system.claims[0]))["Attacks and trials"]
-    assert lines[0] == (
+    effort = (
         "worst-case canary, likelihood ratio: 128 trainings and 272 replays of their releases in each of two worlds"
     )
+    changed = with_trials(report, effort=effort)
+    system = changed.systems[0]
+    lines = dict(statement(changed, system, system.claims[0]))["Attacks and trials"]
+    assert lines[0] == effort

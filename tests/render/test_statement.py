@@ -82,7 +82,7 @@ def test_each_party_is_trusted_or_bounded(terms: dict[str, str]) -> None:
 def test_error_bounds_and_one_run_are_named(report: Report) -> None:
     system = report.systems[0]
     loose = system.claims[0].accounted.model_copy(update={"epsilon_lower": 1.25, "epsilon": 1.5, "epsilon_upper": 2.0})
-    claim = system.claims[0].model_copy(update={"accounted": loose, "measurements": (), "one_run": one_run()})
+    claim = system.claims[0].model_copy(update={"accounted": loose, "measurements": (one_run(),)})
     found = {name: " | ".join(lines) for name, lines in statement(report, system, claim)}
     assert "true value between 1.25 and 2" in found["ε, accounted"]
     assert "131 of 180 guesses right about 400 canaries" in found["Empirical bound"]

@@ -27,12 +27,14 @@ def hostile() -> Report:
     bad = {"title": HOSTILE, "engine": HOSTILE, "settings": {HOSTILE: HOSTILE}, "data": {HOSTILE: [HOSTILE]}}
     row = budget("device", None, reading=HOSTILE, unprotected=(HOSTILE,), assumptions=(HOSTILE,), method=HOSTILE)
     measurement = measured("natural", 0.5, (90, 100)).model_copy(
-        update={"canary": HOSTILE, "canary_description": HOSTILE, "adversary": HOSTILE}
+        update={"subject": HOSTILE, "description": HOSTILE, "adversary": HOSTILE, "method": HOSTILE, "effort": HOSTILE}
     )
     words = dict.fromkeys(("key", "source", "where", "statement", "unit_description", "reason", "reproduce"), HOSTILE)
-    once = one_run().model_copy(update={"adversary": HOSTILE, "assumptions": (HOSTILE,)})
+    once = one_run(decides=False).model_copy(
+        update={"subject": HOSTILE, "outcome": HOSTILE, "notes": (HOSTILE,), "tool": HOSTILE, "assumptions": (HOSTILE,)}
+    )
     seen = tuple(v.model_copy(update={"adversary": HOSTILE, "unprotected": (HOSTILE,)}) for v in views())
-    rows = {"accounted": row, "measurements": (measurement,), "one_run": once, "views": seen}
+    rows = {"accounted": row, "measurements": (measurement, once), "views": seen}
     rows |= {"spending": (spending(HOSTILE, (1.0, 2.0)),)}
     rows |= {"broken": (HOSTILE,), "changes": (ChangeRow(sentence=HOSTILE, settings={HOSTILE: HOSTILE}),)}
     claims = (dpzv_device_claim().model_copy(update=words | rows),)

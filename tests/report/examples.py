@@ -81,7 +81,7 @@ def dpzv_other_claims() -> tuple[ClaimRow, ...]:
         where="Appendix F.2",
         statement="The final model satisfies (ε, δ)-DP.",
         measurements=(
-            measured("natural", 0.12, (190, 188), adversary="model", mu_accounted=math.inf, epsilon_from_mu=None),
+            measured("natural", 0.12, (190, 188), adversary="model", mu_accounted=math.inf, epsilon_gaussian=None),
         ),
         reason="No finite budget covers the server's parameters, which never saw noise; the trials did not refute it.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from vflpriv.core.claims import Verdict
 from vflpriv.core.tradeoff import curve, epsilon_of, mu_of
 from vflpriv.report.audit import (
     AttackRow,
+    BoundRow,
     BudgetRow,
     ClaimRow,
+    ErrorsRow,
     MeasurementRow,
-    OneRunRow,
     ReleaseRow,
     Spending,
     Utility,
@@ -55,25 +57,34 @@ def measured(canary: str, mu: float, errors: tuple[int, int], **fields: Any) -> 
     estimate = mu + 0.16
     errs = curve(estimate, rates)
     row: dict[str, Any] = {
-        "canary_description": f"the {canary} record",
+        "audit": "two-world",
+        "description": f"the {canary} record",
         "adversary": "device",
         "unit": "record",
-        "record": 17,
-        "trials_per_world": 400,
+        "method": "likelihood ratio",
+        "outcome": f"{canary} canary, view device, {sum(errors)} errors in 2 × 400 trials",
+        "trials": 400,
         "confidence": 0.95,
-        "mu_lower": mu,
-        "mu_estimate": estimate,
-        "mu_rectangle": max(0.0, mu - 0.09),
-        "epsilon_lower": max(0.0, mu - 0.4),
-        "epsilon_from_mu": epsilon_of(mu, DELTA),
+        "measure": "μ",
+        "figure": mu,
+        "mu": mu,
+        "epsilon": max(0.0, mu - 0.4),
+        "epsilon_gaussian": epsilon_of(mu, DELTA),
         "mu_accounted": 0.9386,
+        "tool": "trials in two worlds",
+        "effort": f"{canary} canary, likelihood ratio: 400 trainings in each of two worlds",
+        "facts": {"record": 17},
+        "bounds": (
+            BoundRow(measure="μ", value=estimate, basis="an estimate, no bound"),
+            BoundRow(measure="μ", value=max(0.0, mu - 0.09), basis="two separate error rates"),
+        ),
         "p_value": 3.2e-9 if mu > CLAIMED else 0.61,
         "p_adjusted": 1.6e-8 if mu > CLAIMED else 1.0,
         "refutes": mu > CLAIMED,
         "curve": tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(rates, errs, strict=True)),
     }
-    row |= {"false_positives": errors[0], "false_negatives": errors[1]}
-    return MeasurementRow(canary=canary, **row | fields)
+    row["errors"] = ErrorsRow(false_positives=errors[0], negatives=400, false_negatives=errors[1], positives=400)
+    return MeasurementRow(subject=canary, **row | fields)
 
 
 def claim(key: str, accounted: BudgetRow, verdict: Verdict, **fields: Any) -> ClaimRow:
@@ -92,7 +103,19 @@ def claim(key: str, accounted: BudgetRow, verdict: Verdict, **fields: Any) -> Cl
         "reason": "The accounted budget is within the claim and no test refuted it.",
         "reproduce": f"vflpriv audit dpzv.toml --claim {key} --seed 7",
     }
-    return ClaimRow(key=key, accounted=accounted, verdict=verdict, **row | fields)
+    row |= fields
+    row["measurements"] = deciding(row["measurements"])
+    return ClaimRow(key=key, accounted=accounted, verdict=verdict, **row)
+
+
+def deciding(rows: Sequence[MeasurementRow]) -> tuple[MeasurementRow, ...]:
+    """The rows of which one decides: the strongest canary, or else the one that refutes most clearly."""
+    order = ("natural", "crafted", "worst-case")
+    best = max(rows, key=lambda row: order.index(row.subject) if row.subject in order else -1, default=None)
+    refuting = [row for row in rows if row.refutes]
+    if best not in refuting:
+        best = min(refuting, key=lambda row: row.p_adjusted or 0.0, default=best)
+    return tuple(row.model_copy(update={"decides": row is best}) for row in rows)
 
 
 def attack(name: str, adversary: str, success: float | None, chance: float | None, why: str | None = None) -> AttackRow:
@@ -145,18 +168,24 @@ def spending(reading: str, epsilons: tuple[float, ...]) -> Spending:
     )
 
 
-def one_run(mu: float = 0.62) -> OneRunRow:
-    return OneRunRow(
+def one_run(mu: float = 0.62, *, decides: bool = True) -> MeasurementRow:
+    return MeasurementRow(
+        audit="one-run",
+        subject="one-run",
         adversary="devices(all)",
         unit="record",
-        canaries=400,
-        set_aside=100,
-        guesses=180,
-        right=131,
+        method="one run",
+        outcome="131 of 180 guesses right about 400 canaries (100 more to plan the guesses) in one training",
+        measure="μ",
+        figure=mu,
+        trials=180,
         confidence=0.95,
-        mu_lower=mu,
-        epsilon_lower=0.41,
-        epsilon_from_mu=None,
+        mu=mu,
+        epsilon=0.41,
+        decides=decides,
+        tool="canaries in one training",
+        effort="one training with 400 canaries, 180 guesses",
+        facts={"canaries": 400, "set_aside": 100, "right": 131},
         p_value=0.002,
         p_adjusted=0.01,
         refutes=mu > CLAIMED,

@@ -12,7 +12,7 @@ import torch
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
 from vflpriv.experiments.curves import LearningCurve
-from vflpriv.render.shared import banner, best_attack, headline
+from vflpriv.render.shared import banner, best_attack
 from vflpriv.report.audit import Report, read_report, write_atomically
 
 
@@ -86,10 +86,10 @@ def test_a_trusted_ledger_is_said(report: Report) -> None:
 
 def test_the_measurement_that_stands_for_a_claim(report: Report) -> None:
     dpzv, joint, split = report.systems
-    best = headline(dpzv.claims[0])
+    best = dpzv.claims[0].deciding
     assert best is not None
-    assert best.canary == "worst-case"
-    assert headline(joint.claims[1]) is None
+    assert best.subject == "worst-case"
+    assert joint.claims[1].deciding is None
     attack = best_attack(split)
     assert attack is not None
     assert attack.success == 1.0

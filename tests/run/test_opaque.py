@@ -57,7 +57,7 @@ def test_coins_that_nobody_guesses_do_not_make_such_a_claim_consistent(tmp_path)
     (tmp_path / "ledger.toml").write_text(LEDGER + other)
     report = vflpriv.audit(transcript=tmp_path / "t", ledger=tmp_path / "ledger.toml", quiet=True)
     (claim,) = report.systems[0].claims
-    assert claim.one_run is not None
+    assert claim.deciding is not None
     assert (claim.verdict, report.exit_code) == (Verdict.UNMEASURED, 3)
     assert "its one test does not refute it" in claim.reason
 
@@ -77,7 +77,7 @@ def test_a_claim_that_rests_on_a_ciphertext_is_unmeasured_and_names_the_assumpti
     assert report.exit_code == 3
     assert claim.verdict is Verdict.UNMEASURED
     assert f"but it rests on an assumption: {ASSUMED}" in claim.reason
-    assert claim.one_run is None  # nobody reads a message, not even a score that is learned
+    assert claim.deciding is None  # nobody reads a message, not even a score that is learned
     assert claim.accounted.epsilon_upper == 0.0
     assert claim.accounted.assumed[0].startswith(ASSUMED)
     assert any(ASSUMED in line for line in claim.accounted.assumptions)

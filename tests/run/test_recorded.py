@@ -67,8 +67,8 @@ def test_a_plain_pytorch_system_is_audited_end_to_end(digits, audit, tmp_path):
     claim, about_attack = system.all_claims
     assert (claim.key, claim.verdict) == ("labels-stay", Verdict.VIOLATED)
     assert claim.accounted.epsilon_upper == float("inf")
-    assert claim.one_run.epsilon_lower > 3
-    assert (claim.one_run.guesses, claim.one_run.set_aside) == (200, 100)
+    assert claim.deciding.epsilon > 3
+    assert (claim.deciding.trials, claim.deciding.facts["set_aside"]) == (200, 100)
     assert "label_direct on one recorded training" in claim.reason
     assert (about_attack.verdict, about_attack.success > 0.99) == (Verdict.VIOLATED, True)
     assert (system.engine, system.rounds, system.data["messages"]["logits"]) == ("recorded", 115, 230)
@@ -79,7 +79,7 @@ def test_a_plain_pytorch_system_is_audited_end_to_end(digits, audit, tmp_path):
     assert "--only" not in claim.reproduce
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Do the premises hold?" in page
-    assert "200 canaries in one training" in page
+    assert "one training with 200 canaries" in page
     assert "all 230 recorded messages are in the ledger" in (tmp_path / "report" / "report.md").read_text()
 
 
@@ -144,7 +144,7 @@ def test_a_sound_system_is_consistent_with_what_it_can_account_for(audit, tmp_pa
     code, report = audit(folder, NOISED.format(scale=1.0, view="devices(all)", mu=1.001 * exact))
     (claim,) = report.systems[0].claims
     assert (code, claim.verdict) == (0, Verdict.CONSISTENT)
-    assert claim.one_run.guesses == 32
+    assert claim.deciding.trials == 32
     assert claim.accounted.mu == pytest.approx(exact)
     code, report = audit(folder, NOISED.format(scale=1.0, view="device", mu=0.99 * exact))
     assert (code, report.systems[0].claims[0].verdict) == (3, Verdict.UNSUPPORTED)

@@ -39,7 +39,7 @@ def test_a_broken_system_is_violated_although_its_ledger_is_within_the_claim(sys
     (claim,) = report.systems[0].claims
     assert claim.accounted.epsilon_upper <= 1.0 + 1e-9
     assert (claim.verdict, report.exit_code) == (Verdict.VIOLATED, 1)
-    assert claim.one_run.p_value <= SURE
+    assert claim.deciding.p_value <= SURE
 
 
 @pytest.mark.parametrize(("system", "classes", "canaries"), named(SOUND))
@@ -48,7 +48,7 @@ def test_a_sound_system_is_not_accused(system, classes, canaries, tmp_path):
     report = audited(folder)
     (claim,) = report.systems[0].claims
     assert (claim.verdict, report.exit_code) == (Verdict.CONSISTENT, 0)
-    assert claim.one_run.guesses == canaries - canaries // 3
+    assert claim.deciding.trials == canaries - canaries // 3
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_sound_systems_are_not_accused_over_many_seeds(system, classes, canaries
     p_values = []
     for seed in range(30):
         folder = recorded(tmp_path / str(seed), system, classes=classes, canaries=canaries, seed=seed)
-        p_values.append(audited(folder).systems[0].claims[0].one_run.p_value)
+        p_values.append(audited(folder).systems[0].claims[0].deciding.p_value)
     assert min(p_values) > SURE
     # 30 runs at 5 %: 1.5 expected at most; 6 or more have a probability of 0.3 %.
     assert sum(p <= 0.05 for p in p_values) < 6

@@ -30,9 +30,9 @@ def test_a_memorising_model_whose_predictions_are_published_is_refuted(unit, tmp
     report, system = results(tmp_path / "run", memorised, unit, views=VIEWS)
     assert report.exit_code == 1
     for claim in system.claims:
-        assert (claim.verdict, claim.one_run.unit) == (Verdict.VIOLATED, unit)
-        assert claim.one_run.epsilon_lower > 0.5
-        assert (claim.one_run.canaries, claim.one_run.set_aside) == (80, 40)
+        assert (claim.verdict, claim.deciding.unit) == (Verdict.VIOLATED, unit)
+        assert claim.deciding.epsilon > 0.5
+        assert (claim.deciding.facts["canaries"], claim.deciding.facts["set_aside"]) == (80, 40)
     cells = {cell.adversary: cell for cell in system.features}
     assert set(cells) == {"server", "device(0)", "model", "eavesdropper", "outsider"}
     assert all(cell.low > 0.1 and cell.unit == unit for cell in cells.values())
@@ -45,7 +45,7 @@ def test_a_model_that_remembers_nobody_is_not_accused(system, unit, tmp_path):
     report, found = results(tmp_path / "run", system, unit)
     (claim,) = found.claims
     assert (claim.verdict, report.exit_code) == (Verdict.CONSISTENT, 0)
-    assert claim.one_run.guesses >= 30
+    assert claim.deciding.trials >= 30
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_models_that_remember_nobody_are_not_accused_over_twenty_seeds(system, u
     for seed in range(20):
         folder = recorded(tmp_path / str(seed), system, unit=unit, seed=seed)
         report = audited(folder, ledger(claim=claims(unit, "outsider", epsilon=1e-3), seed=seed))
-        p_values.append(report.systems[0].claims[0].one_run.p_value)
+        p_values.append(report.systems[0].claims[0].deciding.p_value)
     assert min(p_values) > SURE
     # 20 runs at 5 %: 1 expected; 5 or more have a probability of 0.3 %.
     assert sum(p <= 0.05 for p in p_values) < 5
@@ -65,7 +65,7 @@ def test_models_that_remember_nobody_are_not_accused_over_twenty_seeds(system, u
 def test_where_a_row_stands_in_its_message_tells_nothing(tmp_path):
     """The queries list members first; a score that read positions would guess every coin."""
     _, system = results(tmp_path / "run", never_trained, "add-remove", views=("device",))
-    assert system.claims[0].one_run.right < 0.7 * system.claims[0].one_run.guesses
+    assert system.claims[0].deciding.facts["right"] < 0.7 * system.claims[0].deciding.trials
 
 
 @pytest.mark.parametrize(("planted", "claimed"), [("record", "add-remove"), ("add-remove", "record")])
@@ -73,7 +73,7 @@ def test_coins_measure_the_unit_that_they_decided_about_and_no_other(planted, cl
     folder = recorded(tmp_path / "run", memorised, unit=planted)
     report = audited(folder, ledger(claim=claims(claimed, "outsider")))
     (claim,) = report.systems[0].claims
-    assert (claim.verdict, claim.one_run) == (Verdict.UNMEASURED, None)
+    assert (claim.verdict, claim.deciding) == (Verdict.UNMEASURED, None)
     assert any("coins decided about" in line and "plant_members" in line for line in report.not_tested)
 
 
@@ -88,7 +88,7 @@ def test_coins_measure_the_unit_that_they_decided_about_and_no_other(planted, cl
 )
 def test_a_recording_that_cannot_be_measured_says_why(options, expected, tmp_path):
     report, system = results(tmp_path / "run", memorised, "add-remove", **options)
-    assert (system.claims[0].verdict, system.claims[0].one_run) == (Verdict.UNMEASURED, None)
+    assert (system.claims[0].verdict, system.claims[0].deciding) == (Verdict.UNMEASURED, None)
     assert any(expected in line for line in report.not_tested)
 
 
@@ -108,7 +108,7 @@ def test_without_labels_the_learned_score_is_left(tmp_path):
     assert {cell.not_applicable for cell in report.systems[0].features} == {
         "needs the labels of all candidates: call wire.labels(...) while recording"
     }
-    assert report.systems[0].claims[0].one_run.guesses >= 30
+    assert report.systems[0].claims[0].deciding.trials >= 30
 
 
 def test_of_a_sample_the_canaries_are_all_kept(tmp_path):
@@ -121,7 +121,7 @@ def test_of_a_sample_the_canaries_are_all_kept(tmp_path):
 def test_who_does_not_see_predictions_measures_nothing(tmp_path):
     hidden = [{"kind": kind, "noise": "none", "seen_by": ["server"]} for kind in ("embeddings", "predictions")]
     report, system = results(tmp_path / "run", memorised, "record", changes={"release": hidden})
-    assert system.claims[0].one_run is None
+    assert system.claims[0].deciding is None
     assert any("outsider sees no round that is about all canaries" in line for line in report.not_tested)
 
 

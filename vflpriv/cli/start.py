@@ -99,7 +99,7 @@ def _print_outcome(report: Report, folder: Path, console: Console) -> None:
     """The claim, what an attack reads, the verdict, where the report is, and what to type next."""
     from vflpriv.common import formatting as f
     from vflpriv.render.console import Writer, print_line
-    from vflpriv.render.shared import banner, best_attack, one_run_sentence
+    from vflpriv.render.shared import banner, best_attack, measurement_sentences
 
     writer, (system,) = Writer(console), report.systems
     attack = best_attack(system)
@@ -107,8 +107,7 @@ def _print_outcome(report: Report, folder: Path, console: Console) -> None:
     for claim in system.claims:
         promise = f"ε = {f.epsilon(claim.epsilon)} at δ = {f.delta(claim.delta)}"
         rows.append(("claim", f"{claim.statement}: {promise} for one {claim.unit}, seen by any one {claim.adversary}"))
-        if claim.one_run is not None:
-            rows.append(("measured", one_run_sentence(claim.one_run)))
+        rows += [("measured", sentence) for sentence in measurement_sentences(claim)]
     if attack is not None:
         read = f"{attack.attack} reads {f.percent(attack.success)} of {attack.target} off what {attack.adversary} sees"
         rows.append(("attack", f"{read}; guessing alone gets {f.percent(attack.chance)}"))

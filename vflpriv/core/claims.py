@@ -72,6 +72,17 @@ class Claim:
             stated="epsilon",
         )
 
+    def promises_as_much_as(self, other: Claim) -> bool:
+        """Whether the numbers of this claim, of whatever unit and view, keep those of the other.
+
+        A claim of (ε, δ) says nothing of a whole trade-off curve, so it never keeps one.
+        """
+        if other.stated == "mu":
+            return self.stated == "mu" and self.mu <= other.mu
+        if self.stated == "mu":
+            return other.delta > 0 and epsilon_of(self.mu, other.delta) <= other.epsilon
+        return self.epsilon <= other.epsilon and self.delta <= other.delta
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessClaim:

@@ -14,12 +14,14 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
-__all__ = ["EPSILON", "GAUSSIAN_NOISE", "MU", "Bound", "ClaimTest", "Errors", "Measurement"]
+__all__ = ["EPSILON", "GAUSSIAN_NOISE", "KNOWN_NOISE", "MU", "Bound", "ClaimTest", "Errors", "Measurement"]
 
 MU = "μ"
 """The measure of a figure that is compared with the claimed μ."""
 EPSILON = "ε"
 """The measure of a figure that is compared with the claimed ε, at the claim's δ."""
+KNOWN_NOISE = "noise of the declared size"
+"""The basis of bounds that believe the ledger's noise: they decide nothing."""
 GAUSSIAN_NOISE = "the noise is Gaussian, of whatever size"
 """The assumption under which a bound on μ refutes a claim of (ε, δ)."""
 
@@ -124,7 +126,7 @@ class Measurement:
     curve: tuple[tuple[float, float], ...] = ()
     """Observed (false-positive rate, false-negative rate) over thresholds, for a plot only."""
     bounds: tuple[Bound, ...] = ()
-    facts: Mapping[str, float | str] = field(default_factory=dict)
+    facts: Mapping[str, float | bool | str] = field(default_factory=dict)
     """What else is known of it, by name, for whoever reads the JSON."""
     notes: tuple[str, ...] = ()
     """Sentences about how the trials were made."""

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable
 
 from vflpriv.common.formatting import NOTHING, clean, confidence, epsilon, mu, p_value, percent, shorten
-from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import Cell, Contest, FeatureCell
-from vflpriv.report.audit import AttackRow, BudgetRow, ClaimRow, MeasurementRow, OneRunRow, Report, SystemRow
+from vflpriv.report.audit import AttackRow, BudgetRow, ClaimRow, MeasurementRow, Report, SystemRow
 
 __all__ = [
     "banner",
@@ -17,74 +16,57 @@ __all__ = [
     "cell_level",
     "contest_cells",
     "gravest",
-    "headline",
     "leak_level",
     "leak_points",
+    "measurement_sentences",
     "names_of_rows",
-    "one_run_sentence",
+    "tabled",
     "trial_sentences",
     "upper_bound",
     "why_infinite",
 ]
 
-_STRENGTH = {kind.value: place for place, kind in enumerate(CanaryKind)}
 _LEAK_STEPS = (0.05, 0.25, 0.5)
 """Where one level of leakage ends and the next begins."""
 
 
-def headline(claim: ClaimRow) -> MeasurementRow | None:
-    """The measurement that is shown for a claim: that of its strongest canary, chosen by kind and never by outcome.
-
-    The largest of several 95 % bounds would hold with less than 95 % confidence.
-    """
-    return max(claim.measurements, key=lambda m: _STRENGTH.get(m.canary, -1), default=None)
+def tabled(claim: ClaimRow) -> list[MeasurementRow]:
+    """The measurements of a claim that count errors in two worlds, and are rows of a table; others are sentences."""
+    return [row for row in claim.measurements if row.errors is not None]
 
 
-def one_run_sentence(row: OneRunRow) -> str:
-    """What one training with many canaries showed."""
-    gaussian = "" if row.epsilon_from_mu is None else f" ({epsilon(row.epsilon_from_mu)} for the Gaussian curve)"
-    bounds = f"μ ≥ {mu(row.mu_lower)}, ε ≥ {epsilon(row.epsilon_lower)}{gaussian} at {confidence(row.confidence)}"
+def measurement_sentences(claim: ClaimRow) -> list[str]:
+    """What each measurement showed that is no row of the table."""
+    return [_sentence(row) for row in claim.measurements if row.errors is None]
+
+
+def _sentence(row: MeasurementRow) -> str:
+    bounds = [] if row.mu is None else [f"μ {row.relation} {mu(row.mu)}"]
+    if row.epsilon is not None:
+        curve = row.epsilon_gaussian
+        gaussian = "" if curve is None else f" ({epsilon(curve)} for the Gaussian curve)"
+        bounds.append(f"ε {row.relation} {epsilon(row.epsilon)}{gaussian}")
+    sure = "exactly" if row.exact else f"at {confidence(row.confidence)}"
+    tested = "" if row.p_adjusted is None else f"; p = {p_value(row.p_adjusted)} (Holm)"
     verdict = "refutes the claim" if row.refutes else "does not refute the claim"
-    return f"One run: {row.sentence}, {bounds}; p = {p_value(row.p_adjusted)} (Holm), {verdict}"
+    name = _capital(row.subject.replace("-", " "))
+    return f"{name}: {clean(row.outcome)}, {', '.join(bounds)} {sure}{tested}, {verdict}"
 
 
 def trial_sentences(claim: ClaimRow) -> list[str]:
     """How the trials of a claim were made, and what they could have found."""
-    return [*_replay_sentences(claim), *_power_sentences(claim)]
-
-
-def _replay_sentences(claim: ClaimRow) -> list[str]:
-    """How many trials were trained and how many replayed, where that was a choice."""
-    sentences = []
-    for row in claim.measurements:
-        if row.replayed_per_world:
-            trained = f"2 × {row.trials_per_world - row.replayed_per_world}"
-            sentences.append(
-                f"{_capital(row.canary)} canary: of 2 × {row.trials_per_world} trials, {trained} were trained in full, "
-                f"the others replay the release path; the {trained} have the same scores both ways"
-            )
-        elif row.replay_refusal is not None:
-            sentences.append(
-                f"{_capital(row.canary)} canary: all 2 × {row.trials_per_world} trials were trained in full, since "
-                f"{clean(row.replay_refusal)}"
-            )
-    return list(dict.fromkeys(sentences))
+    notes = [clean(note) for row in claim.measurements for note in row.notes]
+    powers = [
+        f"With 2 × {row.trials} trials, a mechanism with {row.power_excess:g} × the claimed {clean(row.measure)} is "
+        f"called violated with a probability of at most {percent(row.power)}"
+        for row in claim.measurements
+        if row.power is not None
+    ]
+    return list(dict.fromkeys((*notes, *powers)))
 
 
 def _capital(text: str) -> str:
     return clean(text[:1].upper() + text[1:])
-
-
-def _power_sentences(claim: ClaimRow) -> list[str]:
-    """How likely a broken mechanism would have been found by as many trials as there were."""
-    return list(
-        dict.fromkeys(
-            f"With 2 × {row.trials_per_world} trials, a mechanism with {row.power_excess:g} × the claimed "
-            f"{row.power_of} is called violated with a probability of at most {percent(row.power)}"
-            for row in claim.measurements
-            if row.power is not None
-        )
-    )
 
 
 def why_infinite(budget: BudgetRow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vflpriv.common.formatting import clean, confidence, count, delta, epsilon, exact, mu
-from vflpriv.render.shared import headline, one_run_sentence
+from vflpriv.render.shared import measurement_sentences
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, ReleaseRow, Report, SystemRow
 from vflpriv.report.rows import ViewBudget
 
@@ -136,31 +136,21 @@ def _cap(system: SystemRow, claim: ClaimRow) -> list[str]:
 
 
 def _measured(claim: ClaimRow) -> list[str]:
-    lines = []
-    best = headline(claim)
-    if best is not None:
-        lines.append(
-            f"μ ≥ {mu(best.mu_lower)} at {confidence(best.confidence)} confidence (estimate {mu(best.mu_estimate)}), "
-            f"ε ≥ {epsilon(best.epsilon_lower)} for any mechanism at δ = {delta(claim.delta)}"
-        )
-    if claim.one_run is not None:
-        lines.append(one_run_sentence(claim.one_run))
-    return lines or ["none: no ε was measured for this claim"]
+    best = claim.deciding
+    if best is None:
+        return ["none: no ε was measured for this claim"]
+    lines = [] if best.errors is None else [_bounds(best, claim)]
+    return [*lines, *measurement_sentences(claim)]
 
 
-def _replayed(row: MeasurementRow) -> str:
-    return f" and {count(row.replayed_per_world)} replays of their releases" if row.replayed_per_world else ""
+def _bounds(row: MeasurementRow, claim: ClaimRow) -> str:
+    assumed = ", assuming Gaussian noise" if row.assumes_gaussian else ""
+    of_mu = f"μ ≥ {mu(row.mu)} at {confidence(row.confidence)} confidence{assumed}"
+    return f"{of_mu}, ε ≥ {epsilon(row.epsilon)} for any mechanism at δ = {delta(claim.delta)}"
 
 
 def _trials(system: SystemRow, claim: ClaimRow) -> list[str]:
-    lines = [
-        f"{m.canary} canary, {m.method}: {count(m.trials_per_world - m.replayed_per_world)} trainings{_replayed(m)} in "
-        "each of two worlds"
-        for m in claim.measurements
-    ]
-    if claim.one_run is not None:
-        run = claim.one_run
-        lines.append(f"one training with {count(run.canaries)} canaries, {count(run.guesses)} guesses")
+    lines = [clean(row.effort) for row in claim.measurements]
     applied = [a for a in system.attacks if a.success is not None]
     if system.attacks:
         names = ", ".join(dict.fromkeys(clean(a.attack) for a in applied)) or "none"

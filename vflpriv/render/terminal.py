@@ -9,12 +9,13 @@ from rich.text import Text
 
 from vflpriv.common import formatting as f
 from vflpriv.core.claims import SEVERITY, Verdict
+from vflpriv.core.measurement import KNOWN_NOISE
 from vflpriv.core.units import Unit
 from vflpriv.render.console import Cell, Writer
 from vflpriv.render.features import FeatureSection, features_table
 from vflpriv.render.first_page.comparable import NO_BOUND, Shown, accounted, claimed, measured, verdict_words
 from vflpriv.render.first_page.page import FirstPage, Group
-from vflpriv.render.shared import banner, one_run_sentence, trial_sentences, upper_bound, why_infinite
+from vflpriv.render.shared import banner, measurement_sentences, tabled, trial_sentences, upper_bound, why_infinite
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, Report, SuccessClaimRow, SystemRow
 
@@ -123,13 +124,14 @@ def _success_claim(system: SystemRow, claim: SuccessClaimRow) -> tuple[Cell, ...
 def _system(writer: Writer, system: SystemRow) -> None:
     title = f.shorten(system.title, 60)
     for claim in system.claims:
-        if claim.measurements:
+        rows = tabled(claim)
+        if rows:
             name = f"{title} – measured for {f.shorten(claim.key, 40)}"
-            writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in claim.measurements))
-            for sentence in trial_sentences(claim):
-                writer.line(f"{sentence}.")
-        if claim.one_run is not None:
-            writer.line(f"{title} – {f.shorten(claim.key, 40)}. {one_run_sentence(claim.one_run)}")
+            writer.table(name, f"canary;{_MEASURED}", (_measurement(row) for row in rows))
+        for sentence in trial_sentences(claim):
+            writer.line(f"{sentence}.")
+        for sentence in measurement_sentences(claim):
+            writer.line(f"{title} – {f.shorten(claim.key, 40)}. {sentence}")
     # The budgets of claims are in the first table; the other budgets would only distract from it.
     if system.budgets and not system.claims:
         rows = [_budget(row) for row in system.budgets if row.unit in _UNITS_SHOWN]
@@ -146,16 +148,16 @@ def _system(writer: Writer, system: SystemRow) -> None:
 
 
 def _measurement(row: MeasurementRow) -> tuple[Cell, ...]:
+    rates = (None, None) if row.errors is None else row.errors.rates
     return (
-        f.shorten(row.canary, 20),
-        f.count(row.trials_per_world),
-        f.percent(f.share(row.false_positives, row.trials_per_world)),
-        f.percent(f.share(row.false_negatives, row.trials_per_world)),
-        f.epsilon(row.epsilon_lower),
-        f.epsilon(row.epsilon_from_mu),
-        f.mu(row.mu_lower),
-        f.mu(row.mu_known_sigma),
-        f.ratio(row.mu_lower, row.mu_accounted),
+        f.shorten(row.subject, 20),
+        f.count(row.trials),
+        *map(f.percent, rates),
+        f.epsilon(row.epsilon),
+        f.epsilon(row.epsilon_gaussian),
+        f.mu(row.mu),
+        f.mu(row.bound(KNOWN_NOISE)),
+        f.ratio(row.mu, row.mu_accounted),
         f.p_value(row.p_adjusted),
         Text("yes", style="bold red") if row.refutes else "no",
     )

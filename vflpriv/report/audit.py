@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,13 +13,14 @@ from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.formats import DEFAULT_FORMATS, save_result
 from vflpriv.report.rows import (
+    BoundRow,
     BudgetRow,
     ChangeRow,
     ClaimRow,
     Displayed,
+    ErrorsRow,
     Fingerprint,
     MeasurementRow,
-    OneRunRow,
     ReleaseRow,
     Row,
     SamplingRow,
@@ -33,13 +34,14 @@ from vflpriv.report.rows import (
 __all__ = [
     "SCHEMA",
     "AttackRow",
+    "BoundRow",
     "BudgetRow",
     "ChangeRow",
     "CheckRow",
     "ClaimRow",
+    "ErrorsRow",
     "Fingerprint",
     "MeasurementRow",
-    "OneRunRow",
     "ReleaseRow",
     "Report",
     "SamplingRow",
@@ -55,7 +57,8 @@ __all__ = [
     "write_atomically",
 ]
 
-SCHEMA = "vflpriv-report/1"
+SCHEMA: Literal["vflpriv-report/2"] = "vflpriv-report/2"
+"""Reports of other versions are refused in one line."""
 
 
 class SensitivityRow(Row):
@@ -186,7 +189,7 @@ class Report(Displayed, Row):
     """All results of one audit. `machine` says where the same seed gives the same bytes."""
 
     stem: ClassVar[str] = "report"
-    schema_version: str = SCHEMA
+    schema_version: Literal["vflpriv-report/2"] = SCHEMA
     tool_version: str
     machine: dict[str, str | int] = Field(default_factory=dict)
     """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same

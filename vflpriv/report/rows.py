@@ -16,13 +16,14 @@ from vflpriv.errors import InputError, first_problem
 
 __all__ = [
     "USEFUL",
+    "BoundRow",
     "BudgetRow",
     "ChangeRow",
     "ClaimRow",
     "Displayed",
+    "ErrorsRow",
     "Fingerprint",
     "MeasurementRow",
-    "OneRunRow",
     "ReleaseRow",
     "Row",
     "SamplingRow",
@@ -85,82 +86,93 @@ def canonical_json(model: BaseModel) -> str:
     return _NUMBERS.sub(lambda found: f"[{' '.join(found[0][1:-1].split())}]", text) + "\n"
 
 
-class MeasurementRow(Row):
-    """A test of a claim in two worlds: trials, errors of the test fixed in advance, and the bounds they give."""
+class ErrorsRow(Row):
+    """The errors of a test in two worlds that was fixed before its trials."""
 
-    canary: str
-    canary_description: str
-    adversary: str
-    unit: str
-    record: int
-    trials_per_world: int
     false_positives: int
+    negatives: int
+    """Trials of world 1."""
     false_negatives: int
-    confidence: float
-    mu_lower: float
-    mu_estimate: float
-    mu_rectangle: float
-    """The same bound from two separate error rates, as most tools compute it."""
-    epsilon_lower: float
-    """At the claim's delta, valid for any mechanism."""
-    epsilon_from_mu: float | None
-    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
-    epsilon_from_mu_refused: str | None = None
-    """Why epsilon cannot be had from mu, where it cannot."""
-    method: str = "likelihood ratio"
-    """How a trial was scored."""
-    threshold: float = 0.0
-    """The threshold of the score, fixed before the trials."""
-    replayed_per_world: int = 0
-    """Of the trials in each world, the last ones, which replay the releases of a training; the others are trained."""
-    replay_refusal: str | None = None
-    """Why all trials were trained, where some would have been replayed."""
-    mu_known_sigma: float | None = None
-    """From the scores' means, valid if the noise is as declared; None where there is no such bound."""
-    epsilon_known_sigma: float | None = None
-    stopped_early: bool = False
-    """Whether the number of trials was left open; bounds and p-values then hold at any time of stopping."""
-    mu_accounted: float | None
-    p_value: float
-    p_adjusted: float
-    """Holm over all tests of the report."""
-    refutes: bool
-    power: float | None = None
-    """How likely so many trials refute `power_excess` times the claimed `power_of`, at best; None if not known."""
-    power_of: str = "μ"
-    """What the claim was tested in: μ, a trade-off curve, or ε at its δ."""
-    power_excess: float = 1.2
-    curve: tuple[tuple[float, float], ...]
-    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
-
-
-class OneRunRow(Row):
-    """A test of a claim in one training with many canaries: how many of their coins a view guessed, and the bounds."""
-
-    adversary: str
-    unit: str
-    canaries: int
-    set_aside: int
-    """Canaries whose coins were looked at to plan the guesses; they are not counted."""
-    guesses: int
-    right: int
-    confidence: float
-    mu_lower: float
-    epsilon_lower: float
-    """At the claim's delta, valid for any mechanism."""
-    epsilon_from_mu: float | None
-    """At the claim's delta, valid because the trade-off curve is Gaussian; None where it is not."""
-    p_value: float
-    p_adjusted: float
-    """Holm over all tests of the report."""
-    refutes: bool
-    assumptions: tuple[str, ...]
+    positives: int
+    """Trials of world 0."""
 
     @property
-    def sentence(self) -> str:
-        """How the test was done, and its outcome."""
-        planned = f" ({self.set_aside} more to plan the guesses)" if self.set_aside else ""
-        return f"{self.right} of {self.guesses} guesses right about {self.canaries} canaries{planned} in one training"
+    def rates(self) -> tuple[float, float]:
+        """The false-positive rate and the false-negative rate."""
+        return self.false_positives / self.negatives, self.false_negatives / self.positives
+
+
+class BoundRow(Row):
+    """A further bound from the same observations, which decided nothing."""
+
+    measure: str
+    value: float
+    basis: str
+
+
+class MeasurementRow(Row):
+    """What an audit measured of what a view tells of a unit, and the test of a claim by it."""
+
+    audit: str
+    subject: str
+    """What it was measured with, such as a kind of canary."""
+    description: str = ""
+    adversary: str
+    unit: str
+    method: str
+    outcome: str
+    """What was counted."""
+    measure: str
+    """Which figure is compared with the claim: μ, a trade-off curve, or ε at its δ."""
+    figure: float
+    """That figure, a lower bound unless it is exact."""
+    mu: float | None
+    epsilon: float | None
+    """At the claim's δ, of any mechanism."""
+    epsilon_gaussian: float | None = None
+    """At the claim's δ, by way of μ, if the trade-off curve is Gaussian; None where the ledger says that it is not."""
+    gaussian_refusal: str | None = None
+    """Why ε cannot be had from μ, where it cannot."""
+    exact: bool = False
+    confidence: float
+    """Of a bound."""
+    assumptions: tuple[str, ...] = ()
+    assumes_gaussian: bool = False
+    """Whether the figure says something of the claim under Gaussian noise alone."""
+    witness: str = ""
+    trials: int | None
+    """Trials in each world, or guesses; None where they are not counted."""
+    errors: ErrorsRow | None = None
+    mu_accounted: float | None = None
+    p_value: float | None
+    p_adjusted: float | None
+    """Holm over all tests of the report."""
+    refutes: bool
+    decides: bool = False
+    """Whether the verdict on the claim quotes it."""
+    refuted_claim: str = ""
+    """The claim that it tests, where this one falls with that."""
+    power: float | None = None
+    """How likely so many trials refute `power_excess` times the claimed `measure`, at best; None if not known."""
+    power_excess: float = 1.2
+    tool: str = ""
+    """What tests a claim so, in a few words."""
+    effort: str = ""
+    """The trainings and guesses that it took."""
+    bounds: tuple[BoundRow, ...] = ()
+    facts: dict[str, float | bool | str] = {}
+    notes: tuple[str, ...] = ()
+    curve: tuple[tuple[float, float], ...] = ()
+    """Observed (false-positive rate, false-negative rate) over thresholds, for the plot only."""
+
+    @property
+    def relation(self) -> str:
+        """The sign between a measure and its figure."""
+        return "=" if self.exact else "≥"
+
+    def bound(self, basis: str, measure: str = "μ") -> float | None:
+        """The further bound on this basis, if there is one."""
+        return next((b.value for b in self.bounds if (b.basis, b.measure) == (basis, measure)), None)
 
 
 def read_row(kind: type[R], path: Path, name: str) -> R:
@@ -263,7 +275,6 @@ class ClaimRow(Displayed, Row):
     paper_reading: BudgetRow | None
     """With state that moves without noise taken as if it did not depend on the data; None where nothing does."""
     measurements: tuple[MeasurementRow, ...]
-    one_run: OneRunRow | None = None
     verdict: Verdict
     reason: str
     reproduce: str
@@ -275,6 +286,11 @@ class ClaimRow(Displayed, Row):
     """The premises of the claim that do not hold, such as "sensitivity of scalar"."""
     changes: tuple[ChangeRow, ...] = ()
     """What to change, where the verdict is not "consistent"."""
+
+    @property
+    def deciding(self) -> MeasurementRow | None:
+        """The measurement that the verdict quotes."""
+        return next((row for row in self.measurements if row.decides), None)
 
 
 class SuccessClaimRow(Displayed, Row):

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vflpriv import __version__
-from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
-from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import (
     Accounted,
+    CorrectedFinding,
     SystemDecision,
     SystemEvidence,
     decide,
@@ -39,7 +38,6 @@ from vflpriv.run.rows import (
     check_row,
     measurement_row,
     noise_source,
-    one_run_row,
     release_rows,
     sampling_row,
     sensitivity_row,
@@ -60,8 +58,6 @@ _NEVER_TESTED = (
 )
 _UNCOUNTED = "hyper-parameter tuning was not counted: tuning_runs = N says how many trainings on this data came before"
 _NO_FEATURES = "feature inference: the configuration has no section attack.features"
-_OWN_TABLES = (Trials, OneRun, WorstPair)
-"""Evidence that has a table of its own in the report; every other finding is a row of the checks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +216,7 @@ def _system(
 ) -> SystemRow:
     system, ledger = audited.system, audited.ledger
     budgets = tuple(budget_rows(ledger, accountant, system.delta))
-    rows = [_claim(c, decision, claim_budgets[c.key], config, reproduce, level) for c in audited.claims]
+    rows = [_claim(c, decision, claim_budgets[c.key], audited.min_trials, reproduce, level) for c in audited.claims]
     rows = [_spent(row, c, system, ledger, accountant, budgets) for row, c in zip(rows, audited.claims, strict=True)]
     claims = tuple(
         _advised(row, c, audited, decision, claim_budgets[c.key], accountant)
@@ -243,7 +239,7 @@ def _system(
             for c in shown
             if isinstance(c.finding.evidence, WorstPair)
         ),
-        checks=tuple(check_row(c, by_key, reproduce) for c in shown if not isinstance(c.finding.evidence, _OWN_TABLES)),
+        checks=tuple(check_row(c, by_key, reproduce) for c in shown if _is_check(c)),
         attacks=tuple(attack_row(attempt) for attempt in audited.attempts),
         utility=audited.utility,
         traffic=None if audited.traffic is None else traffic_row(audited.traffic),
@@ -257,11 +253,16 @@ def _system(
     )
 
 
+def _is_check(corrected: CorrectedFinding) -> bool:
+    """Whether a finding is a row of the checks: measurements are rows of their claims."""
+    return corrected.finding.measurement is None and not isinstance(corrected.finding.evidence, WorstPair)
+
+
 def _claim(
     claim: Claim,
     decision: SystemDecision,
     budgets: _Budgets,
-    config: Config | LedgerConfig,
+    min_trials: int,
     reproduce: str,
     level: float,
 ) -> ClaimRow:
@@ -270,12 +271,10 @@ def _claim(
         claim=claim,
         exposure=budgets.exposures[Reading.PAPER],
         refusal=gaussian_refusal(budgets.exposures[Reading.RIGOROUS], leaks=budgets.leaks),
-        confidence=config.confidence,
         level=level,
-        seed=config.seed,
     )
-    evidence = [(test, test.finding.evidence) for test in decision.tests_of(claim)]
-    once = [one_run_row(test, run, context) for test, run in evidence if isinstance(run, OneRun)]
+    deciding = decision.deciding(claim, min_trials)
+    rows = [measurement_row(test, context, decides=test is deciding) for test in decision.tests_of(claim)]
     return ClaimRow(
         key=claim.key,
         source=claim.source,
@@ -290,8 +289,7 @@ def _claim(
         stated=claim.stated,
         accounted=budgets.row(Reading.RIGOROUS),
         paper_reading=budgets.row(Reading.PAPER) if budgets.leaks else None,
-        measurements=tuple(measurement_row(test, t, context) for test, t in evidence if isinstance(t, Trials)),
-        one_run=max(once, key=lambda row: row.epsilon_lower, default=None),
+        measurements=tuple(row for row in rows if row is not None),
         verdict=judgement.verdict,
         reason=judgement.reason,
         reproduce=reproduce,

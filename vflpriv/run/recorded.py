@@ -20,7 +20,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
 from vflpriv.common.store import Steps, TensorForm
 from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
-from vflpriv.core.audit import Finding, untested
+from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.units import Unit
@@ -240,6 +240,7 @@ def _coin_findings(
 ) -> list[Finding]:
     """A test of each claim about labels by the canaries' coins; of every other claim, why nothing measured it."""
     answers, config, devices = system.answers, system.config, system.schedule.devices
+    context = AuditContext(confidence=config.confidence, verdict_confidence=config.verdict_confidence)
     canaries = None if answers is None else answers.canaries
     if answers is None or canaries is None or split is None:
         return [untested(OneRunAudit.name, claim, _no_coins(canaries)) for claim in system.claims]
@@ -257,8 +258,7 @@ def _coin_findings(
         if coins is None:
             findings.append(untested(OneRunAudit.name, claim, _not_guessed(claim)))
         else:
-            finding = coins.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
-            findings.append(finding)
+            findings.append(coins.finding(claim, context))
     return findings
 
 

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from vflpriv.audits.one_run import OneRun
 from vflpriv.audits.scoring.labels import Attempt
 from vflpriv.audits.sensitivity import WorstPair
-from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval, mu_estimate, mu_rectangle
-from vflpriv.audits.statistics.one_run import epsilon_one_run, mu_one_run
+from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval
 from vflpriv.audits.statistics.power import EXCESS
-from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.common import formatting
 from vflpriv.core import wire
-from vflpriv.core.audit import EPSILON, MU
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
+from vflpriv.core.measurement import EPSILON, KNOWN_NOISE, Bound
 from vflpriv.core.schedules import Schedule
+from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.report.audit import (
     AttackRow,
+    BoundRow,
     CheckRow,
+    ErrorsRow,
     MeasurementRow,
-    OneRunRow,
     ReleaseRow,
     SamplingRow,
     SensitivityRow,
@@ -44,7 +43,6 @@ __all__ = [
     "check_row",
     "measurement_row",
     "noise_source",
-    "one_run_row",
     "release_rows",
     "sampling_row",
     "sensitivity_row",
@@ -64,75 +62,55 @@ class ClaimContext:
     """Under the paper's reading."""
     refusal: str | None
     """Why a bound on μ gives no ε, or None where it does."""
-    confidence: float
     level: float
     """The p-value at which Holm's procedure rejects any test of the report, whatever the others show."""
-    seed: int
 
 
-def measurement_row(test: CorrectedFinding, trials: Trials, context: ClaimContext) -> MeasurementRow:
-    """A test in two worlds."""
-    kind, delta, confidence = trials.canary.kind, context.claim.delta, context.confidence
-    errors, lower, exposure = trials.errors, trials.mu_lower(confidence), context.exposure
-    known_sigma = None if context.refusal is not None else trials.mu_known_sigma(confidence)
+def measurement_row(test: CorrectedFinding, context: ClaimContext, *, decides: bool) -> MeasurementRow | None:
+    """What a test of the claim measured, whoever made it; None if it compares no bound on ε or μ with the claim."""
+    measurement, finding = test.finding.measurement, test.finding
+    if measurement is None:
+        return None
+    delta, gaussian, errors = context.claim.delta, context.refusal is None, measurement.errors
+    bounds = [bound for bound in measurement.bounds if gaussian or bound.basis != KNOWN_NOISE]
+    bounds += [Bound(EPSILON, epsilon_of(b.value, delta), b.basis) for b in bounds if b.basis == KNOWN_NOISE]
+    from_mu = None if measurement.mu is None else epsilon_from_mu(measurement.mu, delta, gaussian=gaussian)
     return MeasurementRow(
-        canary=test.finding.subject,
-        canary_description=kind.description,
-        adversary=str(trials.adversary),
-        unit=trials.unit.value,
-        record=trials.canary.record,
-        trials_per_world=errors.positives,
-        false_positives=errors.false_positives,
-        false_negatives=errors.false_negatives,
-        confidence=confidence,
-        mu_lower=lower,
-        mu_estimate=mu_estimate(errors),
-        mu_rectangle=mu_rectangle(errors, confidence),
-        epsilon_lower=trials.epsilon_lower(delta, confidence, seed=context.seed),
-        epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=context.refusal is None),
-        epsilon_from_mu_refused=context.refusal,
-        method=trials.method,
-        threshold=trials.threshold,
-        replayed_per_world=trials.replayed,
-        replay_refusal=trials.replay_refusal,
-        mu_known_sigma=known_sigma,
-        epsilon_known_sigma=None if known_sigma is None else epsilon_from_mu(known_sigma, delta, gaussian=True),
-        stopped_early=bool(trials.looks),
-        mu_accounted=exposure.mu if exposure.gaussian else None,
-        p_value=_p_value(test.finding.p_value),
-        p_adjusted=_p_value(test.p_adjusted),
+        audit=finding.audit,
+        subject=finding.subject,
+        description=measurement.description,
+        adversary=str(measurement.view),
+        unit=measurement.unit.value,
+        method=measurement.method,
+        outcome=measurement.outcome,
+        measure=measurement.decides,
+        figure=measurement.figure,
+        mu=measurement.mu,
+        epsilon=measurement.epsilon,
+        epsilon_gaussian=from_mu,
+        gaussian_refusal=context.refusal,
+        exact=measurement.exact,
+        confidence=measurement.confidence,
+        assumptions=measurement.assumptions,
+        assumes_gaussian=measurement.assumes_gaussian,
+        witness=measurement.witness,
+        trials=measurement.trials,
+        errors=None if errors is None else ErrorsRow(**asdict(errors)),
+        mu_accounted=context.exposure.mu if context.exposure.gaussian else None,
+        p_value=finding.p_value,
+        p_adjusted=test.p_adjusted,
         refutes=test.refutes,
-        power=trials.power(context.claim, context.level),
+        decides=decides,
+        refuted_claim="" if test.claim == context.claim or test.claim is None else test.claim.key,
+        power=None if measurement.power is None else measurement.power(context.level),
         power_excess=EXCESS,
-        power_of=EPSILON if not trials.tests_curve(context.claim) else MU,
-        curve=tuple(trials.curve()),
+        tool=measurement.tool or f"the {finding.audit} audit",
+        effort=measurement.effort or measurement.outcome,
+        bounds=tuple(BoundRow(**bound._asdict()) for bound in bounds),
+        facts=dict(measurement.facts),
+        notes=measurement.notes,
+        curve=measurement.curve,
     )
-
-
-def one_run_row(test: CorrectedFinding, run: OneRun, context: ClaimContext) -> OneRunRow:
-    """A test in one run."""
-    guesses, confidence, delta = run.guesses, context.confidence, context.claim.delta
-    lower = mu_one_run(guesses, confidence)
-    return OneRunRow(
-        adversary=str(run.adversary),
-        unit=run.unit.value,
-        canaries=guesses.canaries,
-        set_aside=run.set_aside,
-        guesses=guesses.made,
-        right=guesses.right,
-        confidence=confidence,
-        mu_lower=lower,
-        epsilon_lower=epsilon_one_run(guesses, delta, confidence),
-        epsilon_from_mu=epsilon_from_mu(lower, delta, gaussian=context.refusal is None),
-        p_value=_p_value(test.finding.p_value),
-        p_adjusted=_p_value(test.p_adjusted),
-        refutes=test.refutes,
-        assumptions=run.assumptions,
-    )
-
-
-def _p_value(p: float | None) -> float:
-    return 1.0 if p is None else p
 
 
 def sensitivity_row(pair: WorstPair, replay: str = "") -> SensitivityRow:

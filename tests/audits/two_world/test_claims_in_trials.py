@@ -62,7 +62,7 @@ def found(tested: Trials, claim: Claim) -> Finding:
 
 def verdict(claim: Claim, *findings: Finding, alpha: float = 0.001) -> Verdict:
     """On a claim within what is accounted."""
-    budget = Budget(accountant="-", method="-", delta=claim.delta, lower=0.0, estimate=0.0, upper=0.0)
+    budget = Budget(accountant="-", method="-", delta=claim.delta, lower=0.0, estimate=0.0, upper=claim.epsilon)
     accounted = {claim.key: Accounted(rigorous=budget)}
     system = SystemEvidence(key="s", claims=(claim,), accounted=accounted, findings=findings)
     return decide([system], alpha=alpha).systems["s"].judgements[claim.key].verdict
@@ -120,7 +120,7 @@ def test_a_claim_of_a_curve_is_refuted_by_guesses_that_its_epsilon_allows() -> N
     curve, pair = of_mu(0.268), of_epsilon(1.0, 1e-5)
 
     def judged(claim: Claim, canaries: int, right: int, *, alpha: float = 0.001) -> Verdict:
-        finding = coins(canaries, right).finding(claim, confidence=0.95, verdict_confidence=0.999)
+        finding = coins(canaries, right).finding(claim, AuditContext())
         return verdict(claim, finding, alpha=alpha)
 
     assert judged(curve, 450, 331, alpha=0.05) is Verdict.VIOLATED

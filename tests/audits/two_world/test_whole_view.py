@@ -180,7 +180,7 @@ def test_a_label_that_is_noised_three_times_is_told_better_than_once():
 
 def _errors(engine: type, seed: int) -> int:
     (finding,) = audited(dataclasses.replace(sound(seed=seed), engine=engine), trials=200)
-    return finding.evidence.errors.total
+    return finding.measurement.errors.total
 
 
 @pytest.mark.parametrize(

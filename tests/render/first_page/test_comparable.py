@@ -21,18 +21,29 @@ def violated(**fields: object) -> object:
 def test_measured_epsilon_stands_beside_the_claimed_one() -> None:
     refuted = dpzv_device_claim()
     assert comparable.claimed(refuted) == ("ε = 1.00", "μ = 0.388")
-    assert comparable.measured(refuted) == ("ε ≥ 2.21", "μ ≥ 0.750")
+    assert comparable.measured(refuted) == ("μ ≥ 0.750", "ε ≥ 0.35")
 
 
-def test_mu_comes_first_where_only_mu_is_beyond_the_claim() -> None:
-    row = measured("worst-case", 0.75, (131, 128), epsilon_from_mu=None, epsilon_lower=0.4)
+def test_the_figure_that_refutes_comes_first_and_epsilon_of_any_mechanism_elsewhere() -> None:
+    row = measured("worst-case", 0.75, (131, 128), epsilon=0.4)
     assert comparable.measured(violated(measurements=(row,))) == ("μ ≥ 0.750", "ε ≥ 0.40")
+    in_epsilon = row.model_copy(update={"measure": "ε", "figure": 1.4, "epsilon": 1.4})
+    assert comparable.measured(violated(measurements=(in_epsilon,))) == ("ε ≥ 1.40", "μ ≥ 0.750")
+    kept = row.model_copy(update={"refutes": False})
+    assert comparable.measured(violated(measurements=(kept,))) == ("ε ≥ 0.40", "μ ≥ 0.750")
+
+
+def test_what_holds_under_gaussian_noise_alone_says_so_and_exact_figures_are_equal() -> None:
+    row = measured("worst-case", 0.75, (131, 128), epsilon=0.4, assumes_gaussian=True)
+    assert comparable.measured(violated(measurements=(row,))) == ("μ ≥ 0.750, if Gaussian", "ε ≥ 0.40")
+    exact = row.model_copy(update={"exact": True, "assumes_gaussian": False, "epsilon": None})
+    assert comparable.measured(violated(measurements=(exact,))) == ("μ = 0.750", "")
 
 
 def test_the_test_that_refutes_is_shown_even_if_the_strongest_canary_does_not() -> None:
     rows = (measured("crafted", 0.9, (100, 100)), measured("worst-case", 0.1, (190, 190)))
-    assert comparable.measured(violated(measurements=rows)).below == "μ ≥ 0.900"
-    once = claim("c", budget("device", None), Verdict.VIOLATED, measurements=rows[1:], one_run=one_run(0.62))
+    assert comparable.measured(violated(measurements=rows)).main == "μ ≥ 0.900"
+    once = claim("c", budget("device", None), Verdict.VIOLATED, measurements=(*rows[1:], one_run(0.62)))
     assert "0.620" in comparable.measured(once).line
 
 

@@ -20,7 +20,7 @@ def test_a_sound_training_is_not_accused(tmp_path, capsys, seed):
     report = audited(tmp_path, "sound", seed=seed)
     row = measured(report)
     assert (report.exit_code, verdict(report)) == (0, Verdict.CONSISTENT)
-    assert (row.trials_per_world, row.record, row.unit, row.adversary) == (30, 3, "label", "device(0)")
+    assert (row.trials, row.facts["record"], row.unit, row.adversary) == (30, 3, "label", "device(0)")
     assert not row.refutes
     assert report.systems[0].title == "systems.py:sound"
     assert "trained" not in capsys.readouterr().out
@@ -30,13 +30,13 @@ def test_a_tenth_of_the_noise_is_found_by_trials(tmp_path):
     report = audited(tmp_path, "tenth", count=120)
     assert (report.exit_code, verdict(report)) == (1, Verdict.VIOLATED)
     assert measured(report).refutes
-    assert measured(report).epsilon_lower > 1.0
+    assert measured(report).epsilon > 1.0
 
 
 def test_a_label_in_the_lowest_bit_is_found_by_trials(tmp_path):
     report = audited(tmp_path, "low_bit")
     assert measured(report).refutes
-    assert measured(report).false_positives + measured(report).false_negatives == 0
+    assert measured(report).errors.false_positives + measured(report).errors.false_negatives == 0
 
 
 def test_trials_show_nobody_what_the_ledger_says_it_cannot_decrypt(tmp_path):

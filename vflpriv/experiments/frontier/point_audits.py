@@ -82,7 +82,7 @@ class PointAudits:
                 "audit": Audit(
                     verdict=claim.verdict,
                     accounted_mu=claim.accounted.mu,
-                    measured_mu=max((m.mu_lower for m in claim.measurements), default=None),
+                    measured_mu=max((m.mu for m in claim.measurements if m.mu is not None), default=None),
                     trials=trials,
                     records=records,
                     reduced=reduced,

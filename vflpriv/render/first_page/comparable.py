@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from vflpriv.common.formatting import NOTHING, clean, epsilon, mu, percent
 from vflpriv.core.claims import Verdict
-from vflpriv.render.shared import headline
-from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, OneRunRow, SuccessClaimRow
+from vflpriv.core.measurement import MU
+from vflpriv.report.audit import BudgetRow, ClaimRow, SuccessClaimRow
 from vflpriv.report.rows import USEFUL
 
-__all__ = ["NO_BOUND", "Shown", "accounted", "bound", "cause", "claimed", "deciding", "measured", "verdict_words"]
+__all__ = ["NO_BOUND", "Shown", "accounted", "bound", "cause", "claimed", "measured", "verdict_words"]
 
 NO_BOUND = "no useful bound"
 
@@ -60,38 +60,28 @@ def claimed(claim: ClaimRow | SuccessClaimRow) -> Shown:
 
 
 def measured(claim: ClaimRow | SuccessClaimRow) -> Shown:
-    """The lower bound that is compared with the claim: ε, and μ below it; or that there is none.
+    """The figures of the measurement that the verdict quotes, or that there is none.
 
-    Where the test that refutes a claim is about μ and its ε is within the claimed one, μ comes first.
+    The one that refutes the claim comes first; otherwise ε, which assumes nothing of the mechanism, before μ.
     """
     if isinstance(claim, SuccessClaimRow):
         return Shown("not measured" if claim.success is None else percent(claim.success))
-    row = deciding(claim)
+    row = claim.deciding
     if row is None:
         refuted = claim.verdict is Verdict.VIOLATED
         return Shown(NOTHING if claim.broken else "refuted" if refuted else "not measured")
-    least = row.epsilon_lower if row.epsilon_from_mu is None else row.epsilon_from_mu
-    shown = Shown(f"ε ≥ {epsilon(least)}", f"μ ≥ {mu(row.mu_lower)}")
-    return Shown(shown.below, shown.main) if row.refutes and least <= claim.epsilon else shown
-
-
-def deciding(claim: ClaimRow) -> MeasurementRow | OneRunRow | None:
-    """The test that is shown for a claim: the one that refutes it most clearly, else that of its strongest canary."""
-    best = headline(claim) or claim.one_run
-    refuting = _refuting(claim)
-    if best in refuting:
-        return best
-    return min(refuting, key=lambda row: row.p_adjusted, default=best)
-
-
-def _refuting(claim: ClaimRow) -> list[MeasurementRow | OneRunRow]:
-    rows = [*claim.measurements, *(() if claim.one_run is None else (claim.one_run,))]
-    return [row for row in rows if row.refutes]
+    gaussian = ", if Gaussian" if row.assumes_gaussian else ""
+    in_epsilon = "" if row.epsilon is None else f"ε {row.relation} {epsilon(row.epsilon)}"
+    in_mu = "" if row.mu is None else f"μ {row.relation} {mu(row.mu)}{gaussian}"
+    mu_first = not in_epsilon or (row.refutes and row.measure == MU)
+    return Shown(in_mu, in_epsilon) if mu_first else Shown(in_epsilon, in_mu)
 
 
 def cause(claim: ClaimRow | SuccessClaimRow) -> str:
     """The audit whose premise is broken, where that and no measurement makes the claim violated; else empty."""
-    if isinstance(claim, SuccessClaimRow) or claim.verdict is not Verdict.VIOLATED or _refuting(claim):
+    if isinstance(claim, SuccessClaimRow) or claim.verdict is not Verdict.VIOLATED:
+        return ""
+    if any(row.refutes for row in claim.measurements):
         return ""
     return clean(claim.broken[0].partition(" of ")[0]) if claim.broken else ""
 

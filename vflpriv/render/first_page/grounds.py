@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from vflpriv.common.formatting import clean, count, epsilon, percent
 from vflpriv.core.claims import Verdict
 from vflpriv.render.first_page.words import number_of, observer, what_of
-from vflpriv.render.shared import best_attack, headline
+from vflpriv.render.shared import best_attack
 from vflpriv.report.audit import ClaimRow, Report, SuccessClaimRow, SystemRow
 from vflpriv.report.rows import USEFUL
 
@@ -23,16 +23,13 @@ def checked(report: Report) -> list[str]:
 
 
 def _tested(claims: Sequence[ClaimRow]) -> Iterator[str]:
-    tried = [claim for claim in claims if claim.measurements]
-    if tried:
-        most = max(row.trials_per_world for claim in tried for row in claim.measurements)
-        refuted = sum(any(row.refutes for row in claim.measurements) for claim in tried)
-        tests = f"{number_of(len(tried), 'claim')} tested by trials in two worlds, up to 2 × {count(most)} each"
-        yield f"{tests}: {refuted or 'none'} refuted"
-    once = [claim.one_run for claim in claims if claim.one_run is not None]
-    if once:
-        refuted = sum(row.refutes for row in once)
-        yield f"{number_of(len(once), 'claim')} tested by canaries in one training: {refuted or 'none'} refuted"
+    tools = dict.fromkeys(row.tool for claim in claims for row in claim.measurements)
+    for tool in tools:
+        tried = [rows for claim in claims if (rows := [row for row in claim.measurements if row.tool == tool])]
+        refuted = sum(any(row.refutes for row in rows) for rows in tried)
+        most = max((row.trials or 0 for rows in tried for row in rows if row.errors is not None), default=0)
+        trials = f", up to 2 × {count(most)} each" if most else ""
+        yield f"{number_of(len(tried), 'claim')} tested by {clean(tool)}{trials}: {refuted or 'none'} refuted"
 
 
 def _premises(report: Report) -> Iterator[str]:
@@ -102,9 +99,9 @@ def _kept(claim: ClaimRow | SuccessClaimRow) -> str:
     """What a claim that was not refuted still allows, and how likely trials would have missed more."""
     if isinstance(claim, SuccessClaimRow):
         return f"{clean(claim.key)}: other attacks than {clean(claim.attack)} may be right more often"
-    best, missed = headline(claim), ""
+    best, missed = claim.deciding, ""
     if best is not None and best.power is not None:
-        excess = f"{best.power_excess:g} × the claimed {best.power_of}"
+        excess = f"{best.power_excess:g} × the claimed {best.measure}"
         missed = f"; a system with {excess} passes so many trials with a chance of {percent(1 - best.power)} or more"
     return f"{clean(claim.key)}: not refuted is not proven, and ε = {epsilon(claim.epsilon)} is allowed to leak{missed}"
 

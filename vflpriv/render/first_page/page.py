@@ -10,7 +10,7 @@ from functools import cached_property
 
 from vflpriv.common.formatting import clean, epsilon, exact, percent
 from vflpriv.core.claims import SEVERITY, Verdict
-from vflpriv.render.first_page.comparable import cause, deciding, measured
+from vflpriv.render.first_page.comparable import cause, measured
 from vflpriv.render.first_page.grounds import checked, risks, strongest, trusted
 from vflpriv.render.first_page.words import observer, what_of
 from vflpriv.report.audit import CheckRow, ClaimRow, Report, SuccessClaimRow, SystemRow
@@ -33,7 +33,7 @@ def meaning(claim: AnyClaim) -> str:
     if claim.verdict is Verdict.VIOLATED and cause(claim):
         void = f"the claimed bound on what {who} can learn of {what} is void"
         return f"The claim rests on the {clean(claim.broken[0])}, which does not hold: {void}."
-    if claim.verdict is Verdict.VIOLATED and deciding(claim) is None:
+    if claim.verdict is Verdict.VIOLATED and claim.deciding is None:
         return f"Refuted: {clean(claim.reason)}."
     if claim.verdict is Verdict.VIOLATED:
         return f"What {who} can see tells {what} apart more surely than claimed: {measured(claim).main} was measured."
@@ -48,7 +48,7 @@ def meaning(claim: AnyClaim) -> str:
 
 def _unsupported(claim: ClaimRow, who: str, what: str) -> str:
     upper = claim.accounted.epsilon_upper
-    shown = "No test showed more than the claim allows" if _tests(claim) else "Nothing was tested"
+    shown = "No test showed more than the claim allows" if claim.measurements else "Nothing was tested"
     if upper <= USEFUL:
         return f"{shown}, and what can be proven is ε ≤ {epsilon(upper)}, not {epsilon(claim.epsilon)}."
     return f"{shown}, and nothing useful bounds what {who} can learn of {what}."
@@ -59,10 +59,6 @@ def _success_meaning(claim: SuccessClaimRow) -> str:
         return f"Nobody measured how often {clean(claim.attack)} is right."
     reached = f"{clean(claim.attack)} is right in {percent(claim.success)} of its guesses"
     return f"{reached}; at most {percent(claim.rate)} is claimed."
-
-
-def _tests(claim: ClaimRow) -> int:
-    return len(claim.measurements) + (claim.one_run is not None)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
+from vflpriv.core.measurement import KNOWN_NOISE
 from vflpriv.render.features import FeatureSection, features_blocks
 from vflpriv.render.first_page.comparable import verdict_words
 from vflpriv.render.first_page.markdown import EMOJI, first_page_blocks
@@ -18,7 +19,8 @@ from vflpriv.render.shared import (
     cell_level,
     contest_cells,
     leak_points,
-    one_run_sentence,
+    measurement_sentences,
+    tabled,
     trial_sentences,
     upper_bound,
     why_infinite,
@@ -116,33 +118,33 @@ def _system(system: SystemRow) -> Iterator[str]:
 def _evidence(claim: ClaimRow | SuccessClaimRow) -> Iterator[str]:
     yield f"### {EMOJI[claim.verdict]} {escape(f'{claim.source}, {claim.where}')}, seen by {escape(claim.adversary)}"
     yield f"**{escape(verdict_words(claim))}**: {escape(claim.reason)}"
-    if isinstance(claim, ClaimRow) and claim.measurements:
+    if isinstance(claim, ClaimRow) and tabled(claim):
         header = ["Canary", "Score", "Trials per world", "False positives", "False negatives", "ε ≥, any mechanism"]
         header += ["ε ≥, Gaussian", "μ ≥", "μ ≥, known σ", "Share of accounted μ", "p, Holm", "Refutes?"]
-        yield table(header, "::---------:", (_measurement(row) for row in claim.measurements))
+        yield table(header, "::---------:", (_measurement(row) for row in tabled(claim)))
     if isinstance(claim, ClaimRow):
-        for reason in dict.fromkeys(row.epsilon_from_mu_refused for row in claim.measurements):
+        for reason in dict.fromkeys(row.gaussian_refusal for row in claim.measurements):
             if reason is not None:
                 yield f"No ε by way of μ: {escape(reason)}."
         for sentence in trial_sentences(claim):
             yield f"{escape(sentence)}."
-        if claim.one_run is not None:
-            yield f"{escape(one_run_sentence(claim.one_run))}."
+        for sentence in measurement_sentences(claim):
+            yield f"{escape(sentence)}."
     yield command_block(claim.reproduce)
 
 
 def _measurement(row: MeasurementRow) -> tuple[str, ...]:
+    rates = (None, None) if row.errors is None else row.errors.rates
     return (
-        escape(row.canary),
+        escape(row.subject),
         escape(row.method),
-        f.count(row.trials_per_world),
-        f.percent(f.share(row.false_positives, row.trials_per_world)),
-        f.percent(f.share(row.false_negatives, row.trials_per_world)),
-        f.epsilon(row.epsilon_lower),
-        f.epsilon(row.epsilon_from_mu),
-        f.mu(row.mu_lower),
-        f.mu(row.mu_known_sigma),
-        f.ratio(row.mu_lower, row.mu_accounted),
+        f.count(row.trials),
+        *map(f.percent, rates),
+        f.epsilon(row.epsilon),
+        f.epsilon(row.epsilon_gaussian),
+        f.mu(row.mu),
+        f.mu(row.bound(KNOWN_NOISE)),
+        f.ratio(row.mu, row.mu_accounted),
         f.p_value(row.p_adjusted),
         "**yes**" if row.refutes else "no",
     )

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from vflpriv.common import formatting
 from vflpriv.core.claims import Verdict
 from vflpriv.render.features import between, by_feature, number
-from vflpriv.render.first_page.comparable import accounted, cause, claimed, deciding, measured, verdict_words
+from vflpriv.render.first_page.comparable import accounted, cause, claimed, measured, verdict_words
 from vflpriv.render.matrix import attack_matrix, refused
 from vflpriv.render.plots.budgets import importance_plot, participation_plot, records_plot, rounds_plot
 from vflpriv.render.plots.defences import defence_plot, point_mark
@@ -23,7 +23,8 @@ from vflpriv.render.plots.svg import Plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
 from vflpriv.render.shared import (
     cell_level,
-    one_run_sentence,
+    measurement_sentences,
+    tabled,
     trial_sentences,
     why_infinite,
 )
@@ -55,7 +56,6 @@ def environment() -> Environment:
         "accounted": accounted,
         "cause": cause,
         "claimed": claimed,
-        "deciding": deciding,
         "measured": measured,
         "verdict_words": verdict_words,
         "attack_matrix": attack_matrix,
@@ -71,7 +71,8 @@ def environment() -> Environment:
         "share": formatting.share,
         "leak_number": number,
         "cell_level": cell_level,
-        "one_run_sentence": one_run_sentence,
+        "measurement_sentences": measurement_sentences,
+        "tabled": tabled,
         "trial_sentences": trial_sentences,
         "records": _records,
         "refused": refused,

@@ -13,8 +13,8 @@ from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, s
 from vflpriv.common.numerics import interval
 from vflpriv.core.tradeoff import curve
 from vflpriv.render.plots.svg import COLOURS, STYLE, Plot, svg
-from vflpriv.render.shared import headline
-from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow, OneRunRow
+from vflpriv.render.shared import tabled
+from vflpriv.report.audit import BudgetRow, ClaimRow, MeasurementRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ _RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5,
 _LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
 _CAPTION = "If the claim holds, the errors of every test lie on or above the claimed curve."
 _TWO_WORLDS = " The box is the exact interval of both error rates; thin lines are the same trials at other thresholds."
-_ONCE = " The one run refutes every Gaussian curve above the dotted one."
+_ONCE = " A dotted curve refutes every Gaussian curve above it."
 
 
 def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
@@ -37,11 +37,10 @@ def tradeoff_plot(claim: ClaimRow, *, prefix: str = "") -> Plot:
         columns.append(("Accounted, paper’s reading", _errors(claim.paper_reading, _LISTED)))
     if claim.accounted.not_applicable is None:
         columns.append(("Accounted, rigorous", _errors(claim.accounted, _LISTED)))
-    if claim.one_run is not None:
-        columns.append(("At most, by the one run", curve(claim.one_run.mu_lower, _LISTED)))
+    columns += [(f"At most, by {_name(row)}", curve(row.mu or 0.0, _LISTED)) for row in _curves(claim)]
     return Plot(
         svg=tradeoff_svg(claim, prefix=prefix),
-        caption=_CAPTION + _TWO_WORLDS * bool(claim.measurements) + _ONCE * (claim.one_run is not None),
+        caption=_CAPTION + _TWO_WORLDS * bool(tabled(claim)) + _ONCE * bool(_curves(claim)),
         header=("False-positive rate", *(f"{name}: false-negative rate" for name, _ in columns)),
         rows=[(percent(x), *(percent(y[i]) for _, y in columns)) for i, x in enumerate(_LISTED.tolist())],
     )
@@ -56,16 +55,16 @@ def tradeoff_svg(claim: ClaimRow, *, prefix: str = "") -> str:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        rows = 4 + (claim.paper_reading is not None) + len(claim.measurements) + (claim.one_run is not None)
+        rows = 4 + (claim.paper_reading is not None) + len(tabled(claim)) + len(_curves(claim))
         legend = 0.2 * rows + 0.05
         height = legend + 3.7
         figure = Figure(figsize=(5.0, height))
         axes = figure.add_axes((0.7 / 5, (legend + 0.5) / height, 4.0 / 5, 3.1 / height))
         _bounds(axes, claim)
-        for row in claim.measurements:
-            _measured(axes, row, boxed=row is headline(claim))
-        if claim.one_run is not None:
-            _once(axes, claim.one_run)
+        for row in tabled(claim):
+            _measured(axes, row, boxed=row.decides)
+        for row in _curves(claim):
+            _once(axes, row)
         _frame(axes)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="lower left", frameon=False, handlelength=2.6, labelspacing=0.35)
@@ -105,25 +104,34 @@ def _errors(budget: BudgetRow, rates: NDArray[np.float64]) -> NDArray[np.float64
     return np.maximum(0.0, np.maximum(room - steep * rates, (room - rates) / steep))
 
 
-def _once(axes: Axes, row: OneRunRow) -> None:
-    """The Gaussian curve of the one run's lower bound: it refutes every curve above."""
-    label = f"measured, one run: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
-    axes.plot(_RATES, curve(row.mu_lower, _RATES), color=COLOURS["crafted"], lw=1.6, ls=(0, (1, 1.2)), label=label)
+def _curves(claim: ClaimRow) -> list[MeasurementRow]:
+    """The measurements that give a curve and no point."""
+    return [row for row in claim.measurements if row.errors is None and row.mu is not None]
+
+
+def _name(row: MeasurementRow) -> str:
+    return shorten(row.subject, 16).replace("-", " ")
+
+
+def _once(axes: Axes, row: MeasurementRow) -> None:
+    """The Gaussian curve of a bound on μ: it refutes every curve above."""
+    label = f"measured, {_name(row)}: μ {row.relation} {mu(row.mu)} ({confidence(row.confidence)} confidence)"
+    axes.plot(_RATES, curve(row.mu or 0.0, _RATES), color=COLOURS["crafted"], lw=1.6, ls=(0, (1, 1.2)), label=label)
 
 
 def _measured(axes: Axes, row: MeasurementRow, *, boxed: bool) -> None:
     """The test fixed in advance as a point, all thresholds as a thin line; the headline one with its intervals."""
-    colour, marker = _CANARIES.get(row.canary, ("natural", "^"))
-    ink, trials = COLOURS[colour], row.trials_per_world
+    errors, (colour, marker) = row.errors, _CANARIES.get(row.subject, ("natural", "^"))
+    ink = COLOURS[colour]
     if row.curve:
         axes.plot(*zip(*row.curve, strict=True), color=ink, lw=1.1, alpha=0.75)
-    if not trials:
+    if errors is None:
         return
-    x, y = row.false_positives / trials, row.false_negatives / trials
-    label = f"measured, {shorten(row.canary, 16)}: μ ≥ {mu(row.mu_lower)} ({confidence(row.confidence)} confidence)"
+    x, y = errors.rates
+    label = f"measured, {shorten(row.subject, 16)}: μ ≥ {mu(row.mu)} ({confidence(row.confidence)} confidence)"
     if boxed:
-        left, right = interval(row.false_positives, trials, row.confidence)
-        low, high = interval(row.false_negatives, trials, row.confidence)
+        left, right = interval(errors.false_positives, errors.negatives, row.confidence)
+        low, high = interval(errors.false_negatives, errors.positives, row.confidence)
         axes.fill_between([left, right], low, high, facecolor=ink, alpha=0.28, lw=0)
         axes.plot([left, right, right, left, left], [low, low, high, high, low], color=ink, lw=0.9)
     axes.plot(x, y, marker, ms=6.5 if boxed else 5.5, color=ink, mew=0, label=label, ls="none", zorder=5)
@@ -141,11 +149,11 @@ def _frame(axes: Axes) -> None:
 def _description(claim: ClaimRow) -> str:
     """What the plot shows, for screen readers."""
     text = f"Claimed μ {mu(claim.mu)}; accounted ε at most {epsilon(claim.accounted.epsilon_upper)}"
-    best = headline(claim)
-    once = claim.one_run
-    if once is not None:
-        text += f"; one run with {once.canaries} canaries shows μ at least {mu(once.mu_lower)}"
-    if best is None or not best.trials_per_world:
-        return f"{text}." if once is not None else f"{text}; not measured."
-    fpr, fnr = (percent(k / best.trials_per_world) for k in (best.false_positives, best.false_negatives))
-    return f"{text}; the {best.canary} canary’s test has {fpr} false positives and {fnr} false negatives."
+    if not claim.measurements:
+        return f"{text}; not measured."
+    text += "".join(f"; {_name(row)} shows μ at least {mu(row.mu)}" for row in _curves(claim))
+    best = next((row for row in tabled(claim) if row.decides), None)
+    if best is None or best.errors is None:
+        return f"{text}."
+    fpr, fnr = map(percent, best.errors.rates)
+    return f"{text}; the {best.subject} canary’s test has {fpr} false positives and {fnr} false negatives."

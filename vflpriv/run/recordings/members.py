@@ -14,7 +14,7 @@ from vflpriv.audits.scoring.membership import MembershipAttempt
 from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
 from vflpriv.common.numerics import Floats
 from vflpriv.core.attack import NO_DEFENCE, MembershipAttack
-from vflpriv.core.audit import Finding, untested
+from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim
 from vflpriv.core.kinds import Content, names_of
@@ -124,7 +124,8 @@ class _Membership:
         if run is None:
             reason = f"{claim.adversary} sees no round that is about all canaries, those left out too"
             return untested(OneRunAudit.name, claim, f"nothing measured it: {reason}")
-        return run.finding(claim, confidence=config.confidence, verdict_confidence=config.verdict_confidence)
+        context = AuditContext(confidence=config.confidence, verdict_confidence=config.verdict_confidence)
+        return run.finding(claim, context)
 
 
 def _unrecorded(system: RecordedSystem, attack: MembershipAttack) -> FeatureCell:
