@@ -60,7 +60,7 @@ def frontier(
         "unit": unit,
         "view": view,
         "delta": parsed_value(delta),
-        "epsilons": [parsed_value(each) for each in epsilon] if epsilon else None,
+        "epsilons": [parsed_value(text) for text in epsilon] if epsilon else None,
         "seeds": parsed_value(seeds),
         "seed": parsed_value(seed),
         "trials": parsed_value(trials),

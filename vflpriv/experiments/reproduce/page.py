@@ -35,7 +35,7 @@ def figures_grid(report: Reproduction) -> Grid:
     rows = []
     for line in report.lines:
         budget = _guarantee(line) if protected else ()
-        rows += [(f.clean(line.title), *_cells(each), *budget, _why(report, line, each)) for each in line.figures]
+        rows += [(f.clean(line.title), *_cells(figure), *budget, _why(report, line, figure)) for figure in line.figures]
         if not line.figures:
             ends = (*budget, _why(report, line))
             reached = f"{100 * line.accuracy:.2f}"
