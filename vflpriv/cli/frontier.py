@@ -77,9 +77,9 @@ def frontier(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.experiments.frontier.page import print_frontier
+    from vflpriv.render.terminal import print_result
 
     console = Console()
-    print_frontier(report, console)
+    print_result(report, console)
     for file in file_names(report, formats):
         print_line(console, f"wrote {out / file}")
