@@ -20,13 +20,14 @@ from vflpriv.attacks._observations import (
     records_of,
     sum_by_record,
 )
-from vflpriv.core.attack import AttributeGuess, Auxiliary, Conduct, FeatureAuxiliary, FeatureGuess, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, FeatureAuxiliary, Guess, Guesses
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
 __all__ = [
     "FeatureInference",
     "LabelInference",
+    "TogetherInference",
     "decode_features",
     "few_known",
     "own_features",
@@ -75,9 +76,9 @@ class LabelInference(ABC):
         """What the attack needs and this view lacks, or None."""
 
     @abstractmethod
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess: ...
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess: ...
 
-    def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+    def blind(self, view: View, auxiliary: Auxiliary) -> Guess | None:
         """The guess from the adversary's own features and the labels it was given; None if it lacks either.
 
         What devices sent first of each record is the features of an adversary who owns none.
@@ -88,10 +89,28 @@ class LabelInference(ABC):
             return _blind_by_outputs(view, auxiliary)
         probabilities = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
         records = torch.arange(len(probabilities), device=probabilities.device)
-        return LabelGuess(records, probabilities.argmax(-1).unsqueeze(0))
+        return Guess(records, probabilities.argmax(-1).unsqueeze(0))
 
 
-def _blind_by_outputs(view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+class TogetherInference(LabelInference):
+    """Base of attacks on labels that are faster on all replicas of a view at once."""
+
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
+        return self.run_together(view, [auxiliary])[0]
+
+    @abstractmethod
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
+        """`run` of each replica, with the auxiliary knowledge of each."""
+
+    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[Guess | None]:
+        """`blind` of each replica, with the auxiliary knowledge of each."""
+        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
+
+    def run_and_blind(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Guesses:
+        return self.run_together(view, auxiliaries), self.blind_together(view.silent(), auxiliaries)
+
+
+def _blind_by_outputs(view: View, auxiliary: Auxiliary) -> Guess | None:
     """The guess from the first output of each record that was sent; later ones its own label may have shaped."""
     messages = [m for m in view.messages if m.records is not None and "embedding" in m.tensors]
     if not messages:
@@ -102,7 +121,7 @@ def _blind_by_outputs(view: View, auxiliary: Auxiliary) -> LabelGuess | None:
         return None
     rows = torch.cat([column[0] for column in first_columns(messages, "embedding", records.unsqueeze(0))], dim=1)
     told = replace(auxiliary, records=known, labels=auxiliary.labels[which])
-    return LabelGuess(records, posterior([rows], told, view.classes).argmax(-1).unsqueeze(0))
+    return Guess(records, posterior([rows], told, view.classes).argmax(-1).unsqueeze(0))
 
 
 def sent_instead(view: View) -> str:
@@ -110,10 +129,10 @@ def sent_instead(view: View) -> str:
     return next((sentence for kind, sentence in _DOWNLINKS.items() if kind in view.kinds), "this view holds none")
 
 
-def smallest_entry(messages: Sequence[Message], values: Iterable[Tensor]) -> LabelGuess:
+def smallest_entry(messages: Sequence[Message], values: Iterable[Tensor]) -> Guess:
     """The class with the smallest entry in the sum of a record's values over all messages, (R, B, C) per message."""
     records = records_of(messages)
-    return LabelGuess(records, sum_by_record(positions_in(records, messages), values, len(records)).argmin(-1))
+    return Guess(records, sum_by_record(positions_in(records, messages), values, len(records)).argmin(-1))
 
 
 class FeatureInference(ABC):
@@ -143,16 +162,16 @@ class FeatureInference(ABC):
         """What the attack needs and neither the view nor the auxiliary knowledge holds, or None."""
 
     @abstractmethod
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess: ...
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess: ...
 
-    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess | None:
+    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> Guess | None:
         """The guess from the adversary's own features and the records it knows; None if it lacks either."""
         if not view.own or len(auxiliary.records) < _LEAST_KNOWN:
             return None
         rows = own_features(view)
         blocks = decode(rows.index_select(0, auxiliary.records), auxiliary.block, rows)
         records = torch.arange(len(rows), device=rows.device)
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks.unsqueeze(0))
+        return Guess(records, blocks.unsqueeze(0))
 
 
 def own_features(view: View) -> Tensor:

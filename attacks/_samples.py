@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.common.random import Stream
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 
 __all__ = ["Sample"]
 
@@ -44,6 +44,6 @@ class Sample:
         population = int((~fixed).sum())
         return cls(records=records[chosen], positions=chosen, drawn=~fixed[chosen], population=population)
 
-    def guess(self, labels: Tensor) -> LabelGuess:
+    def guess(self, labels: Tensor) -> Guess:
         """The guessed labels (1, n) as an attack's answer."""
-        return LabelGuess(self.records, labels, drawn=self.drawn, population=self.population)
+        return Guess(self.records, labels, drawn=self.drawn, population=self.population)

@@ -31,7 +31,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
-from vflpriv.core.attack import LabelGuess
+from vflpriv.core.attack import Guess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, measured, untested
 from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim
@@ -314,7 +314,7 @@ LEARNED = "a score learned from canaries set aside"
 def guess_coins(
     canaries: Canaries,
     split: Split,
-    guesses: Mapping[Adversary, Mapping[str, LabelGuess]],
+    guesses: Mapping[Adversary, Mapping[str, Guess]],
     learned: Mapping[Adversary, Floats] | None = None,
 ) -> OneRun | None:
     """The coins of a recorded training as attacks on labels, or learned scores, guess them; None without either.
@@ -393,8 +393,8 @@ def _promise(scores: Floats, worlds: NDArray[np.int64], split: Split, share: flo
     return epsilon_one_run(expected, 0.0, _PLANNED_AT), int(right.sum())
 
 
-def _scores(canaries: Canaries, guess: LabelGuess) -> NDArray[np.float64]:
+def _scores(canaries: Canaries, guess: Guess) -> NDArray[np.float64]:
     """Minus one where the attack names a canary's label of world 1, plus one elsewhere."""
-    named = dict(zip(guess.records.tolist(), guess.labels[0].tolist(), strict=True))
+    named = dict(zip(guess.records.tolist(), guess.values[0].tolist(), strict=True))
     second = canaries.labels[:, 1].tolist()
     return np.array([-1.0 if named.get(r) == y else 1.0 for r, y in zip(canaries.records, second, strict=True)])

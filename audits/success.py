@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from scipy.special import betainc
 
-from vflpriv.audits.scoring.labels import Success
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.score import Score
 from vflpriv.audits.statistics.means import mean_bounds, p_value_mean
 from vflpriv.common.formatting import confidence as level
 from vflpriv.common.formatting import interval, p_value, percent
 from vflpriv.core.claims import Judgement, SuccessClaim, Verdict
-from vflpriv.core.views import Adversary
 
 __all__ = [
-    "AttackOutcome",
     "JudgedSuccess",
     "SuccessTest",
     "allowed_rate",
@@ -24,21 +22,6 @@ __all__ = [
     "judge_success",
     "success_tests",
 ]
-
-
-class AttackOutcome(Protocol):
-    """One attack through one view, as far as a claim about attacks is concerned with it."""
-
-    @property
-    def attack(self) -> str: ...
-    @property
-    def adversary(self) -> Adversary: ...
-    @property
-    def success(self) -> Success | None: ...
-    @property
-    def refusal(self) -> str | None: ...
-    @property
-    def rates(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +34,7 @@ class SuccessTest:
     """
 
     claim: SuccessClaim
-    success: Success | None
+    success: Score | None
     refusal: str | None
     classes: int
     rates: tuple[float, ...] = ()
@@ -61,7 +44,7 @@ class SuccessTest:
         """The measured success: the mean over trainings."""
         if self.success is None:
             return None
-        return sum(self.rates) / len(self.rates) if self.repeated else self.success.rate
+        return sum(self.rates) / len(self.rates) if self.repeated else self.success.value
 
     @property
     def repeated(self) -> bool:
@@ -95,11 +78,11 @@ class JudgedSuccess:
 
 def success_tests(
     claims: Sequence[SuccessClaim],
-    outcomes: Sequence[AttackOutcome],
+    outcomes: Sequence[Attempt],
     *,
     devices: int,
     classes: int,
-    repeated: Sequence[AttackOutcome] = (),
+    repeated: Sequence[Attempt] = (),
 ) -> list[SuccessTest]:
     """One test for each claim: its attack through the first view of its adversary, chosen before outcomes are seen.
 
@@ -120,7 +103,7 @@ def success_tests(
     return tests
 
 
-def allowed_rate(claim: SuccessClaim, success: Success) -> float:
+def allowed_rate(claim: SuccessClaim, success: Score) -> float:
     """The rate that the claim allows on this data: what it says, but never less than blind guessing.
 
     Where one label is commoner than the others, whoever always names it is right more often than one in `classes`.
@@ -128,12 +111,12 @@ def allowed_rate(claim: SuccessClaim, success: Success) -> float:
     return max(claim.rate, success.chance)
 
 
-def beyond_p_value(success: Success, rate: float) -> float:
+def beyond_p_value(success: Score, rate: float) -> float:
     """P[Bin(n, rate) >= right guesses]: how likely so many are, or more, if guesses are independent.
 
     Below alpha/2 exactly when the low end of the Clopper-Pearson interval at confidence 1 - alpha exceeds the rate.
     """
-    right = round(success.rate * success.guesses)
+    right = round(success.value * success.guesses)
     return float(betainc(right, success.guesses - right + 1, rate)) if right else 1.0
 
 
@@ -185,7 +168,7 @@ def _tested(
     return Judgement(Verdict.CONSISTENT, f"{found}, {corrected}not beyond the {limit}")
 
 
-def _guesses(test: SuccessTest, success: Success) -> str:
+def _guesses(test: SuccessTest, success: Score) -> str:
     if test.repeated:
         return f"its guesses, the mean of {len(test.rates)} independent trainings"
     return f"{success.guesses} guesses"

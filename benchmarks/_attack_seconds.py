@@ -8,10 +8,8 @@ from typing import Any
 
 from _support import BATCH, build, seconds
 
-from vflpriv.audits.scoring.features import FeatureTrials
-from vflpriv.audits.scoring.labels import AttackTrials
-from vflpriv.audits.scoring.membership import MembershipTrials
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
@@ -58,15 +56,8 @@ class _Trained:
 
     def _attempt(self, attack: Any, adversary: Adversary) -> Any:
         """One attempt on all seeds; an attack on labels whose devices are dishonest trains the system again."""
-        common: dict[str, Any] = {"system": self.system, "seeds": self.seeds, "confidence": 0.95}
-        if attack.target == "labels":
-            labels = AttackTrials(labels_per_class=4, **common)
-            return labels.run([attack], [adversary], training=self.training).attempts[0]
-        if attack.target == "membership":
-            return MembershipTrials(pairs=200, known=100, **common).run([attack], [adversary])[0]
-        devices = self.system.data.devices
-        features = FeatureTrials(known=100, victim=devices - 1, attribute=0, **common)
-        return features.run([attack], [adversary], training=self.training)[0]
+        trials = Trials(system=self.system, seeds=self.seeds, confidence=0.95, attribute=0)
+        return trials.run([attack], [adversary], training=self.training)[0]
 
 
 def attack_seconds(quick: bool) -> None:

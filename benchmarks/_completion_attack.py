@@ -11,9 +11,12 @@ from _support import BATCH, build, leakage_line, seconds
 
 from vflpriv.attacks._estimators import standardised
 from vflpriv.attacks.label.trained.completion import QUICK, Completion, LabelCompletionActive, LabelCompletionPassive
-from vflpriv.audits.scoring.labels import AttackTrials, Leakage, Score, draw_auxiliary, leakage, score
-from vflpriv.audits.scoring.trainings import train
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.labels import draw_auxiliary, label_score
+from vflpriv.audits.scoring.score import Score, mean_score
+from vflpriv.audits.scoring.trainings import Training
+from vflpriv.audits.scoring.trials import Trials
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, Belongings, View
@@ -24,12 +27,13 @@ __all__ = ["completed", "probe", "settings"]
 
 _LONG = Completion(epochs=5, iterations=200)
 """A thousand published steps."""
+_DEVICE = Adversary.parse("device(0)")
 
 
 def completed(system: System, *, seeds: int, settings: Completion) -> list[list[Score]]:
     """Scores of the passive and of the active attack by device 0, one per seed; both have the same baseline guesses."""
     data, results = system.data.to(system.torch_device), []
-    baseline: Sequence[LabelGuess | None] = []
+    baseline: Sequence[Guess | None] = []
     known: list[Auxiliary] = [
         draw_auxiliary(data.labels, data.classes, per_class=4, seed=system.seed, replica=r) for r in range(seeds)
     ]
@@ -38,14 +42,14 @@ def completed(system: System, *, seeds: int, settings: Completion) -> list[list[
         engine: Any = system.train(range(seeds), conducts={0: attack.conduct} if attack.conduct else {})
         engine.run(Wire())
         own = [[engine.belongings(m).replica(r) for r in range(seeds)] for m in range(data.devices)]
-        view = View(Adversary.parse("device(0)"), (), data.classes, {0: engine.belongings(0)})
+        view = View(_DEVICE, (), data.classes, {0: engine.belongings(0)})
         baseline = baseline or attack.blind_together(view.silent(), known)
         tried = zip(attack.run_together(view, known), known, baseline, strict=True)
-        scores = [score(guess, data.labels, auxiliary=k, blind=b) for guess, k, b in tried]
+        scores = [label_score(guess, data.labels, auxiliary=k, blind=b) for guess, k, b in tried]
         probes = [100 * float(np.mean([probe(o, data) for o in device])) for device in own]
         accuracy = 100 * float(engine.evaluate().accuracy.mean())
         print(f"  {data.name}, {data.records} records, {attack.name}: main accuracy {accuracy:.1f}")
-        print(f"    {leakage_line(leakage(scores, confidence=0.95))}")
+        print(f"    {leakage_line(mean_score(scores, confidence=0.95))}")
         print(f"    probes of embeddings: attacker's {probes[0]:.1f}, other device's {probes[1]:.1f}", flush=True)
         results.append(scores)
     return results
@@ -77,17 +81,17 @@ def settings(_: VerticalData, quick: bool) -> None:
         "3000 of MNIST": build(few, "split", seed=7, batch_size=32, rounds=1800, **deep, **slow),
     }
     for name, system in systems.items():
-        adversary = Adversary.parse("device(0)")
-        view = train(system, seeds, frozenset()).views([adversary])[adversary]
-        trials = AttackTrials(system=system, seeds=seeds, labels_per_class=4, confidence=0.95)
+        trials = Trials(system=system, seeds=seeds, confidence=0.95)
+        training = trials.training([LabelCompletionPassive()], [_DEVICE])
         for what, chosen in (("default", QUICK), ("1000 steps", _LONG)):
-            took, result = _timed(trials, view, chosen)
+            took, result = _timed(trials, training, chosen)
             print(f"  {name}, {what}, {took:.2f} s: {leakage_line(result)}", flush=True)
 
 
-def _timed(trials: AttackTrials, view: View, chosen: Completion) -> tuple[float, Leakage]:
+def _timed(trials: Trials, training: Training, chosen: Completion) -> tuple[float, Score]:
     """The seconds of passive completion with these settings, and what it reaches."""
     attack = type("Chosen", (LabelCompletionPassive,), {"completion": chosen})()
-    results: list[Leakage] = []
-    took = seconds(lambda: results.append(trials.attempt(attack, view).leakage))
-    return took, results[0]
+    results: list[Attempt] = []
+    took = seconds(lambda: results.extend(trials.run([attack], [_DEVICE], training=training)))
+    assert results[0].mean is not None
+    return took, results[0].mean

@@ -24,13 +24,13 @@ from _support import build
 from torch import Tensor
 
 from vflpriv import __version__
-from vflpriv.audits.scoring.labels import draw_auxiliary, score, scored
+from vflpriv.audits.scoring.labels import counted, draw_auxiliary, label_score
 from vflpriv.audits.scoring.trainings import Training, needed_kinds, train
 from vflpriv.common.devices import precise_device
 from vflpriv.common.files import write_atomically
 from vflpriv.common.ranking import auc
 from vflpriv.common.registry import find
-from vflpriv.core.attack import Auxiliary, LabelAttack, LabelGuess, run_and_blind
+from vflpriv.core.attack import Auxiliary, Guess, LabelAttack, run_and_blind
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary
@@ -289,18 +289,16 @@ def _tried(
         yield attack.name, {name: [round(v, 6) for v in values] for name, values in result.items()}
 
 
-def _measured(
-    tried: Sequence[tuple[LabelGuess, Auxiliary, LabelGuess | None]], labels: Tensor
-) -> dict[str, list[float]]:
+def _measured(tried: Sequence[tuple[Guess, Auxiliary, Guess | None]], labels: Tensor) -> dict[str, list[float]]:
     """Of each seed the success, its baselines, and the AUC where the guesses have scores."""
-    scores = [score(guess, labels, auxiliary=known, blind=blind) for guess, known, blind in tried]
+    scores = [label_score(guess, labels, auxiliary=known, blind=blind) for guess, known, blind in tried]
     aucs = []
     for guess, known, _ in tried:
         if guess.scores is not None:
-            counted = scored(guess, labels, known)
-            aucs.append(float(auc(guess.scores[0][counted], labels[guess.records[counted]] == 1)))
+            rows = counted(guess, labels, known)
+            aucs.append(float(auc(guess.scores[0][rows], labels[guess.records[rows]] == 1)))
     measured = {
-        "success": [s.success for s in scores],
+        "success": [s.value for s in scores],
         "chance": [s.chance for s in scores],
         "blind": [s.blind for s in scores if s.blind is not None],
         "auc": aucs,

@@ -7,9 +7,10 @@ from _capacity import gain_ceiling
 from _support import BATCH, build, leakage_line
 
 from vflpriv.attacks.label.zo_scalar import LabelZoScalar
-from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.core.data import VerticalData
-from vflpriv.core.views import Adversary, View
+from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 
 __all__ = ["batches", "dpzv"]
@@ -32,13 +33,13 @@ def dpzv(mnist: VerticalData, quick: bool, *, epochs: int = 10, seeds: int = 3, 
         ("sound ε = 1 for all devices (joint)", sound),
     ):
         system = build(data, "dpzv", **base, **changes)
-        trials = AttackTrials(system=system, seeds=seeds, labels_per_class=4, confidence=0.95)
-        views, engine = trials.train(adversaries, {}, LabelZoScalar.needs)
-        noise, accuracy = system.settings.noise_std, 100 * float(engine.evaluate().accuracy.mean())
+        trials = Trials(system=system, seeds=seeds, confidence=0.95)
+        training = trials.training([LabelZoScalar()], adversaries)
+        noise, accuracy = system.settings.noise_std, 100 * float(training.engine.evaluate().accuracy.mean())
         print(f"  {name}, noise std {noise:.3g}, {system.schedule.rounds} rounds: main accuracy {accuracy:.1f}")
-        for adversary, view in views.items():
+        for adversary, view in training.views(adversaries).items():
             scalars = torch.stack([m.tensors["delta"] for m in view.of_kind("zo-scalar")])
-            print(f"    {adversary!s:<13} {_result(trials, view)}")
+            print(f"    {adversary!s:<13} {_result(trials.run([LabelZoScalar()], [adversary], training=training)[0])}")
             ceiling = "none can be given"
             if noise:
                 ceilings = [gain_ceiling(run, noise, data.records, confidence=0.95) for run in scalars.T]
@@ -67,14 +68,11 @@ def batches(mnist: VerticalData, quick: bool) -> None:
                 noise="given",
                 noise_std=noise,
             )
-            trials = AttackTrials(system=system, seeds=3 if quick else 5, labels_per_class=4, confidence=0.95)
-            views, _ = trials.train([Adversary.parse("devices(all)")], {}, LabelZoScalar.needs)
-            (view,) = views.values()
-            result = _result(trials, view)
+            trials = Trials(system=system, seeds=3 if quick else 5, confidence=0.95)
+            result = _result(trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")])[0])
             print(f"  batches of {size:2}, noise std {noise:4.1f}: {result}", flush=True)
 
 
-def _result(trials: AttackTrials, view: View) -> str:
+def _result(attempt: Attempt) -> str:
     """Success of the scalar attack through a view."""
-    leakage = trials.attempt(LabelZoScalar(), view).leakage
-    return "no guess to score" if leakage is None else leakage_line(leakage)
+    return "no guess to score" if attempt.mean is None else leakage_line(attempt.mean)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from vflpriv.audits.scoring.labels import Leakage
+from vflpriv.audits.scoring.score import Score
 from vflpriv.common.devices import check_device, pick_device
 from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.data import VerticalData
@@ -59,10 +59,10 @@ def synchronise(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def leakage_line(result: Leakage) -> str:
+def leakage_line(result: Score) -> str:
     """Success, chance, the adversary without the protocol, and the leakage, in %; intervals are over seeds."""
     return (
-        f"success {100 * result.success:.1f} [{100 * result.success_low:.1f}, {100 * result.success_high:.1f}], chance "
-        f"{100 * result.chance:.1f}, no signal {100 * (result.blind or 0):.1f}, leakage {100 * result.leakage:+.1f} "
-        f"[{100 * result.low:+.1f}, {100 * result.high:+.1f}]"
+        f"success {100 * result.value:.1f} [{100 * result.low:.1f}, {100 * result.high:.1f}], chance "
+        f"{100 * result.chance:.1f}, no signal {100 * (result.blind or 0):.1f}, leakage "
+        f"{100 * result.leakage.value:+.1f} [{100 * result.leakage.low:+.1f}, {100 * result.leakage.high:+.1f}]"
     )

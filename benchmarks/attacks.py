@@ -31,7 +31,7 @@ from vflpriv.attacks.label.dual import LabelDual
 from vflpriv.attacks.label.residual import LabelResidual
 from vflpriv.attacks.label.trained.completion import Completion
 from vflpriv.attacks.label.zo_query import LabelZoQuery
-from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.audits.scoring.labels import draw_auxiliary, label_score
 from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -56,7 +56,7 @@ def seen(system: System, adversary: str, *, conducts: Any = None, kinds: Sequenc
 def success(attack: Any, view: View, data: VerticalData) -> float:
     labels = data.labels.to(view.messages[0].records.device)
     nothing = draw_auxiliary(labels, data.classes, per_class=0, seed=0)
-    return score(attack.run(view, nothing), labels).success
+    return label_score(attack.run(view, nothing), labels).value
 
 
 def line(what: str, published: str, rates: Sequence[float]) -> None:
@@ -185,7 +185,7 @@ def completion(mnist: VerticalData, quick: bool) -> None:
         scores = completed(
             system, seeds=2 if quick else 3, settings=Completion(epochs=2, iterations=1024, augment=0.1, tuning=0.01)
         )
-        gain = [a.success - p.success for p, a in zip(*scores, strict=True)]
+        gain = [a.value - p.value for p, a in zip(*scores, strict=True)]
         mean, low, high = mean_interval(gain, 0.95, (-1.0, 1.0))
         print(f"  {name}: active beyond passive {100 * mean:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]", flush=True)
 

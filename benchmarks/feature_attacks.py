@@ -20,8 +20,9 @@ from _support import BATCH
 from _support import arguments as chosen
 from _support import build as build_any
 
-from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
-from vflpriv.audits.scoring.membership import Figure, MembershipTrials
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.score import Figure
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import find
 from vflpriv.core.attack import FeatureAuxiliary
 from vflpriv.core.data import VerticalData
@@ -51,8 +52,8 @@ def epsilon(system: System, adversary: str) -> float:
 
 def tried(
     system: System, names: Sequence[str], adversary: str, *, known: int, victim: int, **more: Any
-) -> Sequence[FeatureAttempt]:
-    trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=known, victim=victim, **more)
+) -> Sequence[Attempt]:
+    trials = Trials(system=system, seeds=1, confidence=0.95, known=known, victim=victim, **more)
     return trials.run([find("attack", name)() for name in names], [Adversary.parse(adversary)])
 
 
@@ -71,9 +72,10 @@ def mnist(quick: bool, out: Path | None) -> None:
         system = build(data, "split", rounds=rounds, embedding=64, device_rate=0.2, server_rate=0.2, **noise)
         halves = [tried(system, names, "server", known=known, victim=m) for m in range(2)]
         for upper, lower in zip(*halves, strict=True):
-            leaks = [half.leak for half in (upper, lower) if half.leak is not None]
-            similarity, low, high = (sum(getattr(k, n) for k in leaks) / 2 for n in ("ssim", "ssim_low", "ssim_high"))
-            value, peak = (sum(getattr(k, n) for k in leaks) / 2 for n in ("value", "psnr"))
+            scores = [half.mean for half in (upper, lower) if half.mean is not None]
+            ssims = [score.figures["ssim"] for score in scores]
+            similarity, low, high = (sum(getattr(f, n) for f in ssims) / 2 for n in ("value", "low", "high"))
+            value, peak = sum(s.value for s in scores) / 2, sum(s.numbers["psnr"] for s in scores) / 2
             print(
                 f"{std:9g}    {epsilon(system, 'server'):12.4g}   {upper.attack:24s}{value:6.3f}   {similarity:.3f}  "
                 f"[{low:.3f}, {high:.3f}]     {peak:5.1f}",
@@ -98,10 +100,11 @@ def esa(quick: bool, out: Path | None) -> None:
         sums = {"aggregation": "sum"} if engine == "split" else {}
         system = build(data, engine, rounds=data.records // BATCH, **sums)
         (result,) = tried(system, ["feature_esa"], "devices(0,1,2,3,4,5,6)", known=100, victim=7)
-        if result.leak is None:
+        if result.mean is None:
             print(f"{engine:12s} {result.refusal}")
         else:
-            print(f"{engine:12s} MSE {result.leak.error:.2e}, of the mean {result.leak.mean_error:.2e}")
+            errors = result.mean.numbers
+            print(f"{engine:12s} MSE {errors['error']:.2e}, of the mean {errors['mean_error']:.2e}")
 
 
 def adult(quick: bool, out: Path | None) -> None:
@@ -117,7 +120,7 @@ def adult(quick: bool, out: Path | None) -> None:
         for adversary in ("server", "device(0)"):
             names = ["feature_attribute"]
             (result,) = tried(system, names, adversary, known=200, victim=victim, attribute=column)
-            leak = result.leak
+            leak = result.mean
             if leak is None:
                 print(f"noise {std:4g}  {adversary:10s} {result.refusal}")
                 continue
@@ -188,18 +191,18 @@ def membership(quick: bool, out: Path | None) -> None:
         ("dpzv", 30, quiet),
     ):
         system = build(data, engine, rounds=epochs * records // BATCH, **settings)
-        trials = MembershipTrials(system=system, seeds=3, confidence=0.95, pairs=pairs, known=known, shadow_models=64)
+        trials = Trials(system=system, seeds=3, confidence=0.95, pairs=pairs, known=known, shadow_models=64)
         attacks = [find("attack", name)() for name in ("feature_membership", "feature_lira", "feature_lira_offline")]
-        exposure = trials.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
+        exposure = trials.membership.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
         budget = account(find("accountant", "auto")(), exposure, 1e-5).upper
         for result in trials.run(attacks, [Adversary.parse("server")]):
-            leak = result.leak
+            leak = result.mean
             if leak is None:
                 print(f"{engine:8s}{epochs:6d}  {result.refusal}")
                 continue
             print(
-                f"{engine:8s}{epochs:6d}  {budget:12.4g}       {result.attack:20s}  {_shown(leak.auc)}    "
-                f"{_shown(leak.found)}  {_shown(leak.rarely_found)}",
+                f"{engine:8s}{epochs:6d}  {budget:12.4g}       {result.attack:20s}  {_shown(leak)}    "
+                f"{_shown(leak.figures.get('found'))}  {_shown(leak.figures.get('rarely_found'))}",
                 flush=True,
             )
 

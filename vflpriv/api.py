@@ -133,8 +133,8 @@ def attack(
     from vflpriv.run.attack import attack_config
 
     with running as executor:
-        matrix = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
-    report = held_to(matrix, limits, corrected)
+        found = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
+    report = held_to(found, limits, corrected)
     if folder is not None:
         save_result(report, folder, names, _context(Path(config) if isinstance(config, str | Path) else None))
     return report

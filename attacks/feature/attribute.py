@@ -17,7 +17,7 @@ from vflpriv.attacks._observations import (
     uplinks_of,
 )
 from vflpriv.common.registry import register
-from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
+from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["FeatureAttribute"]
@@ -42,13 +42,13 @@ class FeatureAttribute(FeatureInference):
             return "known records with and without the attribute"
         return None if _observed(view, auxiliary.victim) else "messages about each record; this view holds none"
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> AttributeGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         records, rows = last_and_mean(_observed(view, auxiliary.victim))
         if view.own:
             rows = torch.cat((rows, own_features(view).index_select(0, records)), dim=1)
         return _classify(records, rows, auxiliary)
 
-    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> AttributeGuess | None:
+    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> Guess | None:
         if not view.own:
             return None
         rows = own_features(view)
@@ -59,9 +59,9 @@ def _observed(view: View, victim: int) -> list[Observation]:
     return uplinks_of(view, victim) or replies_to_own(view)
 
 
-def _classify(records: Tensor, rows: Tensor, auxiliary: FeatureAuxiliary) -> AttributeGuess:
+def _classify(records: Tensor, rows: Tensor, auxiliary: FeatureAuxiliary) -> Guess:
     assert auxiliary.attribute is not None
     positions, known = known_positions(records, auxiliary.records)
     target = auxiliary.attribute.index_select(0, known).to(rows.dtype).unsqueeze(1)
     scores = decode(rows.index_select(0, positions), target, rows, bounded=False)[:, 0]
-    return AttributeGuess(device=auxiliary.victim, records=records, scores=scores.unsqueeze(0))
+    return Guess(records, scores.unsqueeze(0))

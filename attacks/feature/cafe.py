@@ -13,7 +13,7 @@ from torch import Tensor
 from vflpriv.attacks._base import FeatureInference
 from vflpriv.attacks._observations import UPLINKS, known_positions, uplinks_of
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -76,7 +76,7 @@ class FeatureCafe(FeatureInference):
         size = sum(float(s.bias.square().sum()) for s in steps)
         return None if misfit <= _MISFIT * size else "plain steps along the gradients that the server sent"
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         steps = _steps(view, auxiliary)
         records = torch.cat([s.records for s in steps]).unique()
         mean = auxiliary.block.double().mean(0)
@@ -88,7 +88,7 @@ class FeatureCafe(FeatureInference):
             gram.index_put_((positions.unsqueeze(1), positions.unsqueeze(0)), s.signal @ s.signal.T, accumulate=True)
             right.index_add_(0, positions, s.signal @ left.T)
         blocks = _best_ridge(gram, right, records, mean, auxiliary)
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks.unsqueeze(0))
+        return Guess(records, blocks.unsqueeze(0))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

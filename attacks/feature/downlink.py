@@ -7,7 +7,7 @@ import torch
 from vflpriv.attacks._base import FeatureInference, decode_features, few_known, own_features
 from vflpriv.attacks._observations import REPLIES, UPLINKS, last_and_mean, replies_to_own
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["FeatureDownlink"]
@@ -38,8 +38,8 @@ class FeatureDownlink(FeatureInference):
             return "replies to its own devices; this view holds none"
         return few_known(replies, auxiliary, "replies")
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         records, rows = last_and_mean(replies_to_own(view))
         rows = torch.cat((rows, own_features(view).index_select(0, records)), dim=1)
         blocks = decode_features(records, rows, auxiliary).unsqueeze(0)
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks)
+        return Guess(records, blocks)

@@ -15,7 +15,7 @@ from vflpriv.attacks._estimators import conditional_gaussian
 from vflpriv.attacks._observations import Observation, known_positions
 from vflpriv.attacks.feature._other_shares import SHARED, class_differences, missing_shares, other_devices, other_shares
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.attack import FeatureAuxiliary, Guess, KnownModel
 from vflpriv.core.views import View
 
 __all__ = ["FeatureEsa"]
@@ -63,7 +63,7 @@ class FeatureEsa(FeatureInference):
             else "linear models at the other devices; theirs are not linear, or their outputs are clipped"
         )
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         others = other_devices(view, auxiliary.models)
         widths = [auxiliary.blocks[m].shape[1] for m in others]
         own = own_features(view).double()
@@ -78,7 +78,7 @@ class FeatureEsa(FeatureInference):
         features = means + _solve(root @ matrices, left, std) @ root
         start = sum(widths[: others.index(auxiliary.victim)])
         block = features[:, start : start + auxiliary.block.shape[1]]
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=block.unsqueeze(0))
+        return Guess(records, block.unsqueeze(0))
 
 
 def _last_records(shares: Sequence[Observation]) -> Tensor:

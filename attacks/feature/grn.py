@@ -17,7 +17,7 @@ from vflpriv.attacks._base import FeatureInference, own_features
 from vflpriv.attacks._observations import Observation, recent
 from vflpriv.attacks.feature._other_shares import SHARED, class_differences, missing_shares, other_devices, other_shares
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["FeatureGrn", "FeatureGrnPublished"]
@@ -54,7 +54,7 @@ class FeatureGrn(FeatureInference):
     def missing(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
         return missing_shares(view) or (None if auxiliary.victim in auxiliary.models else "the victim's model")
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         others = other_devices(view, auxiliary.models)
         shares = recent([s for s in other_shares(view) if s.round in auxiliary.models[others[0]].rounds], 1)
         records = torch.cat([s.records for s in shares]).unique()
@@ -69,7 +69,7 @@ class FeatureGrn(FeatureInference):
                 features = torch.stack([generator(rows) for _ in range(_DRAWS)]).mean(0)
         start = sum(auxiliary.blocks[m].shape[1] for m in others[: others.index(auxiliary.victim)])
         block = features[:, start : start + auxiliary.block.shape[1]]
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=block.unsqueeze(0))
+        return Guess(records, block.unsqueeze(0))
 
     def _inputs(self, own: Tensor, shares: Sequence[Observation], records: Tensor) -> Tensor:
         """(N, …) the generator's inputs but for the noise: own features and, if informed, the logits; standardised."""

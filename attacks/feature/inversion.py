@@ -16,7 +16,7 @@ from vflpriv.attacks._base import FeatureInference, decode_features, few_known
 from vflpriv.attacks._estimators import gaussian
 from vflpriv.attacks._observations import UPLINKS, Observation, last_and_mean, recent, uplinks_of
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Defences, FeatureAuxiliary, FeatureGuess, KnownModel
+from vflpriv.core.attack import Defences, FeatureAuxiliary, Guess, KnownModel
 from vflpriv.core.views import View
 
 __all__ = ["FeatureInversion", "FeatureInversionWhite"]
@@ -42,10 +42,10 @@ class FeatureInversion(FeatureInference):
         observations = uplinks_of(view, auxiliary.victim)
         return few_known(observations, auxiliary, "embeddings") if observations else _NO_EMBEDDINGS
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         records, rows = last_and_mean(uplinks_of(view, auxiliary.victim))
         blocks = decode_features(records, rows, auxiliary).unsqueeze(0)
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks)
+        return Guess(records, blocks)
 
 
 @register("attack")
@@ -74,7 +74,7 @@ class FeatureInversionWhite(FeatureInference):
         seen = any(o.round in rounds for o in uplinks_of(view, auxiliary.victim))
         return None if seen else _NO_EMBEDDINGS
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         model = auxiliary.models[auxiliary.victim]
         observations = recent([o for o in uplinks_of(view, auxiliary.victim) if o.round in model.rounds], _TIMES)
         records, positions = torch.cat([o.records for o in observations]).unique(return_inverse=True)
@@ -87,7 +87,7 @@ class FeatureInversionWhite(FeatureInference):
             batches = [batch._replace(sent=(batch.embeddings != 0).to(batch.embeddings.dtype)) for batch in batches]
         z = _most_likely(start, mean, root, batches, model, std)
         blocks = (mean + z @ root).unsqueeze(0)
-        return FeatureGuess(device=auxiliary.victim, records=records, blocks=blocks)
+        return Guess(records, blocks)
 
 
 class _Batches(NamedTuple):

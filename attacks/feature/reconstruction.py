@@ -17,7 +17,7 @@ from vflpriv.attacks._observations import UPLINKS, Observation, uplinks_of
 from vflpriv.attacks.feature._grids import LARGEST, MOST, Search, grid_of
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.attack import FeatureAuxiliary, FeatureGuess
+from vflpriv.core.attack import FeatureAuxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["FeatureReconstruction", "span_of"]
@@ -65,7 +65,7 @@ class FeatureReconstruction(FeatureInference):
             return "batches of more records than twice the embedding's width"
         return _too_many(observations, columns, auxiliary.block.shape[1])
 
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess:
+    def run(self, view: View, auxiliary: FeatureAuxiliary) -> Guess:
         observations, where = uplinks_of(view, auxiliary.victim), auxiliary.block.device
         records = torch.cat([o.records for o in observations]).unique().cpu()
         blocks = auxiliary.block.double().mean(0).cpu().repeat(len(records), 1).numpy()
@@ -80,7 +80,7 @@ class FeatureReconstruction(FeatureInference):
                     blocks[positions, column] = values
                 unsolved[positions] = False
         rows = torch.from_numpy(blocks).to(where)
-        return FeatureGuess(device=auxiliary.victim, records=records.to(where), blocks=rows.unsqueeze(0))
+        return Guess(records.to(where), rows.unsqueeze(0))
 
 
 def span_of(values: Tensor) -> Floats:

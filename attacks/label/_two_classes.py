@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._observations import known_positions
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["GradientInference", "agreement", "guess_by_threshold", "not_two_classes", "two_means"]
@@ -49,9 +49,9 @@ def agreement(records: Tensor, positive: Tensor, auxiliary: Auxiliary) -> Tensor
     return (right.to(torch.float32) - 0.5).mean().nan_to_num(0.0)
 
 
-def guess_by_threshold(records: Tensor, scores: Tensor, auxiliary: Auxiliary, threshold: Tensor) -> LabelGuess:
+def guess_by_threshold(records: Tensor, scores: Tensor, auxiliary: Auxiliary, threshold: Tensor) -> Guess:
     """Labels of sorted records by a threshold; the known labels decide which side of it is class 1."""
     positive = scores > threshold
     swapped = agreement(records, positive, auxiliary) < 0
     scores = torch.where(swapped, -scores, scores)
-    return LabelGuess(records, (positive ^ swapped).long().unsqueeze(0), scores.unsqueeze(0))
+    return Guess(records, (positive ^ swapped).long().unsqueeze(0), scores.unsqueeze(0))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess, TargetGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -40,11 +40,11 @@ class LabelBoosting(LabelInference):
         several = view.classes > 2 and any(_is_unnamed(m) for m in view.of_kind(_KIND))
         return "gradients that say of which class they are: a column for each, or a tensor `class`" if several else None
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(_KIND)
         return smallest_entry(messages, [_by_class(m, view.classes) for m in messages])
 
-    def run_targets(self, view: View) -> TargetGuess:
+    def run_targets(self, view: View) -> Guess:
         first: dict[int, Tensor] = {}
         for message in view.of_kind(_KIND):
             gradient = message.tensors["gradient"].double().flatten(1)
@@ -53,7 +53,7 @@ class LabelBoosting(LabelInference):
             rows = (-gradient / torch.where(scale > 0, scale, 1.0)).T
             for record, row in zip(() if message.records is None else message.records.tolist(), rows, strict=True):
                 first.setdefault(record, row)
-        return TargetGuess(torch.tensor(list(first)), torch.stack(list(first.values()), dim=1))
+        return Guess(torch.tensor(list(first)), torch.stack(list(first.values()), dim=1))
 
 
 def _is_unnamed(message: Message) -> bool:

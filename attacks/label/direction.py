@@ -11,7 +11,7 @@ from torch import Tensor
 from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
 from vflpriv.attacks.label._two_classes import GradientInference, guess_by_threshold
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -29,7 +29,7 @@ class LabelDirection(GradientInference):
     name = "label_direction"
     summary = "splits two classes by the direction of gradients"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)
         records = records_of(messages)
         scores = torch.zeros(len(records), device=records.device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelDual"]
@@ -24,6 +24,6 @@ class LabelDual(LabelInference):
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"dual variables of each record; {sent_instead(view)}"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind("admm-variables")
         return smallest_entry(messages, (m.tensors["duals"] for m in messages))

@@ -8,7 +8,7 @@ from vflpriv.attacks._base import LabelInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, embeddings_of, without_embeddings
 from vflpriv.attacks.label._clusters import clustered
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelEmbeddingClusters"]
@@ -37,7 +37,7 @@ class LabelEmbeddingClusters(LabelInference):
     def missing(self, view: View) -> str | None:
         return without_embeddings(view)
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         sample, embeddings = embeddings_of(view, auxiliary, self.most)
         centred = embeddings - embeddings.mean(0)
         points = centred / centred.square().mean(0).sqrt().clamp(min=1e-12)

@@ -12,7 +12,7 @@ from vflpriv.attacks._observations import records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label._clusters import clustered
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -40,7 +40,7 @@ class LabelGradientClusters(LabelInference):
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
         records = sample.records

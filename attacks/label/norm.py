@@ -10,7 +10,7 @@ import torch
 from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
 from vflpriv.attacks.label._two_classes import GradientInference, guess_by_threshold, two_means
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelNorm"]
@@ -27,7 +27,7 @@ class LabelNorm(GradientInference):
     name = "label_norm"
     summary = "splits two classes by the norm of gradients"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)
         records = records_of(messages)
         norms = (torch.linalg.vector_norm(m.tensors["gradient"], dim=-1) for m in messages)

@@ -20,7 +20,7 @@ from vflpriv.attacks.label.direct import LabelDirect
 from vflpriv.attacks.label.dual import LabelDual
 from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, Defences, LabelGuess
+from vflpriv.core.attack import Auxiliary, Defences, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelPosterior", "kept_by_alibi", "kept_by_response"]
@@ -42,7 +42,7 @@ class LabelPosterior(LabelInference):
     read]. It is the Bayes rule for randomised response; of other label noise the strongest entry alone is read.
 
     What the classifier predicts of a record from all other records' labels is no secret of this record's label, and is
-    the baseline (`LabelGuess.others`): ε bounds what the record's own noised label adds to it.
+    the baseline (`Guess.others`): ε bounds what the record's own noised label adds to it.
     """
 
     name = "label_posterior"
@@ -56,12 +56,12 @@ class LabelPosterior(LabelInference):
     def missing(self, view: View) -> str | None:
         return f"labels that can be read; {sent_instead(view)}" if _reader(view) is None else None
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         reader = _reader(view)
         assert reader is not None, "a view that is not refused has a reader"
         guess = reader.run(view, auxiliary)
         sample = Sample.draw(guess.records, auxiliary, self.most)
-        read = guess.labels[0].index_select(0, sample.positions)
+        read = guess.values[0].index_select(0, sample.positions)
         rows = known_rows(view, auxiliary, sample.records)
         if rows is None:
             return _drawn_as(sample.guess(read.unsqueeze(0)), guess)
@@ -106,7 +106,7 @@ def _reader(view: View) -> LabelInference | None:
     return next((reader for reader in (kind() for kind in _READERS) if reader.refusal(view) is None), None)
 
 
-def _drawn_as(found: LabelGuess, guess: LabelGuess) -> LabelGuess:
+def _drawn_as(found: Guess, guess: Guess) -> Guess:
     """A guess about a sample of the records that another attack guessed about, which may be a sample itself."""
     if guess.drawn is None:
         return found

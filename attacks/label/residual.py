@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead, smallest_entry
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message, Party
 
@@ -39,7 +39,7 @@ class LabelResidual(LabelInference):
             return f"residuals of each record; {sent_instead(view)}"
         return None if view.kinds & {"embeddings", "logits"} else "what the device sent; this view holds none of it"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         replies = sorted(view.of_kind("admm-variables"), key=lambda reply: reply.round)
         sent = {(m.round, m.device): m for m in view.of_kind("embeddings", "logits")}
         return smallest_entry(replies, differences(replies, sent))

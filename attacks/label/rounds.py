@@ -17,7 +17,7 @@ from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label._clusters import clustered
 from vflpriv.attacks.label._mixture import Link, class_shares
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, Defences, LabelGuess
+from vflpriv.core.attack import Auxiliary, Defences, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -70,7 +70,7 @@ class LabelRounds(LabelInference):
     def missing(self, view: View) -> str | None:
         return None if _GRADIENTS & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*_GRADIENTS)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
         records = sample.records

@@ -14,7 +14,7 @@ from vflpriv.attacks._base import LabelInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, embeddings_of, without_embeddings
 from vflpriv.attacks.label._two_classes import agreement, guess_by_threshold, not_two_classes, two_means
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelSpectral"]
@@ -40,7 +40,7 @@ class LabelSpectral(LabelInference):
     def missing(self, view: View) -> str | None:
         return without_embeddings(view) or not_two_classes(view)
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         sample, embeddings = embeddings_of(view, auxiliary, self.most)
         records = sample.records
         centred = embeddings - embeddings.mean(0)

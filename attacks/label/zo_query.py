@@ -19,7 +19,7 @@ from vflpriv.attacks._observations import positions_in, records_of, sum_by_recor
 from vflpriv.common.devices import to_host
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -65,7 +65,7 @@ class LabelZoQuery(LabelInference):
             return "summed logits; here the devices send embeddings, whose gradients have no entry per class"
         return None
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         sent = {(m.round, m.device): m for m in view.of_kind(*_UPLINKS)}
         replies = view.of_kind(*_REPLIES)
         records = records_of(replies)
@@ -79,7 +79,7 @@ class LabelZoQuery(LabelInference):
             for i, (reply, batch, change) in enumerate(zip(replies, by_reply, changes, strict=True))
         ]
         gradients = _gradients_by_record if queries[0].change.dim() == 3 else _gradients_by_batch
-        return LabelGuess(records, gradients(queries, len(records), view.classes).argmin(-1))
+        return Guess(records, gradients(queries, len(records), view.classes).argmin(-1))
 
 
 class _Query(NamedTuple):

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._estimators import posterior
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message, Party
 
@@ -44,7 +44,7 @@ class LabelZoScalar(LabelInference):
             return f"one scalar per batch; {sent_instead(view)}"
         return None if view.kinds & set(_UPLINKS) else "the pairs that the device sent; this view holds none"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         evidence = [_Evidence(view, device) for device in sorted({m.device for m in view.of_kind(*_REPLIES)})]
         count = 1 + max([int(e.records.max()) for e in evidence] + [int(auxiliary.records.max())])
         prior = torch.full((count, view.classes), 1 / view.classes, device=evidence[0].moves.device)
@@ -57,7 +57,7 @@ class LabelZoScalar(LabelInference):
             update = torch.softmax(prior.clamp(min=1e-9).log() + log_likelihood, dim=-1)
             belief = ((belief + update) / 2).index_copy(0, auxiliary.records, certain)
         records = torch.cat([e.records.flatten() for e in evidence]).unique()
-        return LabelGuess(records, belief.index_select(0, records).argmax(-1).unsqueeze(0))
+        return Guess(records, belief.index_select(0, records).argmax(-1).unsqueeze(0))
 
 
 class _Evidence:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.attacks.membership._confidences import NO_PREDICTIONS, asked, log_odds
+from vflpriv.attacks.membership._base import MembershipInference
 from vflpriv.common.registry import register
-from vflpriv.core.attack import MembershipAuxiliary, MembershipGuess
-from vflpriv.core.views import View
+from vflpriv.core.attack import MembershipAuxiliary
 
 __all__ = ["FeatureMembership"]
 
@@ -17,7 +16,7 @@ _PRIOR = 4.0
 
 
 @register("attack")
-class FeatureMembership:
+class FeatureMembership(MembershipInference):
     """Models are more confident on their training records: the log-odds of the right label, less its class's mean.
 
     Whoever took part in the training knows its records by their ids; this attack uses nothing of the training, only
@@ -28,30 +27,19 @@ class FeatureMembership:
 
     name = "feature_membership"
     summary = "recognises training records by the model's confidence in their labels"
-    target = "membership"
-    needs = frozenset({"predictions"})
     knows = frozenset({"labels", "membership"})
-    heavy = False
 
-    def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
-        if asked(view) is None:
-            return NO_PREDICTIONS
-        if len(auxiliary.members.unique()) < 2:
-            return "needs known candidates that were trained on and that were not"
-        return None
+    def missing(self, auxiliary: MembershipAuxiliary) -> str | None:
+        two = len(auxiliary.members.unique()) == 2
+        return None if two else "known candidates that were trained on and that were not"
 
-    def run(self, view: View, auxiliary: MembershipAuxiliary) -> MembershipGuess:
-        message = asked(view)
-        assert message is not None
-        assert message.records is not None
-        labels = auxiliary.labels.index_select(0, message.records)
-        odds = log_odds(message.tensors["confidences"][0].double(), labels)
-        positions = torch.isin(message.records, auxiliary.records).nonzero().flatten()
-        scores = odds - _class_means(odds[positions], labels[positions], view.classes)[labels]
+    def guessed(self, odds: Tensor, candidates: Tensor, auxiliary: MembershipAuxiliary, classes: int) -> Tensor:
+        labels = auxiliary.labels.index_select(0, candidates)
+        positions = torch.isin(candidates, auxiliary.records).nonzero().flatten()
+        scores = odds - _class_means(odds[positions], labels[positions], classes)[labels]
         order = auxiliary.records.argsort()
-        known = order[torch.searchsorted(auxiliary.records[order], message.records[positions])]
-        scores = scores - _threshold(scores[positions], auxiliary.members[known] == 1)
-        return MembershipGuess(records=message.records, scores=scores.unsqueeze(0))
+        known = order[torch.searchsorted(auxiliary.records[order], candidates[positions])]
+        return scores - _threshold(scores[positions], auxiliary.members[known] == 1)
 
 
 def _class_means(odds: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -10,10 +10,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vflpriv.attacks.membership._confidences import NO_PREDICTIONS, asked, log_odds
+from vflpriv.attacks.membership._base import MembershipInference, log_odds
 from vflpriv.common.registry import register
-from vflpriv.core.attack import MembershipAuxiliary, MembershipGuess, ShadowModels
-from vflpriv.core.views import View
+from vflpriv.core.attack import MembershipAuxiliary
 
 __all__ = ["FeatureLira", "FeatureLiraOffline"]
 
@@ -35,7 +34,7 @@ class _Gaussians:
 
 
 @register("attack")
-class FeatureLira:
+class FeatureLira(MembershipInference):
     """The log-odds φ of a candidate's label are near normal over models: N(μ_in, σ²_in) over those trained on it,
     N(μ_out, σ²_out) over the others. The score is the log-likelihood ratio of the two (Algorithm 1, online).
 
@@ -55,33 +54,20 @@ class FeatureLira:
 
     name = "feature_lira"
     summary = "compares the model's confidence in a candidate with that of models trained with and without it"
-    target = "membership"
-    needs = frozenset({"predictions"})
     knows: ClassVar[frozenset[str]] = frozenset({"labels", "shadows"})
-    heavy = False
 
-    def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
-        if asked(view) is None:
-            return NO_PREDICTIONS
+    def missing(self, auxiliary: MembershipAuxiliary) -> str | None:
         if auxiliary.shadows is None:
-            return "needs shadow models: its adversary trains the same system again, with other candidates left out"
-        if len(auxiliary.shadows.members) < _LEAST:
-            return f"needs at least {_LEAST} shadow models, not {len(auxiliary.shadows.members)}"
-        return None
+            return "shadow models: its adversary trains the same system again, with other candidates left out"
+        models = len(auxiliary.shadows.members)
+        return None if models >= _LEAST else f"at least {_LEAST} shadow models, not {models}"
 
-    def run(self, view: View, auxiliary: MembershipAuxiliary) -> MembershipGuess:
-        message, shadows = asked(view), auxiliary.shadows
-        assert message is not None
-        assert message.records is not None
+    def guessed(self, odds: Tensor, candidates: Tensor, auxiliary: MembershipAuxiliary, classes: int) -> Tensor:
+        shadows, labels = auxiliary.shadows, auxiliary.labels.index_select(0, candidates)
         assert shadows is not None
-        labels = auxiliary.labels.index_select(0, message.records)
-        odds = log_odds(message.tensors["confidences"][0].double(), labels)
-        kept = ShadowModels(
-            confidences=shadows.confidences.index_select(1, message.records),
-            members=shadows.members.index_select(1, message.records),
-        )
-        scores = self.scores(odds, log_odds(kept.confidences.double(), labels), kept.members)
-        return MembershipGuess(records=message.records, scores=scores.unsqueeze(0))
+        confidences = shadows.confidences.index_select(1, candidates)
+        members = shadows.members.index_select(1, candidates)
+        return self.scores(odds, log_odds(confidences.double(), labels), members)
 
     def scores(self, odds: Tensor, shadows: Tensor, members: Tensor) -> Tensor:
         """Scores (n,) from log-odds (n,) of the attacked model and (models, n) of the shadow models."""

@@ -1,4 +1,4 @@
-"""Membership canaries of a recorded training: the messages that are about all of them, and attacks on their coins.
+"""Membership canaries of a recorded training: which of its messages are about all of them.
 
 Whoever takes part in a training knows its records by their ids, so that ids are not guessed from. What is read are
 queries: rounds in which the model was asked about every candidate, trained on or left out. A message of any other round
@@ -8,30 +8,20 @@ says by its ids alone who was trained on, and is not read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vflpriv.audits.learned.recorded import Split
-from vflpriv.audits.scoring.membership import MembershipAttempt, membership_leak, membership_score
-from vflpriv.common.numerics import Floats
-from vflpriv.core.attack import MembershipAttack, MembershipAuxiliary, MembershipGuess
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.kinds import Content, kind_named, names_of
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message, Party
 
-__all__ = ["MembershipAttempts", "queries", "training_refusal"]
+__all__ = ["queries", "training_refusal"]
 
 _Link = tuple[str, Party, Party]
 """Kind, sender and receiver."""
-_NO_QUERIES = "needs messages of one round about all candidates, those left out too: predictions after the training"
-_NO_LABELS = "needs the labels of all candidates: call wire.labels(...) while recording"
-
-
-# Which messages are read
 
 
 def queries(view: View, canaries: MemberCanaries) -> View:
@@ -108,62 +98,3 @@ def _rows(message: Message, name: str) -> Tensor | None:
     else:
         axis = next((i for i, length in enumerate(value.shape) if length == size), None)
     return None if axis is None else value.movedim(axis, 0).reshape(size, -1)
-
-
-# Attacks
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MembershipAttempts:
-    """How every membership attack is tried on a recording: what it is told, and how its scores are used.
-
-    `labels` (N,) are those of all records, -1 where unknown. An attack is told the coins in `split.told`, and is scored
-    on the other canaries.
-    """
-
-    canaries: MemberCanaries
-    split: Split
-    labels: Tensor
-    confidence: float
-
-    def attempt(self, attack: MembershipAttack, view: View) -> tuple[MembershipAttempt, Floats | None]:
-        """Try one attack on the queries of a view; also its score of each canary, where it has one of all candidates.
-
-        The score is positive where the first candidate looks trained on, rather than the second, or not.
-        """
-        attempt = MembershipAttempt(attack=attack.name, adversary=view.adversary, knows=attack.knows)
-        auxiliary = self._auxiliary()
-        refusal = self._refusal(attack, view) or attack.refusal(view, auxiliary)
-        if refusal is not None:
-            return replace(attempt, refusal=refusal), None
-        try:
-            guess = attack.run(view, auxiliary)
-        except (RuntimeError, KeyError, IndexError, ValueError) as error:
-            reason = f"cannot read this recording: {type(error).__name__}, {error}"
-            return replace(attempt, refusal=" ".join(reason.split())), None
-        trained = torch.zeros(len(self.labels), dtype=torch.bool)
-        trained[self.canaries.candidates[self.canaries.trained]] = True
-        counted = ~torch.isin(guess.records, auxiliary.records)
-        inside = trained[guess.records[counted]]
-        if not len(inside) or bool((inside == inside[0]).all()):
-            return replace(attempt, refusal="no guess to score: all are about members, or none is"), None
-        score = membership_score(guess.scores[0][counted], inside, confidence=self.confidence)
-        return replace(attempt, leak=membership_leak([score], confidence=self.confidence)), self._by_canary(guess)
-
-    def _refusal(self, attack: MembershipAttack, view: View) -> str | None:
-        if not view.messages:
-            return _NO_QUERIES
-        unlabelled = view.classes < 2 or bool((self.labels[self.canaries.records] < 0).any())
-        return _NO_LABELS if "labels" in attack.knows and unlabelled else None
-
-    def _auxiliary(self) -> MembershipAuxiliary:
-        told = torch.from_numpy(np.sort(self.split.told))
-        records, members = self.canaries.candidates[told].flatten(), self.canaries.trained[told].flatten()
-        return MembershipAuxiliary(labels=self.labels, records=records, members=members.long())
-
-    def _by_canary(self, guess: MembershipGuess) -> Floats | None:
-        table = torch.full((len(self.labels),), torch.nan, dtype=torch.float64)
-        table[guess.records.cpu()] = guess.scores[0].double().cpu()
-        sides = table[self.canaries.candidates]
-        scores = sides[:, 0] - sides[:, 1:].sum(1)
-        return None if bool(scores.isnan().any()) else np.asarray(scores.numpy(), dtype=np.float64)

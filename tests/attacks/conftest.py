@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.attacks.support import seen
-from vflpriv.audits.scoring.labels import draw_auxiliary, score
+from vflpriv.audits.scoring.labels import draw_auxiliary, label_score
 from vflpriv.core.attack import Auxiliary
 
 
@@ -30,6 +30,6 @@ def rate(nothing):
     def measured(attack, view, data, *, few: int = 0) -> float:
         auxiliary = draw_auxiliary(data.labels, data.classes, per_class=few, seed=3) if few else nothing
         assert attack.refusal(view) is None
-        return score(attack.run(view, auxiliary), data.labels, auxiliary=auxiliary).success
+        return label_score(attack.run(view, auxiliary), data.labels, auxiliary=auxiliary).value
 
     return measured

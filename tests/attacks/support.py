@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.support import make_system
-from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System
@@ -66,9 +67,9 @@ def attack(
     seeds: int = 1,
     attribute: int | None = None,
     **changes: Any,
-) -> FeatureAttempt:
+) -> Attempt:
     """The result of one attack on device 1's block."""
     system = make_system(variant, data=data, rounds=rounds, **{"batch_size": 50, **changes})
-    trials = FeatureTrials(system=system, seeds=seeds, confidence=0.95, known=known, victim=1, attribute=attribute)
+    trials = Trials(system=system, seeds=seeds, confidence=0.95, known=known, victim=1, attribute=attribute)
     (tried,) = trials.run([find("attack", name)()], [Adversary.parse(adversary)])
     return tried

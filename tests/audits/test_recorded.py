@@ -12,7 +12,7 @@ from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.noise import noise_p_value
 from vflpriv.audits.one_run import guess_coins
 from vflpriv.audits.statistics.one_run import epsilon_one_run, p_value_one_run
-from vflpriv.core.attack import LabelGuess
+from vflpriv.core.attack import Guess
 from vflpriv.core.canaries import draw_canaries, plant
 from vflpriv.core.views import Adversary
 from vflpriv.laws import Exact, Gaussian, Laplace
@@ -39,7 +39,7 @@ def once(seed, epsilon, canaries=300):
     return guess_coins(
         drawn,
         Split.of(drawn, labels, seed=0),
-        {DEVICE: {"blind": LabelGuess(everyone, noise.unsqueeze(0))}, OTHER: {"rr": LabelGuess(everyone, seen[None])}},
+        {DEVICE: {"blind": Guess(everyone, noise.unsqueeze(0))}, OTHER: {"rr": Guess(everyone, seen[None])}},
     )
 
 
@@ -65,7 +65,7 @@ def test_few_canaries_give_no_test_and_unseen_records_count_as_guesses():
     assert Split.of(draw_canaries(LABELS, 5, canaries=19, seed=0), LABELS, seed=0) is None
     drawn = draw_canaries(LABELS, 5, canaries=100, seed=0)
     split = Split.of(drawn, LABELS, seed=0)
-    silent = LabelGuess(torch.empty(0, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
+    silent = Guess(torch.empty(0, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
     found = guess_coins(drawn, split, {DEVICE: {"silent": silent}})
     assert found.guesses.made == 67
     assert found.guesses.right == int((drawn.worlds[0][split.counted] == 0).sum())

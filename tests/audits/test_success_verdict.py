@@ -13,18 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tests.rendered import markdown_of, page_of
 from tests.support import ENGINES, make_system, toy_data
 from vflpriv.api import audit
-from vflpriv.audits.scoring.labels import Attempt, Success, label_success, score
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.labels import label_score
+from vflpriv.audits.scoring.score import SHARE, Score, scored
 from vflpriv.audits.statistics.bounds import interval
 from vflpriv.audits.success import SuccessTest, allowed_rate, judge_success
 from vflpriv.config.loading import load_config
-from vflpriv.core.attack import LabelGuess
+from vflpriv.core.attack import Guess
 from vflpriv.core.claims import SuccessClaim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.render.terminal import print_result
+from vflpriv.render.formats.html import render_html
+from vflpriv.render.formats.md import render_markdown
+from vflpriv.render.terminal import print_report
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
 
@@ -45,17 +48,17 @@ def claim(rate: float = 0.117, view: str = "device") -> SuccessClaim:
     )
 
 
-def success(right: int, guesses: int = 1000, chance: float = 0.1) -> Success:
+def success(right: int, guesses: int = 1000, chance: float = 0.1) -> Score:
     low, high = interval(right, guesses, 1 - ALPHA)
-    return Success(rate=right / guesses, low=low, high=high, chance=chance, guesses=guesses)
+    return scored(SHARE, (right / guesses, low, high), chance=chance, guesses=guesses)
 
 
-def made(found: Success | None, **changes: Any) -> SuccessTest:
+def made(found: Score | None, **changes: Any) -> SuccessTest:
     given_: dict[str, Any] = {"claim": claim(), "success": found, "refusal": None, "classes": 10}
     return SuccessTest(**given_ | changes)
 
 
-def judged(found: Success | None, p_adjusted: float | None = None, alpha: float = ALPHA, **changes: Any) -> Verdict:
+def judged(found: Score | None, p_adjusted: float | None = None, alpha: float = ALPHA, **changes: Any) -> Verdict:
     test = made(found, **changes)
     p = test.p_value if p_adjusted is None else p_adjusted
     return judge_success(test, p_adjusted=p, alpha=alpha, confidence=1 - ALPHA).judgement.verdict
@@ -144,13 +147,17 @@ def audited(right: float | None, refusal: str | None = None, classes: int = 10) 
     """Cascaded, as if `label_zo_query` had been right at this rate through every view."""
     system = make_system("cascaded", data=toy_data(2000, classes=classes), rounds=4)
     labels = system.data.labels
-    guess = LabelGuess(torch.arange(2000), labels.clone().unsqueeze(0))
+    guess = Guess(torch.arange(2000), labels.clone().unsqueeze(0))
     if right is not None:
-        guess.labels[0, int(2000 * right) :] = (labels[int(2000 * right) :] + 1) % classes
-    found = None if right is None or refusal else label_success(score(guess, labels), confidence=0.95)
+        guess.values[0, int(2000 * right) :] = (labels[int(2000 * right) :] + 1) % classes
+    found = None if right is None or refusal else label_score(guess, labels)
     attempts = tuple(
         Attempt(
-            attack="label_zo_query", target="labels", adversary=Adversary.parse(view), success=found, refusal=refusal
+            attack="label_zo_query",
+            target="labels",
+            adversary=Adversary.parse(view),
+            scores=() if found is None else (found,),
+            refusal=refusal,
         )
         for view in ("device(0)", "eavesdropper")
     )
@@ -202,16 +209,16 @@ def test_an_audit_repeats_the_attacks_that_claims_are_about():
 def test_every_format_shows_the_claim_the_rate_and_the_reason():
     report = reported(audited(0.9))
     console = Console(width=140, record=True, file=io.StringIO())
-    print_result(report, console)
+    print_report(report, console)
     terminal = console.export_text()
-    for text in (terminal, markdown_of(report), page_of(report)):
+    for text in (terminal, render_markdown(report), render_html(report)):
         plain = text.replace("\\_", "_")
         assert "label_zo_query" in plain
         assert "11.7" in plain
         assert "90.0" in plain
         assert "violated" in plain
-    assert "publishes no claim" not in page_of(report)
-    assert "2 of 2 claims are violated" in markdown_of(report)
+    assert "publishes no claim" not in render_html(report)
+    assert "2 of 2 claims are violated" in render_markdown(report)
 
 
 def test_two_classes_are_another_matter():

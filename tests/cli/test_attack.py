@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_cli import run
 from tests.report.attack_report import attack_report
-from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available
 from vflpriv.config.loading import load_config
 from vflpriv.report.attacks import AttackReport, read_attacks
@@ -92,9 +92,7 @@ def test_a_second_run_takes_what_is_finished_and_writes_the_same(call, tmp_path,
     assert len(kept) == 2
     kept[0].unlink()
     trained = []
-    monkeypatch.setattr(
-        AttackTrials, "run", lambda self, *a, run=AttackTrials.run, **k: trained.append(self) or run(self, *a, **k)
-    )
+    monkeypatch.setattr(Trials, "run", lambda self, *a, run=Trials.run, **k: trained.append(self) or run(self, *a, **k))
     call()
     assert len(trained) == 1
     kept[1].write_bytes(kept[1].read_bytes()[:40])

@@ -12,7 +12,8 @@ import torch
 
 from tests.attacks.support import view_of
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary
+from vflpriv.audits.scoring.labels import draw_auxiliary
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.budgets import most_gain
@@ -63,9 +64,9 @@ def test_attacks_run_or_say_why_not_through_every_view(variant):
                 continue
             auxiliary = draw_auxiliary(truth, classes, per_class=2 if attack.auxiliary else 0, seed=0)
             guess = attack().run(view, auxiliary)
-            assert guess.labels.shape == (1, len(guess.records))
+            assert guess.values.shape == (1, len(guess.records))
             assert len(guess.records) > 0
-            assert 0 <= int(guess.labels.min()) <= int(guess.labels.max()) < classes
+            assert 0 <= int(guess.values.min()) <= int(guess.values.max()) < classes
 
 
 @pytest.mark.parametrize("variant", ["split-sum", "vimadmm", "zoo-vfl-sum", "dpzv-sgd"])
@@ -74,7 +75,7 @@ def test_an_attack_repeats_itself(variant):
     auxiliary = Auxiliary(records=torch.arange(6), labels=torch.arange(6) % 3, seed=5)
     for attack in LIGHT:
         if attack().refusal(view) is None:
-            again = [attack().run(view, auxiliary).labels for _ in range(2)]
+            again = [attack().run(view, auxiliary).values for _ in range(2)]
             assert torch.equal(*again)
 
 
@@ -86,10 +87,10 @@ def test_no_attack_gains_more_than_the_accounted_budget_of_noised_labels_allows(
     noised = {"label_protection": "rr", "label_noise": 0.5}
     system = make_system(variant, data=data, rounds=25, batch_size=48, **noised)
     adversary = Adversary.parse("devices(all)")
-    trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
-    attempts = trials.run([attack() for attack in LIGHT], [adversary]).attempts
+    trials = Trials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+    attempts = trials.run([attack() for attack in LIGHT], [adversary])
     allowed = most_gain(accounted("auto", system, adversary, Unit.LABEL))
-    reached = {a.attack: a.leakage.leakage for a in attempts if a.leakage is not None}
+    reached = {a.attack: a.mean.leakage.value for a in attempts if a.mean is not None}
     assert allowed < 0.25
     assert max(reached.values()) > 0.05
     # Three standard errors of a share of 1200 guesses.
@@ -103,12 +104,12 @@ def test_outputs_that_tell_of_features_are_no_leak_of_noised_labels(variant):
     noised = {"label_protection": "rr", "label_noise": 0.5}
     system = make_system(variant, data=data, rounds=25, batch_size=48, **noised)
     adversary = Adversary.parse("eavesdropper")
-    trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
-    attempts = trials.run([attack() for attack in LIGHT], [adversary]).attempts
-    found = {a.attack: a.leakage for a in attempts if a.leakage is not None}
+    trials = Trials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+    attempts = trials.run([attack() for attack in LIGHT], [adversary])
+    found = {a.attack: a.mean for a in attempts if a.mean is not None}
     allowed = most_gain(accounted("auto", system, adversary, Unit.LABEL))
-    assert found["label_embedding_clusters"].success > 1 / 3 + allowed + 0.1
-    assert all(each.leakage <= allowed + 3 * (0.25 / 1200) ** 0.5 for each in found.values()), found
+    assert found["label_embedding_clusters"].value > 1 / 3 + allowed + 0.1
+    assert all(mean.leakage.value <= allowed + 3 * (0.25 / 1200) ** 0.5 for mean in found.values()), found
 
 
 def reachable(root: object) -> list[object]:

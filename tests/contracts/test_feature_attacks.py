@@ -8,10 +8,10 @@ import torch
 from tests.attacks.support import view_of
 from tests.contracts.test_attacks import reachable
 from tests.support import make_system, toy_data
-from vflpriv.audits.scoring.features import FeatureTrials
 from vflpriv.audits.scoring.trainings import known_model
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available
-from vflpriv.core.attack import AttributeGuess, FeatureAuxiliary
+from vflpriv.core.attack import FeatureAuxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
@@ -79,18 +79,18 @@ def test_it_declares_what_it_knows(attack):
 def test_attacks_run_or_say_why_not_and_the_server_always_learns_something(engine):
     system = make_system(VARIANTS[engine], rounds=16, data=toy_data())
     adversaries = [Adversary.parse(text) for text in VIEWS]
-    trials = FeatureTrials(system=system, seeds=1, confidence=0.95, known=25, victim=1, attribute=0)
+    trials = Trials(system=system, seeds=1, confidence=0.95, known=25, victim=1, attribute=0)
     results = trials.run([attack() for attack in LIGHT if not attack.heavy], adversaries)
     assert len(results) == len(VIEWS) * len([a for a in LIGHT if not a.heavy])
     for tried in results:
-        assert (tried.leak is None) == (tried.refusal is not None)
+        assert (tried.mean is None) == (tried.refusal is not None)
         if tried.refusal is not None:
             assert tried.refusal.startswith("needs ")
         else:
-            assert tried.leak.low <= tried.leak.value <= tried.leak.high <= 1
-            assert 0 < tried.leak.records <= 35
+            assert tried.mean.low <= tried.mean.value <= tried.mean.high <= 1
+            assert 0 < tried.mean.guesses <= 35
     by_server = {t.attack: t for t in results if str(t.adversary) == "server"}
-    assert by_server["feature_inversion"].leak.value > 0
+    assert by_server["feature_inversion"].mean.value > 0
     assert all(t.refusal for t in results if str(t.adversary) in ("outsider", "model"))
 
 
@@ -102,8 +102,7 @@ def test_an_attack_repeats_itself(variant, adversary):
     for attack in LIGHT:
         if attack().refusal(view, auxiliary) is None:
             first, second = (attack().run(view, auxiliary) for _ in range(2))
-            name = "scores" if isinstance(first, AttributeGuess) else "blocks"
-            assert torch.equal(getattr(first, name), getattr(second, name))
+            assert torch.equal(first.values, second.values)
 
 
 @pytest.mark.parametrize("adversary", ["server", "device(0)", "eavesdropper"])

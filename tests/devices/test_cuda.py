@@ -10,7 +10,7 @@ import torch
 
 from tests.contracts.test_audits import context_of
 from tests.support import ENGINES, make_system
-from vflpriv.audits.scoring.labels import AttackTrials
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available, find
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.views import Adversary
@@ -54,8 +54,8 @@ def test_an_attack_reaches_what_it_reaches_on_the_cpu():
     rates = []
     for torch_device in ("cpu", "cuda"):
         system = make_system("split-sum", rounds=8, torch_device=torch_device)
-        trials = AttackTrials(system=system, seeds=2, labels_per_class=2, confidence=0.95)
-        rates.append(trials.run([find("attack", "label_direct")()], [Adversary.parse("device(0)")]).attempts[0].rates)
+        trials = Trials(system=system, seeds=2, labels_per_class=2, confidence=0.95)
+        rates.append(trials.run([find("attack", "label_direct")()], [Adversary.parse("device(0)")])[0].rates)
     assert rates[0] == pytest.approx(rates[1], abs=0.05)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.report.attack_report import attack_report
-from vflpriv.audits.scoring.labels import Score, leakage
+from vflpriv.audits.scoring.score import SHARE, mean_score, scored
 from vflpriv.audits.statistics.significance import mean_error, mean_interval
 from vflpriv.report.attacks import CORRECTIONS, AttackReport, Breach, Cell, Correction, breach_lines
 from vflpriv.run.limits import Limit, held_to, judge_limits
@@ -54,9 +54,10 @@ def test_shares_that_are_equal_by_chance_raise_no_alarm() -> None:
         rights = rng.binomial(100, 0.15, size=(CELLS, 2)) / 100
         found = []
         for place, row in enumerate(rights.tolist()):
-            one = leakage([Score(success=s, chance=0.1, blind=None, guesses=100) for s in row], confidence=0.95)
+            scores = [scored(SHARE, (share, 0.0, 1.0), chance=0.1, guesses=100) for share in row]
+            leakage = mean_score(scores, confidence=0.95).leakage
             names = {"system": str(place), "defence": "none", "attack": "a", "adversary": "device(0)"}
-            words = {"leakage": one.leakage, "low": one.low, "leakage_error": one.leakage_error}
+            words = {"leakage": leakage.value, "low": leakage.low, "leakage_error": leakage.error}
             found.append(Cell(**names, **words))
         alarms += bool(judge_limits(LIMIT, found, seeds=2, confidence=0.95, correction="holm")[0])
         naive += bool(broken(rights - 0.1, "holm"))

@@ -13,7 +13,7 @@ SOURCE = '''
 
 import torch
 
-from vflpriv.core.attack import LabelGuess
+from vflpriv.core.attack import Guess
 
 
 class NegatedGradient:
@@ -30,7 +30,7 @@ class NegatedGradient:
 
     def run(self, view, auxiliary):
         last = view.of_kind("logit-gradient")[-1]
-        return LabelGuess(last.records, (-last.tensors["gradient"]).argmax(-1))
+        return Guess(last.records, (-last.tensors["gradient"]).argmax(-1))
 
     def blind(self, view, auxiliary):
         return None

@@ -12,7 +12,7 @@ from tests.seams.plugins import Plugin
 SOURCE = """
     import torch
 
-    from vflpriv.core.attack import LabelGuess
+    from vflpriv.core.attack import Guess
     from vflpriv.core.kinds import Direction, Kind
 
     SIGNS = Kind(
@@ -37,7 +37,7 @@ SOURCE = """
         def run(self, view, auxiliary):
             messages = view.of_kind(*self.needs)
             signs = torch.cat([m.tensors["signs"] for m in messages], dim=1)
-            return LabelGuess(torch.cat([m.records for m in messages]), signs.argmin(-1))
+            return Guess(torch.cat([m.records for m in messages]), signs.argmin(-1))
 
         def blind(self, view, auxiliary):
             return None

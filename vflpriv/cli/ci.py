@@ -73,9 +73,14 @@ class Gate:
 
 
 def _print(report: AnyReport, console: Console) -> None:
-    from vflpriv.render.terminal import print_result
+    if isinstance(report, Report):
+        from vflpriv.render.terminal import print_report
 
-    print_result(report, console)
+        print_report(report, console)
+    else:
+        from vflpriv.render.attacks import print_attacks
+
+        print_attacks(report, console)
 
 
 def report_at(path: Path) -> Report:

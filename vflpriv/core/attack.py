@@ -1,18 +1,16 @@
-"""Attacks on labels, features and membership: what each declares, what knowledge it is given, what it returns.
+"""Attacks: what each declares, what knowledge it is given, and the guess that it returns.
 
-An attack is given one adversary's view and some auxiliary knowledge, never an engine or the true values. `Attack` holds
-what all declare; a target then has three types: auxiliary knowledge, guess and protocol.
+An attack is given one adversary's view and some auxiliary knowledge, never an engine or the true values. All declare
+what `Attack` holds and answer with a `Guess`; what they are told depends on what they go after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.seeds import host_generator
-from vflpriv.core.data import VerticalData
 from vflpriv.core.views import View
 
 if TYPE_CHECKING:
@@ -21,25 +19,19 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_DEFENCE",
     "Attack",
-    "AttributeGuess",
     "Auxiliary",
-    "Candidates",
     "Conduct",
     "Defences",
     "FeatureAttack",
     "FeatureAuxiliary",
-    "FeatureGuess",
     "Forgery",
+    "Guess",
+    "Guesses",
     "KnownModel",
     "LabelAttack",
-    "LabelGuess",
-    "MembershipAttack",
     "MembershipAuxiliary",
-    "MembershipGuess",
-    "PairedAttack",
     "ShadowModels",
     "TargetAttack",
-    "TargetGuess",
     "TogetherAttack",
     "adapts",
     "made_for",
@@ -52,6 +44,33 @@ NO_DEFENCE = "none"
 
 Defences = Mapping[str, Mapping[str, Any]]
 """The strengths of each defence in force, by its name. They are public: only keys and coins are secret (Kerckhoffs)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What an attack says of the records (n,) that it has an answer for, in each of R replicas.
+
+    `values` are guessed labels (R, n), the targets (R, n) of a regression up to one constant, or a device's rows
+    (R, n, d). Of a sensitive column, and of membership, they are scores (R, n), which are higher the more certain the
+    attack is of a 1; candidates with a score above 0 are called members.
+
+    An attack on two labels may add such `scores` to its guesses. One that guesses about a random sample of the records
+    says which were drawn, (n,), and from how many: its success is then scored on these. One that learns from other
+    people's labels what a label is likely to be adds `others`, (R, n): its guess of each label from all that it knows
+    but what the protocol tells of this very label. It is a baseline of its success, since the ε of one label bounds
+    what is gained beyond it.
+    """
+
+    records: Tensor
+    values: Tensor
+    scores: Tensor | None = None
+    drawn: Tensor | None = None
+    population: int | None = None
+    others: Tensor | None = None
+
+
+Guesses = tuple[Sequence[Guess], Sequence[Guess | None]]
+"""The guess of each replica of a view, and the baseline of each: what the adversary guesses without the protocol."""
 
 
 class Attack(Protocol):
@@ -69,6 +88,17 @@ class Attack(Protocol):
     """The kinds of messages it reads; `own-model` stands for the adversary's trained model."""
     heavy: bool
     """Whether it takes so long, for the training of models of its own, that it is tried only where it is named."""
+
+    def run(self, view: View, auxiliary: Any) -> Guess:
+        """The guess from a view."""
+        ...
+
+    def blind(self, view: View, auxiliary: Any) -> Guess | None:
+        """The baseline: what the same adversary guesses without the protocol, from `View.silent`; None without one.
+
+        The protocol's leakage is the success of `run` beyond that of this guess.
+        """
+        ...
 
 
 def adapts(attack: Attack, defences: Defences) -> bool:
@@ -121,25 +151,6 @@ class Auxiliary:
     asked: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class LabelGuess:
-    """For each replica, the guessed labels (R, n) of the records (n,) that the attack has an answer for.
-
-    With two classes an attack may add `scores`, (R, n), which are higher the more certain it is that the label is 1. An
-    attack that guesses about a random sample of the records says which were drawn, (n,), and from how many: its success
-    is then scored on these. An attack that learns from other people's labels what a label is likely to be adds
-    `others`, (R, n): its guess of each label from all that it knows but what the protocol tells of this very label. It
-    is a baseline of its success, since the ε of one label bounds what is gained beyond it.
-    """
-
-    records: Tensor
-    labels: Tensor
-    scores: Tensor | None = None
-    drawn: Tensor | None = None
-    population: int | None = None
-    others: Tensor | None = None
-
-
 class LabelAttack(Attack, Protocol):
     """An attack on the server's labels."""
 
@@ -152,83 +163,37 @@ class LabelAttack(Attack, Protocol):
         """Why it cannot be tried on this view, or None."""
         ...
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        """The guess from a view."""
-        ...
-
-    def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
-        """The baseline: what the same adversary guesses without the protocol, from `View.silent`; None without one.
-
-        The protocol's leakage is the success of `run` beyond that of this guess.
-        """
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class TargetGuess:
-    """For each replica, the targets (R, n) of a regression, up to one constant, of the records (n,)."""
-
-    records: Tensor
-    targets: Tensor
-
 
 @runtime_checkable
 class TargetAttack(LabelAttack, Protocol):
     """An attack on labels that also finds the targets of a regression."""
 
-    def run_targets(self, view: View) -> TargetGuess:
+    def run_targets(self, view: View) -> Guess:
         """The guess from a view of a regression."""
         ...
 
 
 @runtime_checkable
-class TogetherAttack(LabelAttack, Protocol):
-    """An attack on labels that is faster on all replicas of a view at once.
+class TogetherAttack(Protocol):
+    """An attack that is faster on all replicas of a view, and on what is left of it without the protocol, at once.
 
     What it guesses of a replica must not depend on how many there are.
     """
 
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
-        """`run` of each replica, with the auxiliary knowledge of each."""
-        ...
-
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
-        """`blind` of each replica, with the auxiliary knowledge of each."""
+    def run_and_blind(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Guesses:
+        """`run` of each replica, with the auxiliary knowledge of each, and `blind` of each silent one."""
         ...
 
 
-@runtime_checkable
-class PairedAttack(TogetherAttack, Protocol):
-    """An attack on labels that is faster on a view and on what is left of it without the protocol at once."""
-
-    def run_and_blind(
-        self, view: View, auxiliaries: Sequence[Auxiliary]
-    ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
-        """`run_together` of the view, and `blind_together` of the silent view."""
-        ...
-
-
-def run_and_blind(
-    attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]
-) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
-    """The guess of each replica of a view, and the baseline of each: both at once if the attack can."""
-    if isinstance(attack, PairedAttack):
+def run_and_blind(attack: Attack, view: View, auxiliaries: Sequence[Any]) -> Guesses:
+    """What an attack guesses of each replica of a view, all at once if it can, and the baselines of these guesses."""
+    if isinstance(attack, TogetherAttack):
         return attack.run_and_blind(view, auxiliaries)
-    return _run_together(attack, view, auxiliaries), _blind_together(attack, view.silent(), auxiliaries)
-
-
-def _run_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess]:
-    """The guess of each replica of a view: all at once if the attack can, else one after another."""
-    if isinstance(attack, TogetherAttack):
-        return attack.run_together(view, auxiliaries)
-    return [attack.run(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
-
-
-def _blind_together(attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
-    """The baseline of each replica of a silent view: all at once if the attack can, else one after another."""
-    if isinstance(attack, TogetherAttack):
-        return attack.blind_together(view, auxiliaries)
-    return [attack.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
+    told, silent = list(enumerate(auxiliaries)), view.silent()
+    return (
+        [attack.run(view.replica(r), auxiliary) for r, auxiliary in told],
+        [attack.blind(silent.replica(r), auxiliary) for r, auxiliary in told],
+    )
 
 
 # Features
@@ -278,96 +243,18 @@ class FeatureAuxiliary:
         return self.blocks[self.victim]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FeatureGuess:
-    """For each replica, the victim's rows (R, n, d) of the records (n,) that the attack has an answer for."""
-
-    device: int
-    records: Tensor
-    blocks: Tensor
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AttributeGuess:
-    """For each replica and record, scores (R, n): higher, the more certain that the sensitive column is 1."""
-
-    device: int
-    records: Tensor
-    scores: Tensor
-
-
 class FeatureAttack(Attack, Protocol):
-    """An attack on a device's features (answered by a `FeatureGuess`) or on one column (by an `AttributeGuess`)."""
+    """An attack on a device's features, on one column of these, or on membership."""
 
     knows: frozenset[str]
-    """What it must be given, of `records`, `attribute` and `model`."""
+    """What it must be given: of `records`, `attribute` and `model`, or of `labels`, `membership` and `shadows`."""
 
-    def refusal(self, view: View, auxiliary: FeatureAuxiliary) -> str | None:
+    def refusal(self, view: View, auxiliary: Any) -> str | None:
         """Why it cannot be tried on this view with this knowledge, or None."""
-        ...
-
-    def run(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess:
-        """The guess from a view."""
-        ...
-
-    def blind(self, view: View, auxiliary: FeatureAuxiliary) -> FeatureGuess | AttributeGuess | None:
-        """The baseline: the same adversary's guess without the protocol, from `View.silent`; None if it can only
-        predict the mean."""
         ...
 
 
 # Membership
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Candidates:
-    """Pairs of records, (pairs, 2), and a fair coin for each pair and replica: which of the two was trained on.
-
-    Candidates are numbered 0 to 2·pairs - 1: the first of all pairs, then the second of all pairs. All other records
-    are always trained on. Two outcomes of the coins that differ in one pair are neighbours in the unit *record*.
-    """
-
-    pairs: Tensor
-    coins: Tensor
-
-    @classmethod
-    def draw(cls, records: int, pairs: int, *, replicas: Sequence[int], seed: int) -> Candidates:
-        """`pairs` pairs, or half the number of records if that is less; replicas differ only in the coins."""
-        count = min(pairs, records // 2)
-        chosen = host_generator(seed, "canary").permutation(records)[: 2 * count].reshape(count, 2)
-        coins = [host_generator(seed, "canary", 1 + r).integers(0, 2, count) for r in replicas]
-        return cls(pairs=torch.from_numpy(chosen), coins=torch.stack([torch.from_numpy(c) for c in coins]))
-
-    def thrown_again(self, count: int, *, seed: int) -> Candidates:
-        """The same pairs with the coins of `count` shadow models; every second model has the first's coins reversed.
-
-        So each candidate is trained on by half of an even number of models.
-        """
-        half = [host_generator(seed, "attack", r).integers(0, 2, len(self.pairs)) for r in range((count + 1) // 2)]
-        coins = torch.stack([torch.from_numpy(c) for thrown in half for c in (thrown, 1 - thrown)])
-        return replace(self, coins=coins[:count])
-
-    @property
-    def records(self) -> Tensor:
-        """The record of each candidate, by the candidates' numbers."""
-        return self.pairs.T.flatten()
-
-    def members(self, r: int) -> Tensor:
-        """(2·pairs,) whether each candidate was trained on in the r-th replica."""
-        coin = self.coins[r] == 1
-        return torch.cat((~coin, coin))
-
-    def into(self, data: VerticalData) -> VerticalData:
-        """The training data: first one record of each pair, by the replica's coin, then all other records."""
-        device = data.labels.device
-        pairs, coins = self.pairs.to(device), self.coins.to(device)
-        others = torch.ones(data.records, dtype=torch.bool, device=device)
-        others[pairs.flatten()] = False
-        rows = torch.cat((pairs[:, 0], others.nonzero().flatten()))
-        chosen = torch.where(coins == 1, pairs[:, 1], pairs[:, 0])
-        kept = replace(data, blocks=tuple(block[rows] for block in data.blocks), labels=data.labels[rows])
-        blocks = {m: block[chosen] for m, block in enumerate(data.blocks)}
-        return kept.override(range(len(pairs)), labels=data.labels[chosen], blocks=blocks)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -396,27 +283,3 @@ class MembershipAuxiliary:
     records: Tensor
     members: Tensor
     shadows: ShadowModels | None = None
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MembershipGuess:
-    """For each replica and candidate, scores (R, n): higher, the more certain that it was trained on; above 0, it is
-    called a member."""
-
-    records: Tensor
-    scores: Tensor
-
-
-class MembershipAttack(Attack, Protocol):
-    """An attack that tells which candidates a model was trained on."""
-
-    knows: frozenset[str]
-    """What it must be given, of `labels`, `membership` and `shadows`."""
-
-    def refusal(self, view: View, auxiliary: MembershipAuxiliary) -> str | None:
-        """Why it cannot be tried on this view, or None."""
-        ...
-
-    def run(self, view: View, auxiliary: MembershipAuxiliary) -> MembershipGuess:
-        """The guess from a view."""
-        ...

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vflpriv import __version__
-from vflpriv.audits.scoring.labels import AttackTrials, Attempt
-from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
+from vflpriv.audits.scoring.trainings import attempt_work
+from vflpriv.audits.statistics.significance import mean_interval
 from vflpriv.common.devices import check_device
 from vflpriv.common.machine import machine, single_threaded
-from vflpriv.common.registry import available, find
+from vflpriv.common.registry import available
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Entry, JsonForm, Store
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress, Tasks, Worker
 from vflpriv.config.defences import DefenceVariant
 from vflpriv.config.models import Config
 from vflpriv.core.attack import NO_DEFENCE, LabelAttack, made_for
-from vflpriv.core.budgets import Budget, most_gain
+from vflpriv.core.budgets import most_gain
 from vflpriv.core.data import VerticalData
 from vflpriv.core.systems import System, accelerated
 from vflpriv.core.units import Unit
@@ -27,7 +27,7 @@ from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
 from vflpriv.run.budgets import accounted
-from vflpriv.run.features import FeaturePlan, parse_views
+from vflpriv.run.features import FeaturePlan, chosen_attacks, label_cell, parse_views, trials_of
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
@@ -36,6 +36,7 @@ __all__ = ["AttackPlan", "SystemResults", "attack_config", "attack_variant", "re
 
 _SILENT = NoProgress()
 _ACCURACY = ("accuracy", "accuracy_low", "accuracy_high")
+_OTHER = "attacks on labels; those on features go into attack.features"
 _UNDEFENDED = DefenceVariant(name=NO_DEFENCE, section=NO_DEFENCE, changes={})
 
 
@@ -65,10 +66,10 @@ def attack_config(
         if system is None:
             trained.append(row)
             continue
-        found = next(results)
-        trained.append(row.model_copy(update={name: getattr(found, name) for name in _ACCURACY}))
-        cells += found.cells
-        features += found.features
+        result = next(results)
+        trained.append(row.model_copy(update={name: getattr(result, name) for name in _ACCURACY}))
+        cells += result.cells
+        features += result.features
     return AttackReport(
         tool_version=__version__,
         machine=machine(),
@@ -123,7 +124,7 @@ class AttackPlan:
         return cls(
             config=config,
             adversaries=parse_views(config.attack.views, data.devices),
-            attacks=_label_attacks(config.attack.attacks),
+            attacks=chosen_attacks(config.attack.attacks, "attack", lambda target: target == "labels", _OTHER),
             features=FeaturePlan.of(config, data),
         )
 
@@ -139,44 +140,33 @@ class AttackPlan:
         labels = system.schedule.rounds + attempts * attempt_work(system)
         return labels + self.features.work(system, row.defence, shared=True)
 
-    def training(
-        self, row: TrainedRow, system: System, advance: Callable[[int], None] | None = None
-    ) -> Training | None:
-        """The training that attacks on labels and on features share; None where only those on labels are tried."""
-        features = self.features.attacks
-        if not features or not self.features.applies(row.defence):
-            return None
-        tried = [*self.attacks_on(system), *features]
-        kinds, white = needed_kinds(system, tried), any("model" in a.knows for a in features)
-        return train(system, self.config.attack.seeds, kinds, white=white, advance=advance)
-
 
 def attack_variant(row: TrainedRow, system: System, plan: AttackPlan, progress: Progress = _SILENT) -> SystemResults:
     """Train one system under one defence and try every attack, on labels and on features, through every view.
 
-    It depends on its arguments alone, and these and its results can be sent to another process.
+    Attacks on labels and on features read one training. It depends on its arguments alone, and these and its results
+    can be sent to another process.
     """
     config, stage = plan.config, f"{row.system}, defence {row.defence}"
     progress.stage(stage)
-    trials = AttackTrials(
-        system=system,
-        seeds=config.attack.seeds,
-        labels_per_class=config.attack.labels_per_class,
-        confidence=config.confidence,
-    )
-    training = plan.training(row, system, progress.advance)
-    attacks = plan.attacks_on(system)
-    outcome = trials.run(attacks, plan.adversaries, training=training, advance=progress.advance)
+    trials, attacks = trials_of(config, system), plan.attacks_on(system)
+    observing = plan.features.observing if plan.features.applies(row.defence) else []
+    training = trials.training([*attacks, *observing], plan.adversaries, advance=progress.advance)
     budgets = {a: accounted(config.accountant, system, a, Unit.LABEL) for a in plan.adversaries}
-    cells = tuple(_cell(row, attempt, budgets[attempt.adversary]) for attempt in outcome.attempts)
+    cells = []
+    for attempt in trials.run(attacks, plan.adversaries, training=training, advance=progress.advance):
+        budget = budgets[attempt.adversary]
+        fields = {"epsilon": budget.upper, "delta": budget.delta, "allowed": most_gain(budget)}
+        cells.append(label_cell({"system": row.system, "defence": row.defence} | fields, attempt))
     features: list[FeatureCell] = []
     if plan.features.applies(row.defence):
         progress.stage(f"{stage}: features")
         features = plan.features.cells(
             row.system, system, defence=row.defence, training=training, advance=progress.advance
         )
-    accuracy = {name: getattr(outcome, name) for name in _ACCURACY}
-    return SystemResults(**accuracy, cells=cells, features=tuple(features))
+    accuracies, tests = training.engine.evaluate().accuracy.tolist(), len(system.data.test_labels)
+    accuracy = mean_interval(accuracies, config.confidence, (0.0, 1.0), grain=1 / max(1, tests))
+    return SystemResults(**dict(zip(_ACCURACY, accuracy, strict=True)), cells=tuple(cells), features=tuple(features))
 
 
 _Tried = Sequence[tuple[TrainedRow, System]]
@@ -207,18 +197,6 @@ def _attack(common: tuple[AttackPlan, _Tried], place: int, worker: Worker) -> Sy
     plan, tried = common
     row, system = tried[place]
     return attack_variant(row, system, plan, worker.progress)
-
-
-def _label_attacks(names: Sequence[str] | None) -> list[LabelAttack]:
-    """The attacks on labels with these names; without names, all but those that take long."""
-    if names is None:
-        return [t() for t in available("attack").values() if t.target == "labels" and not t.heavy]
-    chosen = [find("attack", name)() for name in names]
-    for attack in chosen:
-        if attack.target != "labels":
-            expected = "attacks on labels; those on features go into attack.features"
-            raise InputError("attack.attacks", attack.name, expected)
-    return chosen
 
 
 def variants_of(config: Config, place: int, data: VerticalData) -> list[tuple[TrainedRow, System | None]]:
@@ -265,23 +243,3 @@ def _unfit(error: InputError, engine: str, variant: DefenceVariant) -> str:
     if field in variant.changes and field != "noise":
         raise error
     return f"{engine} has {field} = {error.value!r}, expected {error.expected}"
-
-
-def _cell(row: TrainedRow, attempt: Attempt, budget: Budget) -> Cell:
-    cell = Cell(
-        system=row.system,
-        defence=row.defence,
-        attack=attempt.attack,
-        adversary=str(attempt.adversary),
-        epsilon=budget.upper,
-        delta=budget.delta,
-        allowed=most_gain(budget),
-        not_applicable=attempt.refusal,
-        adaptive=attempt.adaptive,
-    )
-    leakage = attempt.leakage
-    if leakage is None:
-        return cell
-    success = ("success", "success_low", "success_high", "success_error", "chance", "blind")
-    names = (*success, "leakage", "low", "high", "leakage_error", "guesses", "population")
-    return cell.model_copy(update={name: getattr(leakage, name) for name in names})

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vflpriv.audits.scoring.labels import Attempt, LabelAttempts
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.labels import Labels
 from vflpriv.audits.scoring.trainings import Watched, views_of
 from vflpriv.common.devices import check_device, precise_device
 from vflpriv.common.machine import single_threaded
@@ -235,9 +236,9 @@ def _views(system: System, transcript: Transcript, engine: Engine) -> list[View]
     return list(views_of(transcript, engine, system.data, adversaries).values())
 
 
-def _attempts(system: System, confidence: float) -> LabelAttempts:
+def _attempts(system: System, confidence: float) -> Labels:
     """How attacks on this system are tried and scored."""
-    return LabelAttempts(
+    return Labels(
         truth=system.data.labels.to(precise_device(system.torch_device)),
         classes=system.data.classes,
         seed=system.seed,

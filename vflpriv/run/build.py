@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vflpriv import __version__
-from vflpriv.audits.scoring.labels import Attempt
+from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
 from vflpriv.audits.verdict import (

@@ -1,32 +1,64 @@
-"""Attacks on features and membership for `vflpriv attack` and `vflpriv audit`: the plan, and its results as rows."""
+"""Attacks for `vflpriv attack` and `vflpriv audit`: what a configuration asks for, and the results as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from vflpriv.audits.scoring.features import FeatureAttempt, FeatureTrials
-from vflpriv.audits.scoring.membership import Figure, MembershipAttempt, MembershipTrials
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.score import Column
 from vflpriv.audits.scoring.trainings import Training, attempt_work
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available, find
 from vflpriv.config.models import Config
-from vflpriv.core.attack import NO_DEFENCE, FeatureAttack, MembershipAttack
+from vflpriv.core.attack import NO_DEFENCE, FeatureAttack
 from vflpriv.core.data import VerticalData
+from vflpriv.core.source import Source
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
-from vflpriv.report.attacks import ColumnRow, FeatureCell
+from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell
 from vflpriv.report.pictures import sheet
 from vflpriv.run.budgets import accounted
 
-__all__ = ["FeaturePlan", "feature_cell", "membership_cell", "parse_views"]
+__all__ = ["FeaturePlan", "budget_fields", "chosen_attacks", "feature_cell", "label_cell", "parse_views", "trials_of"]
 
 _SECTION = "attack.features"
 _MODEL_HOLDER = Adversary("model")
+
+
+def trials_of(config: Config, system: System) -> Trials:
+    """How a system is attacked, as the configuration has it."""
+    section = config.attack.features
+    told: dict[str, Any] = {}
+    if section is not None:
+        told = {"known": section.known_records, "victim": section.victim, "attribute": section.sensitive_column}
+        told |= {"pairs": section.candidates // 2, "shadow_models": section.shadow_models}
+    return Trials(
+        system=system,
+        seeds=config.attack.seeds,
+        confidence=config.confidence,
+        labels_per_class=config.attack.labels_per_class,
+        **told,
+    )
+
+
+def chosen_attacks(
+    names: Sequence[str] | None, section: str, is_meant: Callable[[str], bool], expected: str
+) -> list[Any]:
+    """The attacks with these names whose targets are meant; without names, all of these but those that take long."""
+    if names is None:
+        return [t() for t in available("attack").values() if is_meant(t.target) and not t.heavy]
+    chosen = [find("attack", name)() for name in names]
+    for attack in chosen:
+        if not is_meant(attack.target):
+            raise InputError(f"{section}.attacks", attack.name, expected)
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +67,7 @@ class FeaturePlan:
 
     config: Config
     attacks: Sequence[FeatureAttack] = ()
-    memberships: Sequence[MembershipAttack] = ()
     adversaries: Sequence[Adversary] = ()
-    victim: int = 0
 
     @classmethod
     def of(cls, config: Config, data: VerticalData) -> FeaturePlan:
@@ -55,35 +85,36 @@ class FeaturePlan:
             if name not in (NO_DEFENCE, *config.attack.defences, *(v.name for v in config.attack.variants)):
                 expected = ", ".join((NO_DEFENCE, *config.attack.defences))
                 raise InputError(f"{_SECTION}.defences", name, f"one of {expected}")
-        adversaries, chosen = parse_views(section.views, data.devices), _attacks(section.attacks)
-        return cls(
-            config=config,
-            attacks=[attack for attack in chosen if attack.target != "membership"],
-            memberships=[attack for attack in chosen if attack.target == "membership"],
-            adversaries=adversaries,
-            victim=victim,
-        )
+        expected = "attacks on features; those on labels go into attack"
+        attacks = chosen_attacks(section.attacks, _SECTION, lambda target: target != "labels", expected)
+        return cls(config=config, attacks=attacks, adversaries=parse_views(section.views, data.devices))
 
     def applies(self, defence: str = NO_DEFENCE) -> bool:
         """Whether any attack on features or membership is tried under this defence."""
         section = self.config.attack.features
-        if section is None or not (self.attacks or self.memberships):
+        if section is None or not self.attacks:
             return False
         names = {defence, *(v.section for v in self.config.attack.variants if v.name == defence)}
         return section.defences is None or not names.isdisjoint(section.defences)
+
+    @property
+    def observing(self) -> list[FeatureAttack]:
+        """The attacks that read a training as those on labels do: all but those on membership."""
+        return [attack for attack in self.attacks if attack.target != "membership"]
 
     def trainings(self, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
         """How many trainings these attacks need under this defence; `shared` if those on features are given theirs."""
         if not self.applies(defence):
             return 0
-        shadows = any("shadows" in attack.knows for attack in self.memberships)
-        return bool(self.attacks and not shared) + bool(self.memberships) + shadows
+        observing = self.observing
+        shadows = any("shadows" in attack.knows for attack in self.attacks)
+        return bool(observing and not shared) + (len(observing) < len(self.attacks)) + shadows
 
     def work(self, system: System, defence: str = NO_DEFENCE, *, shared: bool = False) -> int:
         """Replica-rounds of these trainings, attempts included, for the progress bar."""
         if not self.applies(defence):
             return 0
-        attempts = (len(self.attacks) + len(self.memberships)) * len(self.adversaries)
+        attempts = len(self.attacks) * len(self.adversaries)
         return self.trainings(defence, shared=shared) * system.schedule.rounds + attempts * attempt_work(system)
 
     def cells(
@@ -99,51 +130,21 @@ class FeaturePlan:
 
         `training` is one of all seeds with honest devices, and with all that the attacks on features read.
         """
-        fields = {"system": key, "defence": defence}
-        return [*self._features(fields, system, training, advance), *self._memberships(fields, system, advance)]
-
-    def _features(
-        self, fields: Mapping[str, Any], system: System, training: Training | None, advance: Callable[[int], None]
-    ) -> Iterator[FeatureCell]:
-        section = self.config.attack.features
-        if section is None or not self.attacks:
-            return
-        trials = FeatureTrials(
-            system=system,
-            seeds=self.config.attack.seeds,
-            confidence=self.config.confidence,
-            known=section.known_records,
-            victim=self.victim,
-            attribute=section.sensitive_column,
-        )
+        trials = trials_of(self.config, system)
         attempts = trials.run(self.attacks, self.adversaries, training=training, advance=advance)
-        budgets = {adversary: self._budget(system, adversary, Unit.FEATURES) for adversary in self.adversaries}
-        for attempt in attempts:
-            yield feature_cell({**fields, **budgets[attempt.adversary]}, attempt)
-
-    def _memberships(
-        self, fields: Mapping[str, Any], system: System, advance: Callable[[int], None]
-    ) -> Iterator[FeatureCell]:
-        section = self.config.attack.features
-        if section is None or not self.memberships:
-            return
-        trials = MembershipTrials(
-            system=system,
-            seeds=self.config.attack.seeds,
-            confidence=self.config.confidence,
-            pairs=section.candidates // 2,
-            known=section.known_records,
-            shadow_models=section.shadow_models,
-        )
+        budget = partial(budget_fields, self.config.accountant)
+        budgets = {who: budget(system, who, Unit.FEATURES) for who in self.adversaries}
         # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
-        budget = self._budget(trials.trained, _MODEL_HOLDER, Unit.RECORD)
-        for attempt in trials.run(self.memberships, self.adversaries, advance=advance):
-            yield membership_cell({**fields, **budget}, attempt)
-
-    def _budget(self, system: System, adversary: Adversary, unit: Unit) -> dict[str, Any]:
-        """The accounted budget of a unit against an adversary, as fields of a cell."""
-        budget = accounted(self.config.accountant, system, adversary, unit)
-        return {"unit": unit, "epsilon": budget.upper, "delta": budget.delta}
+        guessed = any(attempt.target == "membership" for attempt in attempts)
+        of_members = budget(trials.membership.trained, _MODEL_HOLDER, Unit.RECORD) if guessed else {}
+        return [
+            feature_cell(
+                {"system": key, "defence": defence}
+                | (of_members if attempt.target == "membership" else budgets[attempt.adversary]),
+                attempt,
+            )
+            for attempt in attempts
+        ]
 
 
 def parse_views(texts: Sequence[str], devices: int) -> list[Adversary]:
@@ -154,81 +155,66 @@ def parse_views(texts: Sequence[str], devices: int) -> list[Adversary]:
     return adversaries
 
 
-def _attacks(names: Sequence[str] | None) -> list[Any]:
-    """The attacks on features and membership with these names; without names, all but those that take long."""
-    if names is None:
-        return [t() for t in available("attack").values() if t.target != "labels" and not t.heavy]
-    chosen = [find("attack", name)() for name in names]
-    for attack in chosen:
-        if attack.target == "labels":
-            raise InputError(f"{_SECTION}.attacks", attack.name, "attacks on features; those on labels go into attack")
-    return chosen
+# Results as rows
 
 
-def feature_cell(fields: Mapping[str, Any], attempt: FeatureAttempt) -> FeatureCell:
-    """One attack on features through one view; `fields` are those of the cell that the attempt does not say."""
-    fields = {**fields, **_named(attempt), "victim": attempt.victim, "adaptive": attempt.adaptive}
-    leak = attempt.leak
-    if leak is None:
-        return FeatureCell(**fields, not_applicable=attempt.refusal)
-    same = ("measure", "chance", "blind", "leakage", "error", "mean_error", "psnr", "ssim", "ssim_low", "ssim_high")
-    columns = tuple(ColumnRow(**asdict(column)) for column in leak.columns)
-    pictures = attempt.pictures
+def budget_fields(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> dict[str, Any]:
+    """The accounted budget of a unit against an adversary, as fields of a cell."""
+    budget = accounted(accountant, system, adversary, unit)
+    return {"unit": unit, "epsilon": budget.upper, "delta": budget.delta}
+
+
+def label_cell(fields: Mapping[str, Any], attempt: Attempt) -> Cell:
+    """One attack on labels through one view; `fields` are those of the cell that the attempt does not say."""
+    return Cell(**fields, **_common(attempt))
+
+
+def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
+    """One attack on features or membership through one view; `fields` as for labels."""
+    score, pictures = attempt.mean, attempt.pictures
+    told = {"victim": attempt.victim, "knows": tuple(sorted(attempt.knows))}
+    if score is None:
+        measure = {"measure": "AUC"} if attempt.target == "membership" else {}
+        return FeatureCell(**fields, **_common(attempt), **told, **measure)
+    figures: dict[str, float] = {}
+    for name, figure in score.figures.items():
+        figures |= {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
+    columns = tuple(map(_column_row, score.columns))
     return FeatureCell(
         **fields,
-        **{name: getattr(leak, name) for name in same},
-        success=leak.value,
-        success_low=leak.low,
-        success_high=leak.high,
-        success_error=leak.value_error,
-        low=leak.leakage_low,
-        high=leak.leakage_high,
-        leakage_error=leak.leakage_error,
-        guesses=leak.records,
+        **_common(attempt),
+        **told,
+        measure=score.measure.name,
+        **score.numbers,
+        **figures,
         columns=columns,
         picture=None if pictures is None else sheet(pictures.numpy()),
         map=None if pictures is None else _map(columns, pictures.shape[2:]),
     )
 
 
+def _common(attempt: Attempt) -> dict[str, Any]:
+    """The fields that every cell has: which attack, through whose view, and how well it did or why it was not tried."""
+    fields = {"attack": attempt.attack, "adversary": str(attempt.adversary), "adaptive": attempt.adaptive}
+    score = attempt.mean
+    if score is None:
+        return {**fields, "not_applicable": attempt.refusal}
+    success = {f"success{end}": getattr(score, name) for end, name in _ENDS.items()}
+    leakage = {"leakage": score.leakage.value, "low": score.leakage.low, "high": score.leakage.high}
+    baselines = {name: getattr(score, name) for name in ("chance", "blind", "guesses", "population")}
+    return {**fields, **success, **leakage, "leakage_error": score.leakage.error, **baselines}
+
+
+_ENDS = {"": "value", "_low": "low", "_high": "high", "_error": "error"}
+
+
+def _column_row(column: Column) -> ColumnRow:
+    r2 = column.r2
+    ends = {} if r2 is None else {"value": r2.value, "low": r2.low, "high": r2.high}
+    return ColumnRow(error=column.error, mean_error=column.mean_error, **ends)
+
+
 def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
     """The R² of every pixel as a picture: black is no better than the mean, white is exact; channels side by side."""
     values = np.array([c.value or 0.0 for c in columns]).reshape(1, shape[0], 1, *shape[1:])
     return sheet(values)
-
-
-def membership_cell(fields: Mapping[str, Any], attempt: MembershipAttempt) -> FeatureCell:
-    """One attack on membership through one view; `fields` are those of the cell that the attempt does not say."""
-    fields, leak = {**fields, **_named(attempt), "measure": "AUC"}, attempt.leak
-    if leak is None:
-        return FeatureCell(**fields, not_applicable=attempt.refusal)
-    return FeatureCell(
-        **fields,
-        success=leak.auc.value,
-        success_low=leak.auc.low,
-        success_high=leak.auc.high,
-        success_error=leak.auc_error,
-        chance=leak.chance,
-        leakage=leak.auc.value - leak.chance,
-        low=leak.auc.low - leak.chance,
-        high=leak.auc.high - leak.chance,
-        leakage_error=leak.auc_error,
-        guesses=leak.records,
-        advantage=leak.advantage.value,
-        advantage_low=leak.advantage.low,
-        advantage_high=leak.advantage.high,
-        **_figure("found", leak.found),
-        **_figure("rarely_found", leak.rarely_found),
-    )
-
-
-def _figure(name: str, figure: Figure | None) -> dict[str, float]:
-    """A figure and its interval as fields of a cell; none where it could not be measured."""
-    if figure is None:
-        return {}
-    return {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
-
-
-def _named(attempt: FeatureAttempt | MembershipAttempt) -> dict[str, Any]:
-    """The fields of a cell that say which attack it is, through whose view, and what it is told."""
-    return {"attack": attempt.attack, "adversary": str(attempt.adversary), "knows": tuple(sorted(attempt.knows))}

@@ -7,25 +7,24 @@ whenever it is computed, so a report does not depend on whether it was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vflpriv.audits.scoring.labels import LabelAttempts
+from vflpriv.audits.scoring.attempts import Keep
 from vflpriv.common.registry import available
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Steps, Store, TensorForm
 from vflpriv.common.tasks import Progress
-from vflpriv.core.attack import Auxiliary, LabelAttack, LabelGuess
-from vflpriv.core.views import View
+from vflpriv.core.attack import Guess, Guesses
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.transcripts import read_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["KeptAttempts", "recorded_steps"]
+__all__ = ["kept_by", "recorded_steps"]
 
 
 def recorded_steps(
@@ -40,38 +39,30 @@ def recorded_steps(
     return Steps(store=store, key=key, progress=progress, expect=expect)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class KeptAttempts(LabelAttempts):
-    """Attempts in one training, whose guesses are steps of an audit."""
+def kept_by(steps: Steps) -> Keep:
+    """Keeps the guesses of each attempt on one training as a step."""
 
-    steps: Steps
-
-    def guesses(
-        self, attack: LabelAttack, view: View, auxiliaries: Sequence[Auxiliary]
-    ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
-        def compute() -> dict[str, Tensor]:
-            (guess,), (blind,) = super(KeptAttempts, self).guesses(attack, view, auxiliaries)
+    def keep(name: str, compute: Callable[[], Guesses]) -> Guesses:
+        def tensors() -> dict[str, Tensor]:
+            (guess,), (blind,) = compute()
             return _tensors(guess, "") | ({} if blind is None else _tensors(blind, "blind_"))
 
-        guesses = self.steps.result(f"{attack.name}, {view.adversary}", TensorForm(), compute)
-        return [_guess(guesses, "")], [_guess(guesses, "blind_") if "blind_records" in guesses else None]
+        stored = steps.result(name, TensorForm(), tensors)
+        return [_guess(stored, "")], [_guess(stored, "blind_") if "blind_records" in stored else None]
+
+    return keep
 
 
-def _tensors(guess: LabelGuess, prefix: str) -> dict[str, Tensor]:
-    import torch
+def _tensors(guess: Guess, prefix: str) -> dict[str, Tensor]:
+    from torch import tensor
 
-    population = None if guess.population is None else torch.tensor(guess.population)
-    tensors = {"records": guess.records, "labels": guess.labels, "scores": guess.scores, "drawn": guess.drawn}
-    tensors |= {"population": population}
-    return {f"{prefix}{name}": value for name, value in tensors.items() if value is not None}
+    values = {f.name: getattr(guess, f.name) for f in fields(guess)}
+    if guess.population is not None:
+        values["population"] = tensor(guess.population)
+    return {f"{prefix}{name}": value for name, value in values.items() if value is not None}
 
 
-def _guess(tensors: Mapping[str, Tensor], prefix: str) -> LabelGuess:
-    scores, drawn, population = (tensors.get(f"{prefix}{name}") for name in ("scores", "drawn", "population"))
-    return LabelGuess(
-        tensors[f"{prefix}records"],
-        tensors[f"{prefix}labels"],
-        scores,
-        drawn,
-        None if population is None else int(population),
-    )
+def _guess(tensors: Mapping[str, Tensor], prefix: str) -> Guess:
+    values: dict[str, Any] = {f.name: tensors.get(f"{prefix}{f.name}") for f in fields(Guess)}
+    population = values.pop("population")
+    return Guess(**values, population=None if population is None else int(population))

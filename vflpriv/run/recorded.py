@@ -12,14 +12,14 @@ from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.learned.recorded import LEAST_CANARIES, Split, learned_scores
 from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
-from vflpriv.audits.scoring.labels import Attempt
-from vflpriv.audits.scoring.targets import attempt_targets
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.labels import Labels, Targets
 from vflpriv.audits.verdict import beyond_p_value
 from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
 from vflpriv.common.store import Steps, TensorForm
-from vflpriv.core.attack import LabelAttack, LabelGuess, TargetAttack
+from vflpriv.core.attack import Guess, LabelAttack, TargetAttack
 from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.claims import Claim, Verdict
@@ -31,7 +31,7 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers
 from vflpriv.run.build import Audited
-from vflpriv.run.kept import KeptAttempts
+from vflpriv.run.kept import kept_by
 from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
@@ -44,7 +44,7 @@ __all__ = ["audit_recording", "ledger_findings"]
 
 _NOISE_WORK, _SCORE_WORK = 3, 1
 """How long a test of a message's noise and a learned score take, beside an attack that reads it."""
-_Guesses = dict[Adversary, dict[str, LabelGuess]]
+_Guesses = dict[Adversary, dict[str, Guess]]
 
 
 def audit_recording(
@@ -186,14 +186,15 @@ def _attempt(
     steps: Steps,
 ) -> Attempt:
     if answers is not None and answers.targets is not None and isinstance(attack, TargetAttack):
-        return attempt_targets(attack, view, answers.targets, seed=config.seed, confidence=config.confidence)
+        targets = Targets(truth=answers.targets, seed=config.seed, confidence=config.confidence, tolerant=True)
+        return targets.attempt(attack, view)
     if answers is None or answers.targets is not None:
         unscored = "needs recorded labels to be scored by: call wire.labels(...) while recording"
         regression = "needs labels that are classes; the recorded ones are the targets of a regression"
         refusal = (attack.refusal(view) or unscored) if answers is None else regression
-        return Attempt(attack=attack.name, target=attack.target, adversary=view.adversary, refusal=refusal)
-    attempts = KeptAttempts(
-        steps=steps,
+        return Attempt.of(attack, view.adversary, refusal=refusal)
+    labels = Labels(
+        keep=kept_by(steps),
         truth=answers.labels,
         classes=view.classes,
         seed=config.seed,
@@ -202,7 +203,7 @@ def _attempt(
         honest_only="needs a device that scales its steps up; the recorded ones are taken to be honest",
         tolerant=True,
     )
-    attempt = attempts.attempt(attack, view)
+    attempt = labels.attempt(attack, view)
     if attempt.refusal is None or view.own or not view.adversary.is_device or "own-model" not in attack.needs:
         return attempt
     return replace(attempt, refusal=f"{attempt.refusal} (features of {view.adversary} itself were not recorded)")

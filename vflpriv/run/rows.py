@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from vflpriv.audits.scoring.labels import Attempt
+from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval
 from vflpriv.audits.statistics.power import EXCESS
@@ -180,7 +180,7 @@ def attack_row(attempt: Attempt) -> AttackRow:
         attack=attempt.attack,
         adversary=str(attempt.adversary),
         target=attempt.target,
-        success=success.rate if success else None,
+        success=success.value if success else None,
         low=success.low if success else None,
         high=success.high if success else None,
         chance=success.chance if success else None,

@@ -6,7 +6,6 @@ its model is to first order.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._base import TogetherInference, sent_instead
 from vflpriv.attacks._observations import first_columns, known_positions, records_of, union_of, with_places
 from vflpriv.attacks._samples import Sample
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import View
 from vflpriv.core.wire import Message
 
@@ -129,7 +128,7 @@ class Clone:
         self.head = self._solved()
 
 
-class SurrogateInference(LabelInference):
+class SurrogateInference(TogetherInference):
     """Base of attacks that read embeddings and their gradients and know a few labels."""
 
     needs = frozenset({"embedding-gradient", "embeddings"})
@@ -139,12 +138,3 @@ class SurrogateInference(LabelInference):
         if "embedding-gradient" not in view.kinds:
             return f"gradients of embeddings; {sent_instead(view)}"
         return None if _pairs(view) else "the embeddings that the gradients belong to; this view holds none"
-
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        return self.run_together(view, [auxiliary])[0]
-
-    @abstractmethod
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]: ...
-
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess | None]:
-        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._base import TogetherInference, sent_instead
 from vflpriv.attacks._observations import first_columns, known_positions, records_of
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label.trained._adam import Adam, padding
 from vflpriv.attacks.label.trained._search import Search
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelBatch"]
@@ -29,7 +29,7 @@ _RIDGE = 1e-2
 
 
 @register("attack")
-class LabelBatch(LabelInference):
+class LabelBatch(TogetherInference):
     """Adam over labels ŷ, the other devices' logits ŝ and a linear head W, so that for every record
     (softmax(ŝ) - softmax(ŷ)) W comes close to the gradient of its embedding.
 
@@ -50,19 +50,13 @@ class LabelBatch(LabelInference):
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of embeddings; {sent_instead(view)}"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        return self.run_together(view, [auxiliary])[0]
-
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]:
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         messages = view.of_kind(*self.needs)
         records = records_of(messages)
         samples = [Sample.draw(records, auxiliary, self.most) for auxiliary in auxiliaries]
         columns = first_columns(messages, "gradient", torch.stack([sample.records for sample in samples]))
         labels = _Matching(columns, [s.records for s in samples], auxiliaries, view.classes).labels()
         return [sample.guess(labels[r : r + 1]) for r, sample in enumerate(samples)]
-
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess | None]:
-        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
 class _Matching(Search):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import batch_norm, softmax
 
-from vflpriv.attacks._base import LabelInference
+from vflpriv.attacks._base import TogetherInference
 from vflpriv.attacks.label.trained._adam import FlatAdam
 from vflpriv.attacks.label.trained._mixmatch import MixMatch
 from vflpriv.attacks.label.trained._sent_embeddings import (
@@ -28,7 +28,7 @@ from vflpriv.attacks.label.trained._sent_embeddings import (
 )
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.core.attack import Auxiliary, Conduct, Guess, Guesses
 from vflpriv.core.views import View
 
 __all__ = [
@@ -74,7 +74,7 @@ They were chosen on other seeds, of digits and of Fashion-MNIST.
 
 
 @register("attack")
-class LabelCompletionPassive(LabelInference):
+class LabelCompletionPassive(TogetherInference):
     """The device puts a head on the bottom that it trained honestly, and trains both on a few labels and all records.
 
     Colluding devices put one head on all their bottoms. Without the protocol the same adversary starts from the bottom
@@ -98,36 +98,28 @@ class LabelCompletionPassive(LabelInference):
             return None
         return "the device's model, or embeddings of records that it sent; this view holds neither"
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        return self.run_together(view, [auxiliary])[0]
-
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]:
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         if view.has_models:
             return self._guess([view], auxiliaries, [self.completion.tuning])
         return self._from_rows(sent_embeddings(view), auxiliaries, view.classes)
 
-    def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+    def blind(self, view: View, auxiliary: Auxiliary) -> Guess | None:
         return self.blind_together(view, [auxiliary])[0]
 
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[LabelGuess | None]:
+    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Sequence[Guess | None]:
         """An untrained bottom has learnt nothing that should be kept, so it learns as fast as the head."""
         if view.has_models:
             return self._guess([view], auxiliaries, [1.0])
         return self._from_rows(features_of(view), auxiliaries, view.classes)
 
-    def run_and_blind(
-        self, view: View, auxiliaries: Sequence[Auxiliary]
-    ) -> tuple[Sequence[LabelGuess], Sequence[LabelGuess | None]]:
+    def run_and_blind(self, view: View, auxiliaries: Sequence[Auxiliary]) -> Guesses:
         """The models of both guesses are trained at once, which takes little longer than those of one."""
-        silent = view.silent()
         if not view.has_models:
-            return self.run_together(view, auxiliaries), self.blind_together(silent, auxiliaries)
-        guesses = self._guess([view, silent], auxiliaries, [self.completion.tuning, 1.0])
+            return super().run_and_blind(view, auxiliaries)
+        guesses = self._guess([view, view.silent()], auxiliaries, [self.completion.tuning, 1.0])
         return guesses[: len(auxiliaries)], guesses[len(auxiliaries) :]
 
-    def _guess(
-        self, views: Sequence[View], auxiliaries: Sequence[Auxiliary], tuning: Sequence[float]
-    ) -> list[LabelGuess]:
+    def _guess(self, views: Sequence[View], auxiliaries: Sequence[Auxiliary], tuning: Sequence[float]) -> list[Guess]:
         """The guesses of all replicas of the first view, then of the next, which has the same devices."""
         bottoms = [
             Bottom(
@@ -141,9 +133,9 @@ class LabelCompletionPassive(LabelInference):
         each = [*auxiliaries] * len(views)
         labels = complete(bottoms, each, views[0].classes, self.completion, tuning=of_models).argmax(-1)
         records = torch.arange(labels.shape[1], device=labels.device)
-        return [LabelGuess(records, of_model.unsqueeze(0)) for of_model in labels]
+        return [Guess(records, of_model.unsqueeze(0)) for of_model in labels]
 
-    def _from_rows(self, rows: Rows, auxiliaries: Sequence[Auxiliary], classes: int) -> list[LabelGuess]:
+    def _from_rows(self, rows: Rows, auxiliaries: Sequence[Auxiliary], classes: int) -> list[Guess]:
         """The guesses of models whose bottoms are fresh layers on rows of each device."""
         known, stream = [rows.known(auxiliary) for auxiliary in auxiliaries], _stream(auxiliaries, rows.records.device)
         bottoms = [
@@ -152,7 +144,7 @@ class LabelCompletionPassive(LabelInference):
         ]
         settings = replace(self.completion, tuning=1.0)
         labels = complete(bottoms, known, classes, settings).argmax(-1)
-        return [LabelGuess(rows.records, of_model.unsqueeze(0)) for of_model in labels]
+        return [Guess(rows.records, of_model.unsqueeze(0)) for of_model in labels]
 
 
 @register("attack")

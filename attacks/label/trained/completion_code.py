@@ -20,7 +20,7 @@ class LabelCompletionCompounding(LabelCompletionPassive):
 
     Scaled steps enter the momentum, so that the scale compounds. With a momentum of 0.5 (published for Criteo) the
     attacker's bottom then holds more of the labels than by the formula, and the other devices' less
-    (tests/attacks/test_label_completion_code.py); with one of 0.9 (published for CIFAR-10) steps grow until all
+    (tests/attacks/label/trained/test_completion_code.py); with one of 0.9 (published for CIFAR-10) steps grow until all
     numbers overflow, and the attack finds nothing.
     """
 
@@ -38,7 +38,7 @@ class LabelCompletionPublished(LabelCompletionPassive):
     published figures, such as 84.8 % of the training labels of CIFAR-10 against 80.2 % by the passive attack, are of
     this optimiser. It has no momentum m, but steps that are 2 m times as long. At a momentum of 0.5 its bottom holds
     more of the labels than an honest device's, and less than by the formula
-    (tests/attacks/test_label_completion_code.py).
+    (tests/attacks/label/trained/test_completion_code.py).
     """
 
     name = "label_completion_published"

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from vflpriv.attacks._base import LabelInference
+from vflpriv.attacks._base import TogetherInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, SENT_EMBEDDINGS, embeddings_by_device, without_embeddings
 from vflpriv.attacks._observations import known_positions, with_places
 from vflpriv.attacks.label.trained._adam import Adam, padding
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelPcat"]
@@ -35,7 +35,7 @@ _FLOOR = 1e-12
 
 
 @register("attack")
-class LabelPcat(LabelInference):
+class LabelPcat(TogetherInference):
     """A linear pseudo-top is trained on the embeddings of the few known records as they were in each round of the
     training, then on those of the trained model, of which it predicts all labels.
 
@@ -47,7 +47,7 @@ class LabelPcat(LabelInference):
 
     Published for a U-shaped LeNet-5 on MNIST: 96.6 % of the labels from 5 of each class (Table 8). Ours on digits, with
     5 of each class and all devices together: more than 75 %, at least 2 points beyond what their features tell
-    (tests/attacks/test_label_pcat.py). It reads no gradients: defences of gradients reach it only through the
+    (tests/attacks/label/trained/test_pcat.py). It reads no gradients: defences of gradients reach it only through the
     training.
     """
 
@@ -61,10 +61,7 @@ class LabelPcat(LabelInference):
     def missing(self, view: View) -> str | None:
         return without_embeddings(view)
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
-        return self.run_together(view, [auxiliary])[0]
-
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]:
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         samples, columns = embeddings_by_device(view, auxiliaries, self.most)
         embeddings = torch.cat(list(columns.values()), dim=2)
         known = torch.cat([auxiliary.records for auxiliary in auxiliaries]).unique()
@@ -81,9 +78,6 @@ class LabelPcat(LabelInference):
             top.step(final, torch.ones_like(known, dtype=final.dtype))
         labels = top.logits(embeddings).argmax(2)
         return [sample.guess(labels[r : r + 1]) for r, sample in enumerate(samples)]
-
-    def blind_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess | None]:
-        return [self.blind(view.replica(r), auxiliary) for r, auxiliary in enumerate(auxiliaries)]
 
 
 def _replayed(view: View, known: Tensor, columns: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

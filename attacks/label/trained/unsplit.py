@@ -13,7 +13,7 @@ import torch
 
 from vflpriv.attacks.label.trained._surrogate import Clone, FirstPass, SurrogateInference
 from vflpriv.common.registry import register
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
 __all__ = ["LabelUnsplit"]
@@ -34,7 +34,7 @@ class LabelUnsplit(SurrogateInference):
 
     Published: 100 % where one layer is hidden; with two, 9.1 % on MNIST (Gao and Zhang 2023, Table 9). Ours on digits
     between four devices, under a model with a hidden layer: more than 98.5 % by all of them together, more than 95 % by
-    one (tests/attacks/test_label_surrogates.py).
+    one (tests/attacks/label/trained/test_surrogates.py).
     """
 
     name = "label_unsplit"
@@ -42,7 +42,7 @@ class LabelUnsplit(SurrogateInference):
     most: ClassVar[int] = 4000
     """Records that are attacked together; of more, so many are drawn at random."""
 
-    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[LabelGuess]:
+    def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         first = FirstPass.of(view, auxiliaries, self.most)
         clone, labels = Clone(first), torch.zeros_like(first.given)
         for positions in first.order.split(_ROWS, dim=1):

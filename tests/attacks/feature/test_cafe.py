@@ -14,7 +14,7 @@ RANDOM = "the victim moves along random directions, by as much as the loss of a 
 def test_cafe_solves_for_everything_once_there_are_enough_gradients(variant):
     settings = {"embedding": 16, "device_rate": 0.3, "known": 50}
     few, many = (
-        attack("feature_cafe", variant, two_blocks(6, 12, records=200), "server", rounds=r, **settings).leak
+        attack("feature_cafe", variant, two_blocks(6, 12, records=200), "server", rounds=r, **settings).mean
         for r in (8, 60)
     )
     assert 0 < few.value < 0.9
@@ -25,7 +25,7 @@ def test_cafe_solves_for_everything_once_there_are_enough_gradients(variant):
 def test_loss_differences_say_as_much_as_gradients(variant):
     """CZOFO sends no gradients, but all that its devices estimate theirs from."""
     settings = {"embedding": 16, "device_rate": 0.3, "known": 50, "rounds": 120}
-    leak = attack("feature_cafe", variant, two_blocks(6, 12, records=200), "server", **settings).leak
+    leak = attack("feature_cafe", variant, two_blocks(6, 12, records=200), "server", **settings).mean
     assert leak.value > 0.99
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.attacks.support import attack, two_blocks
-from vflpriv.audits.scoring.features import FeatureTrials
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.data import loading as datasets
 
 BOTH = ["feature_inversion", "feature_inversion_white"]
@@ -22,8 +22,8 @@ def digits():
 def test_pictures_come_back_without_noise_and_fade_as_it_grows(name, digits):
     def run(std: float):
         settings = {"protection": "embedding", "clip": 2.0, "noise_std": std} if std else {}
-        leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **settings).leak
-        return leak.value, leak.ssim
+        leak = attack(name, "split-concat", digits, "server", embedding=32, rounds=24, known=150, **settings).mean
+        return leak.value, leak.figures["ssim"].value
 
     scores = [run(std) for std in (0.0, 0.1, 0.5, 2.0)]
     values, similarities = zip(*scores, strict=True)
@@ -51,21 +51,21 @@ def test_who_sees_no_embeddings_is_refused(name, adversary, digits):
 def test_a_clip_of_the_whole_batch_is_undone(digits):
     """The white box knows that rows were scaled together; the noise is small."""
     settings = {"protection": "client", "clip": 2.0, "noise_std": 0.001}
-    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=32, known=150, **settings).leak
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=32, known=150, **settings).mean
     assert leak.value > 0.7
 
 
 def test_seeds_give_an_interval(digits):
-    leak = attack("feature_inversion", "split-concat", digits, "server", seeds=2).leak
+    leak = attack("feature_inversion", "split-concat", digits, "server", seeds=2).mean
     assert leak.low < leak.value < leak.high <= 1
-    assert leak.leakage_low < leak.leakage < leak.leakage_high
+    assert leak.leakage.low < leak.leakage.value < leak.leakage.high
 
 
 def test_with_little_memory_the_last_models_are_known(monkeypatch, digits):
     """Room for four rounds of two devices: only the records of these four batches are reconstructed."""
     monkeypatch.setattr("vflpriv.audits.scoring.trainings._MEMORY", 4 * 2 * 4 * (32 + 1) * 16)
-    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).leak
-    assert leak.records <= 200
+    leak = attack("feature_inversion_white", "split-concat", digits, "server", embedding=16, rounds=8).mean
+    assert leak.guesses <= 200
     assert leak.value > 0.3
 
 
@@ -74,11 +74,13 @@ def test_the_white_box_knows_how_outputs_are_compressed(monkeypatch, defence):
     data = two_blocks(4, 4)
     knows = attack("feature_inversion_white", "split-concat", data, "server", defence=defence)
     assert knows.adaptive
-    monkeypatch.setattr(FeatureTrials, "_attempts", _untold(FeatureTrials._attempts))
+    monkeypatch.setattr(Trials, "_secrets", _untold(Trials._secrets))
     ignores = attack("feature_inversion_white", "split-concat", data, "server", defence=defence)
     assert not ignores.adaptive
-    assert knows.leak.value > ignores.leak.value
+    assert knows.mean.value > ignores.mean.value
 
 
-def _untold(attempts):
-    return lambda trials, models: replace(attempts(trials, models), defences={})
+def _untold(secrets):
+    return lambda trials, models: {
+        target: replace(secret, defences={}) for target, secret in secrets(trials, models).items()
+    }

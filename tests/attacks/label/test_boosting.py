@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vflpriv.attacks.label.boosting import LabelBoosting
-from vflpriv.audits.scoring.labels import score
+from vflpriv.audits.scoring.labels import label_score
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.recording.checks import check_shapes
@@ -37,7 +37,7 @@ def softmax_gradients(labels, classes, trees, noise=0.0):
 def right(messages, labels, classes, nothing):
     view = view_of(messages, classes)
     assert LabelBoosting().refusal(view) is None
-    return score(LabelBoosting().run(view, nothing), labels).success
+    return label_score(LabelBoosting().run(view, nothing), labels).value
 
 
 @pytest.mark.parametrize("column", [False, True])

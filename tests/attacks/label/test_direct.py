@@ -7,8 +7,8 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label.direct import LabelDirect
-from vflpriv.audits.scoring.labels import label_success, score
-from vflpriv.core.attack import LabelGuess
+from vflpriv.audits.scoring.labels import label_score
+from vflpriv.core.attack import Guess
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.data import loading as datasets
@@ -21,8 +21,8 @@ def test_split_learning_with_summed_logits_gives_every_label_of_digits_away(adve
     attack = LabelDirect()
     view = watch(system, adversary)
     assert attack.refusal(view) is None
-    success = label_success(score(attack.run(view, nothing), data.labels), confidence=0.95)
-    assert success.rate == 1.0
+    success = label_score(attack.run(view, nothing), data.labels)
+    assert success.value == 1.0
     assert success.guesses == 1437
     assert success.low > 0.997
     assert 0.09 < success.chance < 0.12
@@ -61,11 +61,11 @@ def test_the_smallest_entry_is_taken_not_the_first_negative_one(nothing):
     )
     view = View(Adversary.parse("device(0)"), (message,), classes=3)
     guess = LabelDirect().run(view, nothing)
-    assert dict(zip(guess.records.tolist(), guess.labels[0].tolist(), strict=True)) == {7: 1, 4: 2}
+    assert dict(zip(guess.records.tolist(), guess.values[0].tolist(), strict=True)) == {7: 1, 4: 2}
 
 
 def test_a_blind_guess_scores_at_chance():
     truth = torch.tensor([0, 0, 0, 1, 2])
-    success = label_success(score(LabelGuess(torch.arange(5), torch.zeros(1, 5)), truth), confidence=0.95)
-    assert success.rate == success.chance == 0.6
+    success = label_score(Guess(torch.arange(5), torch.zeros(1, 5)), truth)
+    assert success.value == success.chance == 0.6
     assert success.low < 0.6 < success.high

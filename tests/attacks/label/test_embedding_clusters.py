@@ -37,17 +37,17 @@ def known(labels, per_class):
 def test_what_was_sent_last_is_clustered_by_class(classes):
     labels, view = sent(classes)
     guess = LabelEmbeddingClusters().run(view, known(labels, 2))
-    assert (guess.labels[0] == labels[guess.records]).float().mean() > 0.95
+    assert (guess.values[0] == labels[guess.records]).float().mean() > 0.95
 
 
 def test_an_entry_that_is_large_without_telling_anything_does_not_hide_the_others():
     labels, view = sent(4, scale=1e4)
-    assert (LabelEmbeddingClusters().run(view, known(labels, 2)).labels[0] == labels).float().mean() > 0.95
+    assert (LabelEmbeddingClusters().run(view, known(labels, 2)).values[0] == labels).float().mean() > 0.95
 
 
 def test_embeddings_that_tell_nothing_are_read_at_chance():
     labels, view = sent(3, spread=1e3)
-    assert (LabelEmbeddingClusters().run(view, known(labels, 2)).labels[0] == labels).float().mean() < 0.5
+    assert (LabelEmbeddingClusters().run(view, known(labels, 2)).values[0] == labels).float().mean() < 0.5
 
 
 def test_a_view_without_embeddings_is_refused():
@@ -62,4 +62,4 @@ def test_a_sample_of_many_records_is_attacked(monkeypatch):
     guess = LabelEmbeddingClusters().run(view, known(labels, 2))
     assert len(guess.records) == 60
     assert guess.population == 240 - 6
-    assert (guess.labels[0] == labels[guess.records]).float().mean() > 0.95
+    assert (guess.values[0] == labels[guess.records]).float().mean() > 0.95

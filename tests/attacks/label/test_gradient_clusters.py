@@ -42,13 +42,13 @@ def known(labels, per_class):
 def test_noise_that_is_redrawn_in_every_batch_is_averaged_away(classes):
     labels, view = gradients(classes, rounds=200, flips=0.5)
     guess = LabelGradientClusters().run(view, known(labels, 4))
-    assert (guess.labels[0] == labels[guess.records]).float().mean() > 0.95
+    assert (guess.values[0] == labels[guess.records]).float().mean() > 0.95
 
 
 def test_one_known_label_of_each_class_names_the_clusters_and_none_leaves_them_unnamed():
     labels, view = gradients(4, devices=2)
-    assert torch.equal(LabelGradientClusters().run(view, known(labels, 1)).labels[0], labels)
-    guess = LabelGradientClusters().run(view, known(labels, 0)).labels[0]
+    assert torch.equal(LabelGradientClusters().run(view, known(labels, 1)).values[0], labels)
+    guess = LabelGradientClusters().run(view, known(labels, 0)).values[0]
     pairs = {(int(a), int(b)) for a, b in zip(guess, labels, strict=True)}
     assert len(pairs) == 4
 
@@ -57,13 +57,13 @@ def test_the_known_labels_are_needed_of_no_more_than_some_classes():
     labels, view = gradients(3)
     records = torch.tensor([0, 1])
     guess = LabelGradientClusters().run(view, Auxiliary(records=records, labels=labels[records], seed=0))
-    assert torch.equal(guess.labels[0], labels)
+    assert torch.equal(guess.values[0], labels)
 
 
 def test_gradients_that_hold_no_label_are_read_at_chance():
     labels, view = gradients(3, flips=1.0)
     guess = LabelGradientClusters().run(view, known(labels, 4))
-    assert (guess.labels[0] == labels).float().mean() < 0.45
+    assert (guess.values[0] == labels).float().mean() < 0.45
 
 
 def test_the_number_of_threads_changes_nothing():
@@ -71,7 +71,7 @@ def test_the_number_of_threads_changes_nothing():
     threads, guesses = torch.get_num_threads(), []
     for number in (1, 2):
         torch.set_num_threads(number)
-        guesses.append(LabelGradientClusters().run(view, known(labels, 4)).labels)
+        guesses.append(LabelGradientClusters().run(view, known(labels, 4)).values)
     torch.set_num_threads(threads)
     assert torch.equal(*guesses)
 
@@ -94,4 +94,4 @@ def test_of_many_records_a_random_sample_is_attacked(monkeypatch):
     guess = LabelGradientClusters().run(view, told)
     assert (len(guess.records), guess.population) == (100, 400 - 6)
     assert int(guess.drawn.sum()) == 100 - 6
-    assert torch.equal(guess.labels[0], labels[guess.records])
+    assert torch.equal(guess.values[0], labels[guess.records])

@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot
 
 from vflpriv.attacks.label.direct import LabelDirect
 from vflpriv.attacks.label.posterior import LabelPosterior, kept_by_alibi, kept_by_response
-from vflpriv.audits.scoring.labels import score
+from vflpriv.audits.scoring.labels import label_score
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, Belongings, View
@@ -48,39 +48,39 @@ def watched(mechanism, defences, classes=4, *, features=True, seed=0):
 
 def scored(labels, view, told):
     attack = LabelPosterior()
-    return score(attack.run(view, told), labels, auxiliary=told, blind=attack.blind(view.silent(), told))
+    return label_score(attack.run(view, told), labels, auxiliary=told, blind=attack.blind(view.silent(), told))
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
 def test_it_beats_reading_and_gains_no_more_than_epsilon_allows(epsilon):
     labels, view, told = watched(RandomizedLabels(budget=epsilon), {"randomised-response": {"epsilon": epsilon}})
-    found, read = scored(labels, view, told), score(LabelDirect().run(view, told), labels, auxiliary=told)
+    found, read = scored(labels, view, told), label_score(LabelDirect().run(view, told), labels, auxiliary=told)
     error = 3 / math.sqrt(RECORDS)
-    assert found.success > read.success + 0.05
-    assert found.leakage < math.tanh(epsilon / 2) + error
+    assert found.value > read.value + 0.05
+    assert found.leakage.value < math.tanh(epsilon / 2) + error
 
 
 def test_what_other_peoples_labels_tell_is_no_leak_of_ones_own():
     """With almost no budget the classifier still learns from all labels together: its success is all baseline."""
     labels, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
     found = scored(labels, view, told)
-    assert found.success > 0.5
-    assert abs(found.leakage) < 0.08
+    assert found.value > 0.5
+    assert abs(found.leakage.value) < 0.08
 
 
 def test_knowing_epsilon_it_does_not_trust_a_label_that_was_mostly_replaced():
     """The few labels that it knows happen to be kept ones, which would let anybody else trust all of them."""
     labels, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
-    read = LabelDirect().run(view, told).labels[0]
+    read = LabelDirect().run(view, told).values[0]
     kept = torch.cat([((labels == c) & (read == c)).nonzero().flatten()[:4] for c in range(4)]).sort().values
     told = replace(told, records=kept, labels=labels[kept])
-    assert (LabelPosterior().run(view, told).labels[0] == read).double().mean() < 0.6
-    assert (LabelPosterior().run(view, replace(told, defences={})).labels[0] == read).double().mean() > 0.9
+    assert (LabelPosterior().run(view, told).values[0] == read).double().mean() < 0.6
+    assert (LabelPosterior().run(view, replace(told, defences={})).values[0] == read).double().mean() > 0.9
 
 
 def test_without_features_the_label_that_was_read_is_the_guess():
     _, view, told = watched(RandomizedLabels(budget=2.0), {}, features=False)
-    assert torch.equal(LabelPosterior().run(view, told).labels, LabelDirect().run(view, told).labels)
+    assert torch.equal(LabelPosterior().run(view, told).values, LabelDirect().run(view, told).values)
 
 
 @pytest.mark.parametrize("classes", [2, 10])

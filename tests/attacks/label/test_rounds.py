@@ -13,7 +13,7 @@ from vflpriv.attacks.label.gradient_clusters import LabelGradientClusters
 from vflpriv.attacks.label.norm import LabelNorm
 from vflpriv.attacks.label.rounds import LabelRounds
 from vflpriv.common.random import Stream
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import Adversary, Belongings, View
 from vflpriv.core.wire import SERVER, Message, device
 from vflpriv.training.defence import Exchange, parse_defence
@@ -46,9 +46,9 @@ def watched(classes, defence, *, features=True, seed=0):
     return labels, view, Auxiliary(records=known, labels=labels[known], seed=1, defences=defences)
 
 
-def rate(guess: LabelGuess, labels, auxiliary) -> float:
+def rate(guess: Guess, labels, auxiliary) -> float:
     counted = ~torch.isin(guess.records, auxiliary.records)
-    return float((guess.labels[0] == labels[guess.records])[counted].double().mean())
+    return float((guess.values[0] == labels[guess.records])[counted].double().mean())
 
 
 def test_it_reads_what_is_not_defended():
@@ -87,7 +87,7 @@ def test_it_runs_under_other_defences_and_repeats_itself(name):
     labels, view, told = watched(3, None if name == "gradient-noise" else name)
     told = replace(told, defences={name: {}})
     first, second = (LabelRounds().run(view, told) for _ in range(2))
-    assert torch.equal(first.labels, second.labels)
+    assert torch.equal(first.values, second.values)
     assert rate(first, labels, told) > 0.6
 
 

@@ -11,9 +11,9 @@ from vflpriv.attacks.label._two_classes import two_means
 from vflpriv.attacks.label.direction import LabelDirection
 from vflpriv.attacks.label.norm import LabelNorm
 from vflpriv.attacks.label.spectral import LabelSpectral
-from vflpriv.audits.scoring.labels import draw_auxiliary, scored
+from vflpriv.audits.scoring.labels import counted, draw_auxiliary
 from vflpriv.audits.statistics.resampling import auc_interval
-from vflpriv.core.attack import Auxiliary, LabelGuess
+from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.data import VerticalData
 from vflpriv.data import loading as datasets
 
@@ -33,11 +33,11 @@ def imbalanced(share: float = 0.1, records: int = 1200) -> VerticalData:
     return split_rows("rare", 2, [block.roll(-200, 0) for block in blocks], labels.roll(-200), test=200)
 
 
-def auc(guess: LabelGuess, truth: torch.Tensor, auxiliary: Auxiliary | None = None) -> float:
+def auc(guess: Guess, truth: torch.Tensor, auxiliary: Auxiliary | None = None) -> float:
     """The chance that a record of label 1 scores higher than one of label 0."""
     assert guess.scores is not None
-    counted = scored(guess, truth, auxiliary)
-    labels, scores = truth[guess.records[counted]], guess.scores[0][counted]
+    rows = counted(guess, truth, auxiliary)
+    labels, scores = truth[guess.records[rows]], guess.scores[0][rows]
     return auc_interval(scores[labels == 0], scores[labels == 1], 0.95)[0]
 
 
@@ -73,7 +73,7 @@ def test_two_means_splits_where_the_gap_is():
 
 def test_auc_counts_ties_half():
     truth = torch.tensor([0, 0, 1, 1])
-    guess = LabelGuess(torch.arange(4), truth.unsqueeze(0), torch.tensor([[0.1, 0.5, 0.5, 0.9]]))
+    guess = Guess(torch.arange(4), truth.unsqueeze(0), torch.tensor([[0.1, 0.5, 0.5, 0.9]]))
     assert auc(guess, truth) == pytest.approx(3.5 / 4)
     known = Auxiliary(records=torch.tensor([1]), labels=torch.tensor([0]))
     assert auc(guess, truth, auxiliary=known) == 1.0

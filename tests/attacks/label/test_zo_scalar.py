@@ -6,7 +6,8 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label.zo_scalar import LabelZoScalar
-from vflpriv.audits.scoring.labels import AttackTrials, score
+from vflpriv.audits.scoring.labels import label_score
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
@@ -33,7 +34,7 @@ def scalars(noise: float, rounds: int = 1500, records: int = 60, batch: int = 4)
 def success(noise: float) -> float:
     view, labels = scalars(noise)
     known = Auxiliary(records=torch.arange(8), labels=labels[:8])
-    return score(LabelZoScalar().run(view, known), labels, auxiliary=known).success
+    return label_score(LabelZoScalar().run(view, known), labels, auxiliary=known).value
 
 
 def test_scalars_of_small_batches_give_labels_away_and_noise_hides_them():
@@ -58,12 +59,12 @@ def test_devices_of_a_real_training_learn_labels_from_scalars_of_single_records_
             noise_std=noise,
             data=load("digits", devices=4, partition="rows", train=200),
         )
-        trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
-        (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")]).attempts
-        leakage[noise] = tried.leakage
-    assert leakage[0.0].success > 0.9
-    assert leakage[0.0].leakage > 0.1
-    assert abs(leakage[20.0].leakage) < 0.05
+        trials = Trials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
+        (tried,) = trials.run([LabelZoScalar()], [Adversary.parse("devices(all)")])
+        leakage[noise] = tried.mean
+    assert leakage[0.0].value > 0.9
+    assert leakage[0.0].leakage.value > 0.1
+    assert abs(leakage[20.0].leakage.value) < 0.05
 
 
 def test_without_a_signal_the_guess_is_that_of_the_features(watch):
@@ -72,4 +73,4 @@ def test_without_a_signal_the_guess_is_that_of_the_features(watch):
     known = Auxiliary(records=torch.arange(6), labels=system.data.labels[:6])
     alone = LabelZoScalar().blind(view.silent(), known)
     guess = LabelZoScalar().run(view, known)
-    assert (guess.labels[0] == alone.labels[0][guess.records]).to(torch.float32).mean() > 0.9
+    assert (guess.values[0] == alone.values[0][guess.records]).to(torch.float32).mean() > 0.9

@@ -13,7 +13,9 @@ from tests.audits.scoring.test_membership import SERVER, memorising, noisy_label
 from tests.support import make_system
 from vflpriv.attacks.membership.confidence import FeatureMembership
 from vflpriv.attacks.membership.lira import FeatureLira, FeatureLiraOffline
-from vflpriv.audits.scoring.membership import MembershipTrials, membership_score
+from vflpriv.audits.scoring.candidates import MembershipTraining
+from vflpriv.audits.scoring.membership import membership_score
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.core.systems import System
 
 ATTACKS = [FeatureMembership(), FeatureLira(), FeatureLiraOffline()]
@@ -40,11 +42,11 @@ def test_it_is_as_good_as_the_true_densities_but_for_the_shadow_models_errors(at
     inside = data.pop("inside")
     found = membership_score(attack.scores(**data), inside, confidence=0.99)
     best, without = norm.cdf(1.5 / 2**0.5), norm.cdf(1.5 / 34**0.5)
-    assert without + 0.15 < found.auc.value < found.auc.high
-    assert best - 0.03 < found.auc.value < best + 0.03
-    assert found.found.low < norm.cdf(1.5 - norm.ppf(0.99)) < found.found.high
-    assert found.rarely_found.low < norm.cdf(1.5 - norm.ppf(0.999)) < found.rarely_found.high
-    assert found.advantage.low > 0.1
+    assert without + 0.15 < found.value < found.high
+    assert best - 0.03 < found.value < best + 0.03
+    assert found.figures["found"].low < norm.cdf(1.5 - norm.ppf(0.99)) < found.figures["found"].high
+    assert found.figures["rarely_found"].low < norm.cdf(1.5 - norm.ppf(0.999)) < found.figures["rarely_found"].high
+    assert found.figures["advantage"].low > 0.1
 
 
 @pytest.mark.parametrize("attack", [FeatureLira(), FeatureLiraOffline()])
@@ -52,21 +54,21 @@ def test_scores_tell_nothing_where_shadow_models_do_not_differ(attack):
     data = drawn(0.0)
     inside = data.pop("inside")
     found = membership_score(attack.scores(**data), inside, confidence=0.99)
-    assert found.auc.low < 0.5 < found.auc.high
+    assert found.low < 0.5 < found.high
 
 
 def test_it_beats_a_global_threshold_on_a_model_that_memorises():
-    threshold, online, offline = (tried.leak for tried in memorising(seeds=3, shadow_models=16).run(ATTACKS, [SERVER]))
-    assert online.records == threshold.records == 220
-    assert online.auc.value > threshold.auc.value + 0.02
-    assert online.auc.value > offline.auc.value + 0.02
-    assert online.found.value > threshold.found.value + 0.2
-    assert offline.found.value > threshold.found.value + 0.2
-    assert online.advantage.low > 0.7
+    threshold, online, offline = (tried.mean for tried in memorising(seeds=3, shadow_models=16).run(ATTACKS, [SERVER]))
+    assert online.guesses == threshold.guesses == 220
+    assert online.value > threshold.value + 0.02
+    assert online.value > offline.value + 0.02
+    assert online.figures["found"].value > threshold.figures["found"].value + 0.2
+    assert offline.figures["found"].value > threshold.figures["found"].value + 0.2
+    assert online.figures["advantage"].low > 0.7
 
 
-class Unrelated(MembershipTrials):
-    """Trials whose attacked models are trained on other data, so that no candidate can leave a trace."""
+class Unrelated(MembershipTraining):
+    """Trainings whose attacked models are trained on other data, so that no candidate can leave a trace."""
 
     @cached_property
     def trained(self) -> System:
@@ -75,18 +77,19 @@ class Unrelated(MembershipTrials):
         return dataclasses.replace(other, schedule=schedule)
 
 
-def test_a_training_that_ignores_the_candidates_shows_no_leak():
-    known = memorising(seeds=12, shadow_models=16)
-    fields = {f.name: getattr(known, f.name) for f in dataclasses.fields(known)}
-    for tried in Unrelated(**fields).run(ATTACKS, [SERVER]):
-        assert tried.leak.auc.low < 0.5 < tried.leak.auc.high
-        assert abs(tried.leak.auc.value - 0.5) < 0.04
-        assert tried.leak.advantage.low < 0 < tried.leak.advantage.high
-        assert tried.leak.found.low < 0.01
+def test_a_training_that_ignores_the_candidates_shows_no_leak(monkeypatch):
+    trials = memorising(seeds=12, shadow_models=16)
+    fields = {f.name: getattr(trials.membership, f.name) for f in dataclasses.fields(trials.membership)}
+    monkeypatch.setitem(vars(trials), "membership", Unrelated(**fields))
+    for tried in trials.run(ATTACKS, [SERVER]):
+        assert tried.mean.low < 0.5 < tried.mean.high
+        assert abs(tried.mean.value - 0.5) < 0.04
+        assert tried.mean.figures["advantage"].low < 0 < tried.mean.figures["advantage"].high
+        assert tried.mean.figures["found"].low < 0.01
 
 
 def test_shadow_models_are_trainings_of_their_own():
-    trials = memorising(shadow_models=6)
+    trials = memorising(shadow_models=6).membership
     thrown = trials.candidates.thrown_again(6, seed=1)
     assert torch.equal(thrown.pairs, trials.candidates.pairs)
     assert torch.equal(thrown.coins[0::2], 1 - thrown.coins[1::2])
@@ -108,6 +111,6 @@ def test_it_says_why_it_does_not_apply(models, reason):
         knows = frozenset({"labels"}) if models is None else FeatureLira.knows
 
     system = make_system("split-concat", rounds=2)
-    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=8, shadow_models=models or 4)
+    trials = Trials(system=system, seeds=1, confidence=0.95, pairs=20, known=8, shadow_models=models or 4)
     (tried,) = trials.run([NotGiven()], [SERVER])
     assert tried.refusal == reason

@@ -9,10 +9,11 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from vflpriv.audits.scoring.features import attribute_score, feature_leak, feature_score
+from vflpriv.audits.scoring.features import attribute_score, feature_score
 from vflpriv.audits.scoring.pictures import picture_shape, psnr, ssim
+from vflpriv.audits.scoring.score import mean_score
 from vflpriv.audits.statistics.resampling import auc_interval, ratio_over_records, ratios_over_records
-from vflpriv.core.attack import AttributeGuess, FeatureGuess
+from vflpriv.core.attack import Guess
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 
@@ -21,9 +22,9 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def guessed(rows: torch.Tensor, records: torch.Tensor | None = None) -> FeatureGuess:
+def guessed(rows: torch.Tensor, records: torch.Tensor | None = None) -> Guess:
     records = torch.arange(len(rows)) if records is None else records
-    return FeatureGuess(device=0, records=records, blocks=rows.unsqueeze(0))
+    return Guess(records, rows.unsqueeze(0))
 
 
 def slow_ssim(x: np.ndarray, y: np.ndarray) -> float:
@@ -76,12 +77,12 @@ def test_the_mean_explains_nothing_and_the_truth_everything():
     truth = torch.randn(40, 3, generator=rng()).double()
     by_mean = feature_score(guessed(truth.mean(0).repeat(40, 1)), truth, known=NOBODY, confidence=0.95)
     assert by_mean.value == pytest.approx(0)
-    assert by_mean.error == pytest.approx(by_mean.mean_error)
+    assert by_mean.numbers["error"] == pytest.approx(by_mean.numbers["mean_error"])
     exact = feature_score(guessed(truth), truth, known=NOBODY, confidence=0.95)
-    assert (exact.value, exact.low, exact.high, exact.error) == (1, 1, 1, 0)
-    assert [(c.error, c.value, c.low, c.high) for c in exact.columns] == [(0, 1, 1, 1)] * 3
-    assert [c.value for c in by_mean.columns] == pytest.approx([0, 0, 0])
-    assert exact.psnr is None
+    assert (exact.value, exact.low, exact.high, exact.numbers["error"]) == (1, 1, 1, 0)
+    assert [(c.error, c.r2.value, c.r2.low, c.r2.high) for c in exact.columns] == [(0, 1, 1, 1)] * 3
+    assert [c.r2.value for c in by_mean.columns] == pytest.approx([0, 0, 0])
+    assert "psnr" not in exact.numbers
 
 
 def test_every_feature_has_figures_of_its_own():
@@ -91,16 +92,17 @@ def test_every_feature_has_figures_of_its_own():
     guess[:, 1] = truth[:, 1] + 0.5 * torch.randn(300, generator=rng(1)).double()
     scores = [feature_score(guessed(guess), truth, known=NOBODY, confidence=0.95, seed=k) for k in range(3)]
     exact, noisy, constant = scores[0].columns
-    assert (exact.error, exact.value) == (0, 1)
+    assert (exact.error, exact.r2.value) == (0, 1)
     assert noisy.error == pytest.approx(float((guess - truth)[:, 1].square().mean()))
     assert noisy.mean_error == pytest.approx(float(truth[:, 1].var(correction=0)))
-    assert noisy.value == pytest.approx(1 - noisy.error / noisy.mean_error)
-    assert noisy.low < noisy.value < noisy.high < 1
-    assert (constant.value, constant.mean_error) == (None, 0)
-    assert feature_leak(scores[:1], confidence=0.95).columns == scores[0].columns
-    together = feature_leak(scores, confidence=0.95).columns
-    assert (together[1].low, together[1].value) == pytest.approx((noisy.value, noisy.value))
-    assert together[2].value is None
+    assert noisy.r2.value == pytest.approx(1 - noisy.error / noisy.mean_error)
+    assert noisy.r2.low < noisy.r2.value < noisy.r2.high < 1
+    assert (constant.r2, constant.mean_error) == (None, 0)
+    alone = mean_score(scores[:1], confidence=0.95).columns[1].r2
+    assert (alone.value, alone.low, alone.high) == (noisy.r2.value, noisy.r2.low, noisy.r2.high)
+    together = mean_score(scores, confidence=0.95).columns
+    assert (together[1].r2.low, together[1].r2.value) == pytest.approx((noisy.r2.value, noisy.r2.value))
+    assert together[2].r2 is None
 
 
 def test_known_records_do_not_count():
@@ -108,7 +110,7 @@ def test_known_records_do_not_count():
     guess = truth.clone()
     guess[20:] = 100.0
     found = feature_score(guessed(guess), truth, known=torch.arange(20, 40), confidence=0.95)
-    assert found.records == 20
+    assert found.guesses == 20
     assert found.value == 1
 
 
@@ -117,22 +119,24 @@ def test_leakage_is_what_the_adversary_could_not_say_by_itself():
     half = feature_score(guessed(truth), truth, known=NOBODY, confidence=0.95, blind=guessed(truth / 2))
     apart = (truth - truth.mean(0)).square().sum()
     assert half.blind == pytest.approx(1 - float((truth / 2).square().sum() / apart), abs=1e-9)
-    assert half.leakage == pytest.approx(1 - half.blind)
-    leak = feature_leak([half, half], confidence=0.95)
-    assert leak.leakage == leak.leakage_low == leak.leakage_high == pytest.approx(half.leakage)
+    assert half.leakage.value == pytest.approx(1 - half.blind)
+    leak = mean_score([half, half], confidence=0.95)
+    ends = leak.leakage.low, leak.leakage.value, leak.leakage.high
+    assert ends == pytest.approx([half.leakage.value] * 3)
 
 
 def test_pictures_get_their_own_measures():
     truth = torch.rand(12, 14, 14, generator=rng())
     found = feature_score(guessed(truth.flatten(1) * 0.9), truth, known=NOBODY, confidence=0.95)
-    assert found.psnr == pytest.approx(psnr(float((0.1 * truth).square().mean())), abs=1e-4)
-    assert found.ssim_low <= found.ssim <= found.ssim_high <= 1
+    assert found.numbers["psnr"] == pytest.approx(psnr(float((0.1 * truth).square().mean())), abs=1e-4)
+    ssim_ = found.figures["ssim"]
+    assert ssim_.low <= ssim_.value <= ssim_.high <= 1
 
 
 def test_auc_counts_pairs():
     scores = torch.tensor([[0.1, 0.4, 0.4, 0.9, 0.2]])
     truth = torch.tensor([0, 0, 1, 1, 1])
-    guess = AttributeGuess(device=0, records=torch.arange(5), scores=scores)
+    guess = Guess(torch.arange(5), scores)
     found = attribute_score(guess, truth, known=NOBODY, confidence=0.95)
     # Pairs (zero, one): .1 loses to .4, .9 and .2; .4 ties .4, loses to .9, beats .2.
     assert found.value == pytest.approx((3 + 0.5 + 1) / 6)

@@ -10,21 +10,20 @@ from vflpriv.attacks.label.direct import LabelDirect
 from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.audits.scoring.labels import (
     NOTHING_TO_SCORE,
-    AttackTrials,
-    LabelAttempts,
-    Score,
+    Labels,
     draw_auxiliary,
-    leakage,
-    score,
+    label_score,
 )
-from vflpriv.core.attack import Auxiliary, Conduct, LabelGuess
+from vflpriv.audits.scoring.score import SHARE, mean_score, scored
+from vflpriv.audits.scoring.trials import Trials
+from vflpriv.core.attack import Auxiliary, Conduct, Guess
 from vflpriv.core.views import Adversary, View
 
 DEVICE, ALL = Adversary.parse("device(0)"), Adversary.parse("devices(all)")
 
 
 def trials(variant: str, **changes):
-    return AttackTrials(system=make_system(variant, **changes), seeds=3, labels_per_class=2, confidence=0.95)
+    return Trials(system=make_system(variant, **changes), seeds=3, labels_per_class=2, confidence=0.95)
 
 
 def test_known_records_are_not_scored():
@@ -34,8 +33,8 @@ def test_known_records_are_not_scored():
     assert sorted(known.labels.tolist()) == [0, 1, 2]
     guess = truth.clone()
     guess[known.records] = -1
-    found = score(LabelGuess(torch.arange(9), guess.unsqueeze(0)), truth, auxiliary=known)
-    assert (found.success, found.guesses) == (1.0, 6)
+    found = label_score(Guess(torch.arange(9), guess.unsqueeze(0)), truth, auxiliary=known)
+    assert (found.value, found.guesses) == (1.0, 6)
     assert found.chance == pytest.approx(1 / 3)
 
 
@@ -46,18 +45,20 @@ def test_every_seed_is_told_other_labels():
 
 
 def test_leakage_is_counted_from_the_better_of_chance_and_the_blind_guess():
-    assert Score(success=0.7, chance=0.5, blind=0.6, guesses=9).leakage == pytest.approx(0.1)
-    assert Score(success=0.7, chance=0.5, blind=None, guesses=9).leakage == pytest.approx(0.2)
-    found = leakage([Score(success=s, chance=0.5, blind=0.6, guesses=9) for s in (0.6, 0.7, 0.8)], confidence=0.95)
-    assert (found.success, found.leakage, found.seeds) == (pytest.approx(0.7), pytest.approx(0.1), 3)
-    assert found.low < 0.1 < found.high
+    def reached(share, blind):
+        return scored(SHARE, (share, 0.0, 1.0), chance=0.5, blind=blind, guesses=9)
+
+    assert reached(0.7, 0.6).leakage.value == pytest.approx(0.1)
+    assert reached(0.7, None).leakage.value == pytest.approx(0.2)
+    mean = mean_score([reached(share, 0.6) for share in (0.6, 0.7, 0.8)], confidence=0.95)
+    assert (mean.value, mean.leakage.value) == (pytest.approx(0.7), pytest.approx(0.1))
+    assert mean.leakage.low < 0.1 < mean.leakage.high
 
 
 def test_a_direct_attack_leaks_all_that_chance_leaves():
     found = trials("split-sum").run([LabelDirect()], [DEVICE, ALL])
-    assert [t.leakage.success for t in found.attempts] == [1.0, 1.0]
-    assert found.attempts[0].leakage.leakage == pytest.approx(1 - found.attempts[0].leakage.chance)
-    assert 0 <= found.accuracy <= 1
+    assert [tried.mean.value for tried in found] == [1.0, 1.0]
+    assert found[0].mean.leakage.value == pytest.approx(1 - found[0].mean.chance)
 
 
 def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch):
@@ -65,11 +66,11 @@ def test_dishonest_devices_are_trained_only_where_the_attack_applies(monkeypatch
 
     conducts, train = [], System.train
     monkeypatch.setattr(System, "train", lambda s, r, **k: conducts.append(dict(k["conducts"])) or train(s, r, **k))
-    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE]).attempts[0]
-    assert refused.leakage is None
+    refused = trials("cascaded").run([LabelZoQuery()], [DEVICE])[0]
+    assert refused.mean is None
     assert refused.refusal.startswith("needs summed logits")
     assert conducts == [{}]
-    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE]).attempts[0].refusal is None
+    assert trials("cascaded-sum").run([LabelZoQuery()], [DEVICE])[0].refusal is None
     assert [set(c) for c in conducts] == [set(), set(), {0}]
 
 
@@ -92,13 +93,13 @@ class Zeros:
     def refusal(self, view: View) -> str | None:
         return None
 
-    def run(self, view: View, auxiliary: Auxiliary) -> LabelGuess:
+    def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         if self.error is not None:
             raise self.error
         self.given = auxiliary.records.tolist()
-        return LabelGuess(self.records, torch.zeros(1, len(self.records), dtype=torch.int64))
+        return Guess(self.records, torch.zeros(1, len(self.records), dtype=torch.int64))
 
-    def blind(self, view: View, auxiliary: Auxiliary) -> LabelGuess | None:
+    def blind(self, view: View, auxiliary: Auxiliary) -> Guess | None:
         return None
 
 
@@ -106,22 +107,22 @@ TRUTH = torch.tensor([0, 1, 0, 1, 0, 1, -1, -1])
 VIEW = View(DEVICE, (), 2)
 
 
-def attempts(**changes) -> LabelAttempts:
-    return LabelAttempts(**{"truth": TRUTH, "classes": 2, "seed": 0, "confidence": 0.95, **changes})
+def attempts(**changes) -> Labels:
+    return Labels(**{"truth": TRUTH, "classes": 2, "seed": 0, "confidence": 0.95, **changes})
 
 
 def test_unknown_labels_are_not_scored_and_withheld_ones_not_given():
     attack = Zeros(list(range(8)))
     found = attempts(withheld=(0, 1), labels_per_class=9).attempt(attack, VIEW)
     assert attack.given == [2, 3, 4, 5]
-    assert (found.success.guesses, found.success.rate, found.leakage.guesses) == (2, 0.5, 2)
+    assert (found.success.guesses, found.success.value, found.mean.guesses) == (2, 0.5, 2)
     assert found.guess.records.tolist() == list(range(8))
 
 
 @pytest.mark.parametrize("records", [[6, 7], []])
 def test_without_a_guess_to_score_an_attempt_is_refused(records):
     found = attempts().attempt(Zeros(records), VIEW)
-    assert (found.success, found.leakage, found.guess, found.refusal) == (None, None, None, NOTHING_TO_SCORE)
+    assert (found.success, found.mean, found.guess, found.refusal) == (None, None, None, NOTHING_TO_SCORE)
 
 
 def test_malicious_devices_are_refused_where_all_are_honest():

@@ -15,15 +15,15 @@ from tests.contracts.test_feature_attacks import VARIANTS
 from tests.support import make_system, toy_data
 from vflpriv.attacks.membership.confidence import FeatureMembership
 from vflpriv.attacks.membership.lira import FeatureLira, FeatureLiraOffline
+from vflpriv.audits.scoring.candidates import Candidates, predictions
 from vflpriv.audits.scoring.membership import (
-    MembershipTrials,
     found_at_few_errors,
-    membership_leak,
     membership_score,
-    predictions,
 )
+from vflpriv.audits.scoring.score import mean_score
+from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import find
-from vflpriv.core.attack import Candidates, MembershipAuxiliary
+from vflpriv.core.attack import MembershipAuxiliary
 from vflpriv.core.data import VerticalData
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
@@ -50,12 +50,10 @@ def noisy_labels(records: int = 240, seed: int = 0) -> VerticalData:
     )
 
 
-def memorising(**changes) -> MembershipTrials:
+def memorising(**changes) -> Trials:
     words = {"embedding": 32, "top_hidden": (32,), "device_rate": 0.3, "server_rate": 0.3, "rounds": 400}
     system = make_system("split-concat", data=noisy_labels(), batch_size=20, **words)
-    return dataclasses.replace(
-        MembershipTrials(system=system, seeds=2, confidence=0.95, pairs=120, known=20), **changes
-    )
+    return dataclasses.replace(Trials(system=system, seeds=2, confidence=0.95, pairs=120, known=20), **changes)
 
 
 def test_one_record_of_each_pair_is_trained_on():
@@ -81,11 +79,11 @@ def test_one_record_of_each_pair_is_trained_on():
 def test_a_memorising_model_gives_its_records_away_to_whoever_is_told_its_predictions():
     who = [Adversary.parse(text) for text in ("server", "device(1)", "eavesdropper", "model")]
     found = memorising(seeds=1).run([FeatureMembership()], who)
-    for leak in (tried.leak for tried in found):
-        assert leak.records == 220
-        assert leak.auc.low > 0.8
-        assert leak.advantage.low > 0.4
-        assert 0 <= leak.found.low <= leak.found.value <= leak.found.high
+    for leak in (tried.mean for tried in found):
+        assert leak.guesses == 220
+        assert leak.low > 0.8
+        assert leak.figures["advantage"].low > 0.4
+        assert 0 <= leak.figures["found"].low <= leak.figures["found"].value <= leak.figures["found"].high
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_a_memorising_model_gives_its_records_away_to_whoever_is_told_its_predic
 )
 def test_it_says_why_it_does_not_apply(adversary, known, reason):
     system = make_system("split-concat", rounds=2)
-    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=known)
+    trials = Trials(system=system, seeds=1, confidence=0.95, pairs=20, known=known)
     (tried,) = trials.run([FeatureMembership()], [Adversary.parse(adversary)])
     assert tried.refusal == reason
 
@@ -105,7 +103,7 @@ def test_it_says_why_it_does_not_apply(adversary, known, reason):
 def test_a_model_trained_on_other_data_shows_chance():
     """The same attack on the same candidates and coins; the model has seen neither record of any pair."""
     trials = memorising()
-    candidates, data = trials.candidates, trials.system.data
+    candidates, data = trials.membership.candidates, trials.system.data
     other = dataclasses.replace(trials.system, data=noisy_labels(120, seed=9))
     schedule = other.engine.draw_schedule(other.settings, records=120, devices=2, seed=0)
     engine = dataclasses.replace(other, schedule=schedule).train([0])
@@ -116,10 +114,10 @@ def test_a_model_trained_on_other_data_shows_chance():
     auxiliary = MembershipAuxiliary(labels=labels, records=told, members=inside[told].long())
     guess = FeatureMembership().run(view, auxiliary)
     rows = ~torch.isin(guess.records, told)
-    found = membership_score(guess.scores[0][rows], inside[rows], confidence=0.99)
-    assert found.auc.low < 0.5 < found.auc.high
-    assert found.advantage.low < 0 < found.advantage.high
-    assert found.found.value < 0.1
+    found = membership_score(guess.values[0][rows], inside[rows], confidence=0.99)
+    assert found.low < 0.5 < found.high
+    assert found.figures["advantage"].low < 0 < found.figures["advantage"].high
+    assert found.figures["found"].value < 0.1
 
 
 def test_what_is_accounted_for_bounds_what_predictions_say():
@@ -127,12 +125,12 @@ def test_what_is_accounted_for_bounds_what_predictions_say():
     with μ for one, a member scores higher than another with a chance of at most Φ(μ)."""
     words = {"noise_std": 8.0, "clip": 1.0, "device_rate": 0.01, "server_rate": 0.01}
     system = make_system("dpzv-joint", data=noisy_labels(), rounds=60, batch_size=20, **words)
-    trials = MembershipTrials(system=system, seeds=4, confidence=0.95, pairs=120, known=20)
-    exposure = trials.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
+    trials = Trials(system=system, seeds=4, confidence=0.95, pairs=120, known=20)
+    exposure = trials.membership.trained.ledger.exposure(Adversary.parse("model"), Unit.RECORD)
     mu = find("accountant", "gdp")().budget(exposure, 1e-5).mu
     assert 0 < mu < 0.2
     for tried in trials.run(ATTACKS, [SERVER]):
-        assert tried.leak.auc.low < norm.cdf(mu)
+        assert tried.mean.low < norm.cdf(mu)
 
 
 @pytest.mark.parametrize("attack", [FeatureMembership, FeatureLira])
@@ -145,10 +143,10 @@ def test_nothing_an_attack_is_given_leads_to_the_coins(attack):
             return super().run(view, auxiliary)
 
     system = make_system("split-concat", rounds=2)
-    trials = MembershipTrials(system=system, seeds=1, confidence=0.95, pairs=20, known=8, shadow_models=4)
+    trials = Trials(system=system, seeds=1, confidence=0.95, pairs=20, known=8, shadow_models=4)
     trials.run([Spy()], [SERVER])
     assert given
-    coins = trials.candidates.members(0)
+    coins = trials.membership.candidates.members(0)
     for item in reachable(given):
         assert not isinstance(item, Engine | VerticalData | Candidates)
         assert not (isinstance(item, torch.Tensor) and item.shape == coins.shape and torch.equal(item.bool(), coins))
@@ -157,21 +155,21 @@ def test_nothing_an_attack_is_given_leads_to_the_coins(attack):
 @pytest.mark.parametrize("engine", list(VARIANTS))
 def test_every_engine_can_be_asked(engine):
     system = make_system(VARIANTS[engine], rounds=8, data=toy_data())
-    trials = MembershipTrials(system=system, seeds=2, confidence=0.95, pairs=20, known=8, shadow_models=4)
+    trials = Trials(system=system, seeds=2, confidence=0.95, pairs=20, known=8, shadow_models=4)
     first, again = (trials.run(ATTACKS, [SERVER]) for _ in range(2))
     assert first == again
-    for leak in (tried.leak for tried in first):
-        assert 0 <= leak.auc.low <= leak.auc.value <= leak.auc.high <= 1
-        assert leak.records == 32
-        assert leak.found is leak.rarely_found is None
+    for leak in (tried.mean for tried in first):
+        assert 0 <= leak.low <= leak.value <= leak.high <= 1
+        assert leak.guesses == 32
+        assert set(leak.figures) == {"advantage"}
 
 
 def test_advantage_and_rates_are_counts():
     scores = torch.tensor([2.0, 1.0, -1.0, -2.0, 3.0, -1.0])
     inside = torch.tensor([True, True, True, False, False, False])
     found = membership_score(scores, inside, confidence=0.95)
-    assert found.advantage.value == pytest.approx(2 / 3 - 1 / 3)
-    assert found.found is None
+    assert found.figures["advantage"].value == pytest.approx(2 / 3 - 1 / 3)
+    assert "found" not in found.figures
     others, members = np.arange(199.0), np.array([196.5, 197.5, 250.0, 0.0])
     # 199 others: the second highest, 197, is exceeded at a rate of 2/200.
     assert found_at_few_errors(members, others, confidence=0.95).value == pytest.approx(0.5)
@@ -184,13 +182,14 @@ def test_seeds_give_students_interval():
     generator = torch.Generator().manual_seed(0)
     inside = torch.arange(400) % 2 == 0
     scores = [membership_score(torch.randn(400, generator=generator), inside, confidence=0.95) for _ in range(4)]
-    leak = membership_leak(scores, confidence=0.95)
-    assert leak.auc.low < leak.auc.value < leak.auc.high
-    assert leak.found is not None
-    same = membership_leak([scores[0]] * 3, confidence=0.95)
-    assert same.auc.low == pytest.approx(scores[0].auc.low)
-    assert same.found.high == pytest.approx(scores[0].found.high)
-    assert membership_leak(scores[:1], confidence=0.95).auc == scores[0].auc
+    leak = mean_score(scores, confidence=0.95)
+    assert leak.low < leak.value < leak.high
+    assert "found" in leak.figures
+    same = mean_score([scores[0]] * 3, confidence=0.95)
+    assert same.low == pytest.approx(scores[0].low)
+    assert same.figures["found"].high == pytest.approx(scores[0].figures["found"].high)
+    alone = mean_score(scores[:1], confidence=0.95)
+    assert (alone.value, alone.low, alone.high) == (scores[0].value, scores[0].low, scores[0].high)
 
 
 @pytest.mark.parametrize("count", [120, 600])
@@ -203,9 +202,11 @@ def test_the_rate_at_few_errors_and_the_advantage_are_covered(count):
     for _ in range(repeats):
         scores = torch.randn(2 * count, generator=generator) + 1.5 * inside
         found = membership_score(scores, inside, confidence=0.9)
-        for k, (figure, true) in enumerate(zip((found.found, found.advantage), truth, strict=True)):
+        for k, (figure, true) in enumerate(
+            zip((found.figures["found"], found.figures["advantage"]), truth, strict=True)
+        ):
             hits[k] += figure.low <= true <= figure.high
-        total += found.found.value
+        total += found.figures["found"].value
     assert min(hits) / repeats > 0.9 - 6 * math.sqrt(0.09 / repeats)
     # The threshold's rate of errors is 1 % on average, so the rate of hits is right up to the curve's bend.
     assert total / repeats == pytest.approx(truth[0], abs=0.05)

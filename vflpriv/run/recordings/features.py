@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.ciphertexts import Sealed
-from vflpriv.audits.scoring.features import FeatureAttempt, FeatureAttempts
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.features import Features
 from vflpriv.common.seeds import host_generator
 from vflpriv.common.store import JsonForm, Steps
 from vflpriv.config.models import FeatureConfig
@@ -28,8 +29,7 @@ from vflpriv.recording.checks import readable, row_axis
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
-from vflpriv.run.budgets import accounted
-from vflpriv.run.features import feature_cell
+from vflpriv.run.features import budget_fields, feature_cell
 from vflpriv.run.recordings.views import feature_table, seen_records, view_of, without_model
 
 __all__ = ["feature_cells", "feature_work", "untested_features"]
@@ -56,7 +56,7 @@ def feature_cells(
     """
     if not system.blocks:
         named, server = attacks if system.config.attacks is not None else (), Adversary("server")
-        refused = [_attempt(attack, server, 0, refusal=_UNRECORDED) for attack in named]
+        refused = [Attempt.of(attack, server, victim=0, refusal=_UNRECORDED) for attack in named]
         return [feature_cell({"system": system.key, "defence": NO_DEFENCE}, attempt) for attempt in refused]
     whole = _Part.whole(system, sealed, _sample(system))
     rows = whole.cut() if int(whole.sample.sum()) == _MOST_RECORDS else whole
@@ -130,10 +130,10 @@ class _Part:
         own = {m: without_model(self.blocks[m]) for m in members if m in self.blocks}
         return replace(view_of(self.system, adversary, self.sealed, self.transcript), own=own)
 
-    def attempts(self, victim: int) -> FeatureAttempts:
-        """How attacks on this device's features are tried."""
+    def secret(self, victim: int) -> Features:
+        """This device's features as what attacks guess."""
         block, config = self.system.blocks[victim], self.system.config
-        return FeatureAttempts(
+        return Features(
             blocks=self.blocks,
             victim=victim,
             known=_KNOWN,
@@ -149,16 +149,16 @@ class _Part:
 def _cells_of(victim: int, attacks: Sequence[FeatureAttack], rows: _Part, whole: _Part) -> list[FeatureCell]:
     """Every attack on one device's features; those that read each record by itself are given the sample's rows."""
     system = whole.system
-    parts = {True: (rows, rows.attempts(victim)), False: (whole, whole.attempts(victim))}
+    parts = {True: (rows, rows.secret(victim)), False: (whole, whole.secret(victim))}
     cells = []
     for adversary in _adversaries(system, victim):
-        budget = accounted(system.config.accountant, system, adversary, Unit.FEATURES)
-        names = {"system": system.key, "defence": NO_DEFENCE, "unit": Unit.FEATURES}
+        fields = {"system": system.key, "defence": NO_DEFENCE}
+        fields |= budget_fields(system.config.accountant, system, adversary, Unit.FEATURES)
         views = {by_record: part.view(adversary) for by_record, (part, _) in parts.items()}
         for attack in attacks:
             by_record = bool(getattr(attack, "by_record", False))
             attempt = _tried(attack, views[by_record], parts[by_record][1])
-            cells.append(feature_cell({**names, "epsilon": budget.upper, "delta": budget.delta}, attempt))
+            cells.append(feature_cell(fields, attempt))
     return cells
 
 
@@ -190,24 +190,13 @@ def _cut(message: Message, sample: Tensor, numbers: Tensor) -> Message:
     return replace(message, tensors=tensors, records=numbers[message.records[places]], batch=None)
 
 
-def _tried(attack: FeatureAttack, view: View, attempts: FeatureAttempts) -> FeatureAttempt:
+def _tried(attack: FeatureAttack, view: View, secret: Features) -> Attempt:
     if "model" in attack.knows:
-        return _attempt(attack, view.adversary, attempts.victim, refusal=_NO_MODELS)
-    attempt = attempts.attempt(attack, view)
+        return Attempt.of(attack, view.adversary, victim=secret.victim, refusal=_NO_MODELS)
+    attempt = secret.attempt(attack, view)
     if attempt.refusal is not None and view.adversary.is_device and not view.own:
         return replace(attempt, refusal=f"{attempt.refusal} (features of {view.adversary} itself were not recorded)")
     return attempt
-
-
-def _attempt(attack: FeatureAttack, adversary: Adversary, victim: int, *, refusal: str) -> FeatureAttempt:
-    return FeatureAttempt(
-        attack=attack.name,
-        target=attack.target,
-        adversary=adversary,
-        victim=victim,
-        knows=attack.knows,
-        refusal=refusal,
-    )
 
 
 def _adversaries(system: RecordedSystem, victim: int) -> list[Adversary]:
@@ -220,8 +209,8 @@ def _adversaries(system: RecordedSystem, victim: int) -> list[Adversary]:
     alone = [Adversary("device", (m,)) for m in (*others[:1], *sent_to[:_VICTIMS])]
     usual = [Adversary("server"), Adversary("eavesdropper"), *alone]
     together = [Adversary("devices", others)] if len(others) > 1 else []
-    found = dict.fromkeys((*usual, *single, *together))
-    return [adversary for adversary in found if victim not in adversary.members(devices)]
+    adversaries = dict.fromkeys((*usual, *single, *together))
+    return [adversary for adversary in adversaries if victim not in adversary.members(devices)]
 
 
 def _noise_std(config: LedgerConfig) -> float:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from vflpriv.audits.ciphertexts import Sealed
 from vflpriv.audits.learned.recorded import LEAST_CANARIES, Split, learned_membership
 from vflpriv.audits.one_run import LEARNED, OneRunAudit, guess_members
-from vflpriv.audits.scoring.membership import MembershipAttempt
-from vflpriv.audits.scoring.queries import MembershipAttempts, queries, training_refusal
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.membership import Members
+from vflpriv.audits.scoring.queries import queries, training_refusal
 from vflpriv.common.numerics import Floats
-from vflpriv.core.attack import NO_DEFENCE, MembershipAttack
+from vflpriv.core.attack import NO_DEFENCE, FeatureAttack, Guess
 from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim
@@ -23,14 +25,15 @@ from vflpriv.core.views import Adversary, View
 from vflpriv.recording.checks import readable
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
-from vflpriv.run.budgets import accounted
-from vflpriv.run.features import membership_cell
+from vflpriv.run.features import budget_fields, feature_cell
 from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
 
 __all__ = ["MembershipResults", "try_membership"]
 
 _UNITS = (Unit.RECORD, Unit.ADD_REMOVE)
 _USUAL = ("server", "device(0)", "model")
+_NO_QUERIES = "needs messages of one round about all candidates, those left out too: predictions after the training"
+_NO_LABELS = "needs the labels of all candidates: call wire.labels(...) while recording"
 _PLANT = (
     "members, canaries = vflpriv.plant_members(records=…, canaries=200, seed=…, unit=…) before training on `members`, "
     "wire.members(canaries) while recording, and predictions of canaries.records after the training measure claims "
@@ -47,7 +50,7 @@ class MembershipResults:
     not_tested: Sequence[str] = ()
 
 
-def try_membership(system: RecordedSystem, attacks: Sequence[MembershipAttack], sealed: Sealed) -> MembershipResults:
+def try_membership(system: RecordedSystem, attacks: Sequence[FeatureAttack], sealed: Sealed) -> MembershipResults:
     """Guess who was trained on through the usual views and those of claims, and test the claims about records."""
     canaries, claims = system.members, [c for c in system.claims if c.unit in _UNITS]
     if canaries is None:
@@ -74,14 +77,15 @@ class _Membership:
     split: Split
     sealed: Sealed
 
-    def results(self, attacks: Sequence[MembershipAttack]) -> MembershipResults:
+    def results(self, attacks: Sequence[FeatureAttack]) -> MembershipResults:
         """All attempts, and a test of each claim whose unit is that of the canaries."""
         attempts, scores = [], dict[tuple[Adversary, str], Floats]()
         for adversary in self._adversaries():
             view = queries(_asking_view(self.system, adversary, self.sealed), self.canaries)
             for attack in attacks:
-                attempt, score = self._attempts().attempt(attack, self._computable(view))
+                attempt = self._attempt(attack, self._computable(view))
                 attempts.append(attempt)
+                score = None if attempt.guess is None else self._by_canary(attempt.guess)
                 scores |= {} if score is None else {(adversary, attack.name): score}
             learned = learned_membership(self.canaries, view, self.split, count=self.system.recording.head.records)
             scores |= {} if learned is None else {(adversary, LEARNED): learned}
@@ -97,21 +101,40 @@ class _Membership:
         single = [member for adversary in claimed for member in adversary.each(devices)[:DEVICES_TRIED]]
         return list(dict.fromkeys((*map(Adversary.parse, _USUAL), *single)))
 
-    def _attempts(self) -> MembershipAttempts:
-        answers, head = self.system.answers, self.system.recording.head
-        labels = torch.full((head.records,), -1) if answers is None else answers.labels
-        confidence = self.system.config.confidence
-        return MembershipAttempts(canaries=self.canaries, split=self.split, labels=labels, confidence=confidence)
+    def _attempt(self, attack: FeatureAttack, view: View) -> Attempt:
+        """Try one attack on the queries of a view. It is told the coins in `split.told`, and scored on the others."""
+        if not view.messages:
+            return Attempt.of(attack, view.adversary, refusal=_NO_QUERIES)
+        answers, config, records = self.system.answers, self.system.config, self.system.recording.head.records
+        labels = torch.full((records,), -1) if answers is None else answers.labels
+        unlabelled = view.classes < 2 or bool((labels[self.canaries.records] < 0).any())
+        if "labels" in attack.knows and unlabelled:
+            return Attempt.of(attack, view.adversary, refusal=_NO_LABELS)
+        trained = torch.zeros(1, records, dtype=torch.bool)
+        trained[0, self.canaries.candidates[self.canaries.trained]] = True
+        told = self.canaries.candidates[torch.from_numpy(np.sort(self.split.told))].flatten()
+        members = Members(
+            trained=trained, labels=labels, known=told, seed=config.seed, confidence=config.confidence, tolerant=True
+        )
+        return members.attempt(attack, view)
+
+    def _by_canary(self, guess: Guess) -> Floats | None:
+        """The score of each canary, where the attack has one of all candidates: positive where the first candidate
+        looks trained on, rather than the second, or not."""
+        table = torch.full((self.system.recording.head.records,), torch.nan, dtype=torch.float64)
+        table[guess.records.cpu()] = guess.values[0].double().cpu()
+        sides = table[self.canaries.candidates]
+        scores = sides[:, 0] - sides[:, 1:].sum(1)
+        return None if bool(scores.isnan().any()) else np.asarray(scores.numpy(), dtype=np.float64)
 
     def _computable(self, view: View) -> View:
         return replace(view, messages=tuple(readable(m, self.system.classes) for m in view.messages))
 
-    def _cell(self, attempt: MembershipAttempt) -> FeatureCell:
-        unit = self.canaries.unit
+    def _cell(self, attempt: Attempt) -> FeatureCell:
         # Predictions are post-processing of the trained model: the budget of its holder bounds what they tell anyone.
-        budget = accounted(self.system.config.accountant, self.system, Adversary("model"), unit)
-        fields = {"system": self.system.key, "defence": NO_DEFENCE, "unit": unit}
-        return membership_cell({**fields, "epsilon": budget.upper, "delta": budget.delta}, attempt)
+        accountant, holder = self.system.config.accountant, Adversary("model")
+        fields = budget_fields(accountant, self.system, holder, self.canaries.unit)
+        return feature_cell({"system": self.system.key, "defence": NO_DEFENCE} | fields, attempt)
 
     def _finding(self, claim: Claim, scores: Mapping[tuple[Adversary, str], Floats]) -> Finding:
         """The test of one claim, or why there is none."""
@@ -128,11 +151,11 @@ class _Membership:
         return run.finding(claim, context)
 
 
-def _unrecorded(system: RecordedSystem, attack: MembershipAttack) -> FeatureCell:
+def _unrecorded(system: RecordedSystem, attack: FeatureAttack) -> FeatureCell:
     """The cell of an attack that was asked for, although there are no coins."""
     refusal = "needs coins that decide who is trained on: vflpriv.plant_members(...) and wire.members(canaries)"
-    attempt = MembershipAttempt(attack=attack.name, adversary=Adversary("server"), knows=attack.knows, refusal=refusal)
-    return membership_cell({"system": system.key, "defence": NO_DEFENCE, "unit": Unit.RECORD}, attempt)
+    attempt = Attempt.of(attack, Adversary("server"), refusal=refusal)
+    return feature_cell({"system": system.key, "defence": NO_DEFENCE, "unit": Unit.RECORD}, attempt)
 
 
 def _asking_view(system: RecordedSystem, adversary: Adversary, sealed: Sealed) -> View:

@@ -9,7 +9,8 @@ import torch
 
 from tests.support import make_system
 from vflpriv.attacks.label.trained.batch import LabelBatch, _Matching
-from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary, score, scored
+from vflpriv.audits.scoring.labels import counted, draw_auxiliary, label_score
+from vflpriv.audits.scoring.trainings import train
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 
@@ -35,9 +36,8 @@ def three_seeds():
     """The view of two devices on three seeds, the data, and what the attack is told in each seed."""
     data = datasets.load("digits", devices=4)
     system = make_system("split-concat", data=data, top_hidden=(), **TRAINING)
-    trials = AttackTrials(system=system, seeds=3, labels_per_class=4, confidence=0.95)
     adversary = Adversary.parse("devices(0, 1)")
-    view = trials.train([adversary], {}, LabelBatch.needs)[0][adversary]
+    view = train(system, 3, LabelBatch.needs).views([adversary])[adversary]
     known = [draw_auxiliary(data.labels, data.classes, per_class=4, seed=0, replica=r) for r in range(3)]
     return view, data, known
 
@@ -50,8 +50,8 @@ def test_a_seed_is_attacked_alike_however_many_are_beside_it(most, three_seeds, 
     for r, guess in enumerate(together):
         alone = LabelBatch().run(view.replica(r), known[r])
         assert torch.equal(guess.records, alone.records)
-        assert float((guess.labels == alone.labels).float().mean()) > 0.999
-    assert not torch.equal(together[0].labels, together[1].labels)
+        assert float((guess.values == alone.values).float().mean()) > 0.999
+    assert not torch.equal(together[0].values, together[1].values)
 
 
 def test_a_sample_of_many_records_succeeds_like_the_whole(three_seeds, monkeypatch):
@@ -60,10 +60,10 @@ def test_a_sample_of_many_records_succeeds_like_the_whole(three_seeds, monkeypat
     monkeypatch.setattr(LabelBatch, "most", 400)
     sampled = LabelBatch().run_together(view, known)
     for guess, some, told in zip(whole, sampled, known, strict=True):
-        all_, part = (score(g, data.labels, auxiliary=told) for g in (guess, some))
+        all_, part = (label_score(g, data.labels, auxiliary=told) for g in (guess, some))
         assert (all_.population, part.population) == (None, len(guess.records) - len(told.records))
         assert part.guesses == 400 - len(told.records)
-        assert abs(all_.success - part.success) < 0.1
+        assert abs(all_.value - part.value) < 0.1
     assert not torch.equal(sampled[0].records, sampled[1].records)
 
 
@@ -86,9 +86,9 @@ def test_records_that_are_asked_for_are_guessed_beside_the_sample(three_seeds, m
     asked = others[:50]
     guess = LabelBatch().run(view.replica(0), replace(told, asked=asked))
     assert bool(torch.isin(asked, guess.records).all())
-    counted = guess.records[scored(guess, data.labels, told)]
-    assert len(counted) == 200 - len(told.records)
-    assert not bool(torch.isin(counted, torch.cat((asked, told.records))).any())
+    chosen = guess.records[counted(guess, data.labels, told)]
+    assert len(chosen) == 200 - len(told.records)
+    assert not bool(torch.isin(chosen, torch.cat((asked, told.records))).any())
     assert guess.population == data.records - len(told.records) - len(asked)
 
 

@@ -18,7 +18,7 @@ from vflpriv.attacks.label.trained.completion import (
     LabelCompletionPassive,
     complete,
 )
-from vflpriv.audits.scoring.labels import LabelAttempts, draw_auxiliary, score
+from vflpriv.audits.scoring.labels import Labels, draw_auxiliary, label_score
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.data import VerticalData
@@ -65,8 +65,8 @@ def test_it_completes_the_models_of_every_kind_of_engine(variant, adversary, wat
     else:
         assert refusal is None
         guess = LabelCompletionPassive().run(view, known)
-        assert torch.equal(guess.labels, LabelCompletionPassive().run(view, known).labels)
-        assert guess.labels.shape == (1, system.data.records)
+        assert torch.equal(guess.values, LabelCompletionPassive().run(view, known).values)
+        assert guess.values.shape == (1, system.data.records)
 
 
 def test_the_bottom_is_among_what_the_optimiser_moves(watch):
@@ -120,7 +120,7 @@ def test_one_run_of_all_seeds_gives_what_each_gives_alone(short):
     attack = LabelCompletionPassive()
     for together, alone in ((attack.run_together, attack.run), (attack.blind_together, attack.blind)):
         for r, guess in enumerate(together(view, known)):
-            assert torch.equal(guess.labels, alone(view.replica(r), known[r]).labels)
+            assert torch.equal(guess.values, alone(view.replica(r), known[r]).values)
 
 
 def test_what_is_computed_at_once_is_what_is_computed_apart(short):
@@ -137,7 +137,7 @@ def test_what_is_computed_at_once_is_what_is_computed_apart(short):
         (attack.run_together(view, known), attack.blind_together(view.silent(), known)),
         strict=True,
     )
-    assert all(torch.equal(a.labels, b.labels) for both, each in pairs for a, b in zip(both, each, strict=True))
+    assert all(torch.equal(a.values, b.values) for both, each in pairs for a, b in zip(both, each, strict=True))
     bottoms = [Bottom(features=b.features, apply=b.apply, parameters=b.trained) for b in own.values()]
     apart = [replace(b, apply=lambda *given, b=b: b.apply(*given)) for b in bottoms]
     models = [
@@ -163,8 +163,10 @@ def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
     view = watch(make_system("split-concat", data=data, rounds=150, top_hidden=(16,), **TRAINING), "device(0)")
     known = draw_auxiliary(data.labels, 3, per_class=4, seed=1)
     attack = LabelCompletionPassive()
-    scored = score(attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known))
-    assert scored.success > scored.blind + 0.1
+    scored = label_score(
+        attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known)
+    )
+    assert scored.value > scored.blind + 0.1
 
 
 @pytest.mark.parametrize("rounds", [0, 60])
@@ -178,9 +180,9 @@ def test_a_training_that_learnt_nothing_shows_no_leakage(rounds):
         engine.run(Wire())
     view = View(Adversary.parse("device(0)"), (), 3, {0: engine.belongings(0)})
     truth = system.data.labels
-    tried = LabelAttempts(truth=truth, classes=3, seed=3, confidence=0.95, seeds=5).attempt(Default(), view)
-    assert tried.leakage is not None
-    assert tried.leakage.low <= 0 <= tried.leakage.high
+    tried = Labels(truth=truth, classes=3, seed=3, confidence=0.95, seeds=5).attempt(Default(), view)
+    assert tried.mean is not None
+    assert tried.mean.leakage.low <= 0 <= tried.mean.leakage.high
 
 
 def share_held(engine, labels, m: int) -> float:

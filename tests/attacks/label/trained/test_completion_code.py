@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.attacks.test_label_completion import buried, share_held
 
+from tests.attacks.label.trained.test_completion import buried, share_held
 from tests.support import make_system
 from vflpriv.attacks.label.trained.completion import LabelCompletionActive
 from vflpriv.attacks.label.trained.completion_code import LabelCompletionCompounding, LabelCompletionPublished

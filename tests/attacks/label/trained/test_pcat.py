@@ -11,7 +11,8 @@ from tests.attacks.support import view_of
 from tests.support import make_system, toy_data
 from vflpriv.attacks.label.trained import pcat
 from vflpriv.attacks.label.trained.pcat import LabelPcat, _replayed
-from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary, score
+from vflpriv.audits.scoring.labels import draw_auxiliary, label_score
+from vflpriv.audits.scoring.trainings import train
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
@@ -25,9 +26,8 @@ def two_seeds():
     """What all devices saw of two seeds, the data, and what they are told in each."""
     data = datasets.load("digits", devices=4)
     system = make_system("split-concat", data=data, top_hidden=(32,), **TRAINING)
-    trials = AttackTrials(system=system, seeds=2, labels_per_class=5, confidence=0.95)
     party = Adversary.parse("devices(all)")
-    view = trials.train([party], {}, LabelPcat.needs)[0][party]
+    view = train(system, 2, LabelPcat.needs).views([party])[party]
     known = [draw_auxiliary(data.labels, data.classes, per_class=5, seed=0, replica=r) for r in range(2)]
     return view, data, known
 
@@ -36,9 +36,9 @@ def test_the_trained_bottoms_tell_more_than_the_features(two_seeds):
     view, data, known = two_seeds
     blind = LabelPcat().blind_together(view.silent(), known)
     for guess, without, told in zip(LabelPcat().run_together(view, known), blind, known, strict=True):
-        reached = score(guess, data.labels, auxiliary=told, blind=without)
-        assert reached.leakage > 0.02
-        assert reached.success > 0.75
+        reached = label_score(guess, data.labels, auxiliary=told, blind=without)
+        assert reached.leakage.value > 0.02
+        assert reached.value > 0.75
 
 
 @pytest.mark.parametrize("most", [200, 4000])
@@ -49,8 +49,8 @@ def test_a_seed_is_attacked_alike_however_many_are_beside_it(most, two_seeds, mo
     for r, guess in enumerate(together):
         alone = LabelPcat().run(view.replica(r), known[r])
         assert torch.equal(guess.records, alone.records)
-        assert float((guess.labels == alone.labels).float().mean()) > 0.99
-    assert not torch.equal(together[0].labels, together[1].labels)
+        assert float((guess.values == alone.values).float().mean()) > 0.99
+    assert not torch.equal(together[0].values, together[1].values)
 
 
 def test_what_is_replayed_is_what_was_last_sent_of_each_known_record(monkeypatch):
@@ -89,7 +89,7 @@ def test_embeddings_that_do_not_depend_on_the_record_give_nothing_away(watch):
     ]
     known = draw_auxiliary(data.labels, 3, per_class=2, seed=0)
     guess = LabelPcat().run(replace(view, messages=tuple(flat)), known)
-    assert len(guess.labels.unique()) == 1
+    assert len(guess.values.unique()) == 1
 
 
 def test_known_records_that_were_never_sent_are_left_out(watch):
@@ -99,7 +99,7 @@ def test_known_records_that_were_never_sent_are_left_out(watch):
     records = torch.cat((seen[:6], unseen)).sort().values
     told = Auxiliary(records=records, labels=toy_data().labels[records])
     only = Auxiliary(records=seen[:6], labels=toy_data().labels[seen[:6]])
-    assert torch.equal(LabelPcat().run(view, told).labels, LabelPcat().run(view, only).labels)
+    assert torch.equal(LabelPcat().run(view, told).values, LabelPcat().run(view, only).values)
 
 
 def test_it_says_what_it_lacks(watch):

@@ -55,7 +55,7 @@ def test_it_guesses_about_the_records_that_were_sent(view):
     assert torch.equal(guess.records, sent_embeddings(view).records)
     assert len(blind.records) == len(view.own[0].features)
     again = LabelCompletionPassive().run(view, known)
-    assert torch.equal(guess.labels, again.labels)
+    assert torch.equal(guess.values, again.values)
 
 
 def test_what_it_lacks_is_said(view):

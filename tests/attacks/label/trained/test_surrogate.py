@@ -94,7 +94,7 @@ def test_gradients_give_the_labels_away_and_constant_ones_do_not(attack, hidden)
     known = told(labels)
     guess = attack().run(view, known)
     counted = ~torch.isin(guess.records, known.records)
-    right = float((guess.labels[0][counted] == labels[guess.records[counted]]).float().mean())
+    right = float((guess.values[0][counted] == labels[guess.records[counted]]).float().mean())
     commonest = float(torch.bincount(labels).max()) / len(labels)
     assert right <= commonest + 0.02 if hidden else right > 0.99
 
@@ -108,7 +108,7 @@ def test_gradients_of_any_size_are_read(attack, value, watch):
         for m in view.messages
     ]
     guess = attack().run(replace(view, messages=tuple(scaled)), told(toy_data(classes=2).labels, classes=2))
-    assert set(guess.labels.unique().tolist()) <= {0, 1}
+    assert set(guess.values.unique().tolist()) <= {0, 1}
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, LabelBatch, LabelPcat])
@@ -117,4 +117,4 @@ def test_embeddings_of_any_rank_are_read(attack):
     square = [replace(m, tensors={n: t.unflatten(2, (2, -1)) for n, t in m.tensors.items()}) for m in view.messages]
     shaped, known = replace(view, messages=tuple(square)), told(labels)
     assert attack().refusal(shaped) is None
-    assert torch.equal(attack().run(shaped, known).labels, attack().run(view, known).labels)
+    assert torch.equal(attack().run(shaped, known).values, attack().run(view, known).values)

@@ -12,7 +12,8 @@ from tests.support import make_system
 from vflpriv.attacks.label.trained._surrogate import Clone, FirstPass
 from vflpriv.attacks.label.trained.exploit import LabelExploit, _Replay
 from vflpriv.attacks.label.trained.unsplit import LabelUnsplit
-from vflpriv.audits.scoring.labels import AttackTrials, draw_auxiliary, score
+from vflpriv.audits.scoring.labels import draw_auxiliary, label_score
+from vflpriv.audits.scoring.trainings import train
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 
@@ -24,9 +25,8 @@ def two_seeds(adversary: str, **settings: Any):
     """What an adversary sees of two seeds on digits, the data, and what it is told in each."""
     data = datasets.load("digits", devices=4)
     system = make_system("split-concat", data=data, top_hidden=(32,), **TRAINING, **settings)
-    trials = AttackTrials(system=system, seeds=2, labels_per_class=4, confidence=0.95)
     party = Adversary.parse(adversary)
-    view = trials.train([party], {}, LabelExploit.needs)[0][party]
+    view = train(system, 2, LabelExploit.needs).views([party])[party]
     known = [draw_auxiliary(data.labels, data.classes, per_class=4, seed=0, replica=r) for r in range(2)]
     return view, data, known
 
@@ -40,21 +40,21 @@ def one_device():
 def test_labels_come_out_of_one_devices_gradients_under_a_hidden_layer(attack, one_device):
     view, data, known = one_device
     for guess, auxiliary in zip(attack().run_together(view, known), known, strict=True):
-        assert score(guess, data.labels, auxiliary=auxiliary).success > 0.95
+        assert label_score(guess, data.labels, auxiliary=auxiliary).value > 0.95
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_all_devices_together_find_nearly_all_labels(attack):
     view, data, known = two_seeds("devices(all)")
     for guess, auxiliary in zip(attack().run_together(view, known), known, strict=True):
-        assert score(guess, data.labels, auxiliary=auxiliary).success > 0.985
+        assert label_score(guess, data.labels, auxiliary=auxiliary).value > 0.985
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_label_noise_is_not_seen_through(attack):
     view, data, known = two_seeds("devices(all)", label_protection="rr", label_noise=1.0)
     for guess, auxiliary in zip(attack().run_together(view, known), known, strict=True):
-        assert score(guess, data.labels, auxiliary=auxiliary).success < 0.35
+        assert label_score(guess, data.labels, auxiliary=auxiliary).value < 0.35
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -66,9 +66,9 @@ def test_a_seed_is_attacked_alike_however_many_are_beside_it(attack, most, one_d
     for r, guess in enumerate(together):
         alone = attack().run(view.replica(r), known[r])
         assert torch.equal(guess.records, alone.records)
-        assert float((guess.labels == alone.labels).float().mean()) > 0.995
+        assert float((guess.values == alone.values).float().mean()) > 0.995
         assert len(guess.records) == min(most, data.records)
-    assert not torch.equal(together[0].labels, together[1].labels)
+    assert not torch.equal(together[0].values, together[1].values)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -76,7 +76,7 @@ def test_known_labels_are_kept(attack, one_device):
     view, _, known = one_device
     for guess, auxiliary in zip(attack().run_together(view, known), known, strict=True):
         positions = torch.searchsorted(guess.records, auxiliary.records)
-        assert torch.equal(guess.labels[0, positions], auxiliary.labels)
+        assert torch.equal(guess.values[0, positions], auxiliary.labels)
 
 
 def test_each_step_goes_down_the_gradient_of_the_loss():
@@ -101,7 +101,7 @@ def test_the_clone_learns_from_the_labels_that_it_infers(one_device, monkeypatch
 
     def rates() -> list[float]:
         guesses = LabelUnsplit().run_together(view, known)
-        return [score(g, data.labels, auxiliary=k).success for g, k in zip(guesses, known, strict=True)]
+        return [label_score(g, data.labels, auxiliary=k).value for g, k in zip(guesses, known, strict=True)]
 
     learnt = rates()
     monkeypatch.setattr(Clone, "learn", lambda *_: None)

@@ -1,0 +1,142 @@
+"""Attacks on a system that an engine trains: every attack through every view, in trainings with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from vflpriv.audits.scoring.attempts import Attempt, Secret
+from vflpriv.audits.scoring.candidates import SHADOW_MODELS, MembershipTraining
+from vflpriv.audits.scoring.features import Features
+from vflpriv.audits.scoring.labels import LABELS_PER_CLASS, Labels
+from vflpriv.audits.scoring.trainings import Training, attempt_work, needed_kinds, train
+from vflpriv.common.devices import precise_device
+from vflpriv.core.attack import Attack, KnownModel
+from vflpriv.core.systems import System
+from vflpriv.core.views import Adversary, View
+
+__all__ = ["Trials"]
+
+Advance = Callable[[int], None] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """Trains a system once for all attacks of honest devices, once for each malicious conduct, once for membership.
+
+    Each seed is a replica of its own. An attack is told labels of each class (`labels_per_class`), or the rows, the
+    sensitive column (`attribute`) or the membership of `known` records, each seed others. Features are those of device
+    `victim`, the last one if None. Candidates for membership are `pairs` pairs; attacks that need them are given so
+    many `shadow_models`.
+    """
+
+    system: System
+    seeds: int
+    confidence: float
+    labels_per_class: int = LABELS_PER_CLASS
+    known: int = 100
+    victim: int | None = None
+    attribute: int | None = None
+    pairs: int = 200
+    shadow_models: int = SHADOW_MODELS
+
+    def run(
+        self,
+        attacks: Sequence[Any],
+        adversaries: Sequence[Adversary],
+        *,
+        training: Training | None = None,
+        advance: Advance = None,
+    ) -> tuple[Attempt, ...]:
+        """Try every attack through every view; those on membership come last.
+
+        `training` is one of honest devices with all that the others read (`training`).
+        """
+        observing = [attack for attack in attacks if attack.target != "membership"]
+        attempts: list[Attempt] = []
+        if observing:
+            training = training or self.training(observing, adversaries, advance=advance)
+            secrets, honest = self._secrets(training.models), training.views(adversaries)
+            for attack in observing:
+                for adversary in adversaries:
+                    view = self._dishonest(attack, honest[adversary]) or honest[adversary]
+                    attempts.append(self._attempt(secrets[attack.target], attack, view, advance))
+        guessing = [attack for attack in attacks if attack.target == "membership"]
+        if guessing:
+            views = self.membership.views(adversaries, advance)
+            shadows = any("shadows" in attack.knows for attack in guessing)
+            members = self.membership.secret(confidence=self.confidence, shadows=shadows, advance=advance)
+            attempts += [self._attempt(members, a, views[who], advance) for a in guessing for who in adversaries]
+        return tuple(attempts)
+
+    def training(
+        self, attacks: Sequence[Attack], adversaries: Sequence[Adversary], *, advance: Advance = None
+    ) -> Training:
+        """A training of honest devices with all that these attacks read through the views of these adversaries."""
+        knows: frozenset[str] = frozenset().union(*(getattr(attack, "knows", ()) for attack in attacks))
+        on_labels = all(attack.target == "labels" for attack in attacks)
+        return train(
+            self.system,
+            self.seeds,
+            needed_kinds(self.system, attacks),
+            devices=self._links(adversaries) if on_labels else None,
+            white="model" in knows,
+            advance=advance,
+        )
+
+    @cached_property
+    def membership(self) -> MembershipTraining:
+        """The training in which coins decide who takes part."""
+        return MembershipTraining(
+            system=self.system, seeds=self.seeds, pairs=self.pairs, known=self.known, shadow_models=self.shadow_models
+        )
+
+    def _attempt(self, secret: Secret, attack: Attack, view: View, advance: Advance) -> Attempt:
+        attempt = secret.attempt(attack, view)
+        if advance is not None:
+            advance(attempt_work(self.system))
+        return attempt
+
+    def _secrets(self, models: Mapping[int, KnownModel]) -> dict[str, Secret]:
+        """What attacks on this system guess, by their target."""
+        system, where = self.system, precise_device(self.system.torch_device)
+        common: dict[str, Any] = {
+            "seed": system.seed,
+            "confidence": self.confidence,
+            "seeds": self.seeds,
+            "defences": system.defences,
+        }
+        mechanism = system.engine.mechanisms(system.settings, system.schedule).get("embeddings")
+        features = Features(
+            blocks={m: block.to(where) for m, block in enumerate(system.data.blocks)},
+            victim=system.data.devices - 1 if self.victim is None else self.victim,
+            known=self.known,
+            attribute=self.attribute,
+            models=models,
+            noise_std=0.0 if mechanism is None else mechanism.noise_std,
+            **common,
+        )
+        labels = Labels(
+            truth=system.data.labels.to(where),
+            classes=system.data.classes,
+            labels_per_class=self.labels_per_class,
+            **common,
+        )
+        return {"labels": labels, "features": features, "attribute": features}
+
+    def _dishonest(self, attack: Any, honest: View) -> View | None:
+        """What the adversary sees where its devices behave as the attack has it; None if they are honest."""
+        conduct, adversary = getattr(attack, "conduct", None), honest.adversary
+        if conduct is None or not honest.own or attack.refusal(honest) is not None:
+            return None
+        conducts = dict.fromkeys(adversary.members(self.system.data.devices), conduct)
+        kinds, devices = needed_kinds(self.system, [attack]), self._links([adversary])
+        return train(self.system, self.seeds, kinds, devices=devices, conducts=conducts).views([adversary])[adversary]
+
+    def _links(self, adversaries: Sequence[Adversary]) -> frozenset[int] | None:
+        """The devices whose messages some adversary sees; None, for all, if an adversary is not a device."""
+        if not all(adversary.is_device for adversary in adversaries):
+            return None
+        return frozenset(m for adversary in adversaries for m in adversary.members(self.system.data.devices))

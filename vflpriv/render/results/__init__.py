@@ -1,1 +1,0 @@
-"""What each kind of result says, described once: one module per kind, from the result to its document."""
