@@ -29,7 +29,13 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "reviewer.md": ("reading-a-report.md", "threat-models.md", "units.md", "limits.md", "mutations.md"),
     "author.md": ("budgets.md", "papers.md", "reproductions.md", "published-figures.md"),
     "reference.md": (
-        *("reference/configuration.md", "reference/commands.md", "transcripts.md", "architecture.md"),
+        *(
+            "reference/configuration.md",
+            "reference/commands.md",
+            "transcripts.md",
+            "architecture.md",
+            "life-of-an-audit.md",
+        ),
         *("engines/index.md", "defences/index.md", "attacks/index.md", "audits/index.md", "accountants/index.md"),
     ),
 }
