@@ -16,14 +16,12 @@ from typing import TypeVar
 
 from tools.docs_markdown import with_part
 from vflpriv.common.formatting import count, percent
-from vflpriv.experiments.frontier.page import FrontierPage
 from vflpriv.experiments.frontier.plot import frontier_plot
 from vflpriv.experiments.frontier.result import FrontierReport
-from vflpriv.experiments.reproduce.page import ReproductionPage
 from vflpriv.experiments.reproduce.plots import reproduction_plots
 from vflpriv.experiments.reproduce.result import Reproduction
-from vflpriv.render.markdown import escape
-from vflpriv.render.plots.svg import Plot
+from vflpriv.render.document import Plot, describe
+from vflpriv.render.markdown import escape, to_markdown
 from vflpriv.report.attacks import AttackReport, Cell
 
 __all__ = [
@@ -133,7 +131,7 @@ def stored(kind: type[R], folder: Path = RESULTS) -> dict[str, R]:
 def reproductions_page(found: Mapping[str, Reproduction]) -> str:
     """The page with every table, and places for the curves, which are drawn when the site is built."""
     sections = [
-        _section(ReproductionPage().markdown(report).strip(), f"<!-- curves: {name} -->", _origin(name, report))
+        _section(to_markdown(describe(report)).strip(), f"<!-- curves: {name} -->", _origin(name, report))
         for name, report in found.items()
     ]
     return "\n".join([_REPRODUCTIONS, *_overview(found), *(sections or [f"{_NOTHING}\n"])])
@@ -143,7 +141,7 @@ def frontier_page(found: Mapping[str, FrontierReport]) -> str:
     """The page with every question that was asked, its answer and its picture."""
     sections = []
     for name, report in found.items():
-        heading, advice, tables = FrontierPage().markdown(report).split("\n\n", 2)
+        heading, advice, tables = to_markdown(describe(report)).split("\n\n", 2)
         picture = f"![Accuracy against ε](pictures/{name}.svg)" if report.points else ""
         sections.append(_section(heading, advice, picture, tables.strip(), _origin(name, report)))
     sections = [*sections, sampled_batches()] if sections else [f"{_NOTHING}\n"]

@@ -184,8 +184,8 @@ def in_force(settings: Any) -> dict[str, dict[str, Any]]:
     It may be named (`defence`), or the settings may be those that it stands for.
     """
     named = [] if settings.defence is None else [settings.defence]
-    found = [kind.found_in(settings) for kind in available("defence").values()]
-    return {defence.name: dict(defence) for defence in (*found, *named) if defence is not None}
+    implied = [kind.found_in(settings) for kind in available("defence").values()]
+    return {defence.name: dict(defence) for defence in (*implied, *named) if defence is not None}
 
 
 def _has(kind: str, content: Content) -> bool:
@@ -200,14 +200,16 @@ def defended(
     once: dict[int, Protected] = {}
     sent = {}
     for m, payload in payloads.items():
-        found = {}
+        protected = {}
         for name, values in payload.tensors.items() if _has(payload.kind, content) else ():
             if guard.for_each_device or id(values) not in once:
                 once[id(values)] = _protected(guard, values, replace(exchange, party=m))
-            found[name] = once[id(values)]
-        sizes = [own.size for own in found.values() if own.size is not None]
-        tensors = {**payload.tensors, **{name: own.values for name, own in found.items()}}
-        sent[m] = replace(payload, tensors=tensors, size=sum(sizes) if found and len(sizes) == len(found) else None)
+            protected[name] = once[id(values)]
+        sizes = [own.size for own in protected.values() if own.size is not None]
+        tensors = {**payload.tensors, **{name: own.values for name, own in protected.items()}}
+        sent[m] = replace(
+            payload, tensors=tensors, size=sum(sizes) if protected and len(sizes) == len(protected) else None
+        )
     return sent
 
 
@@ -216,5 +218,5 @@ def _protected(guard: Guard, values: Tensor, exchange: Exchange) -> Protected:
     if not values.numel():
         return Protected(values=values)
     rows = values.reshape(len(values), math.prod(values.shape[1:-1]), values.shape[-1])
-    found = guard.protect(rows, exchange)
-    return replace(found, values=found.values.reshape(values.shape))
+    protected = guard.protect(rows, exchange)
+    return replace(protected, values=protected.values.reshape(values.shape))

@@ -133,8 +133,8 @@ def attack(
     from vflpriv.run.attack import attack_config
 
     with running as executor:
-        found = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
-    report = held_to(found, limits, corrected)
+        matrix = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
+    report = held_to(matrix, limits, corrected)
     if folder is not None:
         save_result(report, folder, names, _context(Path(config) if isinstance(config, str | Path) else None))
     return report

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.rendered import markdown_of, page_of
 from tests.support import make_system, toy_data
 from vflpriv.audits import one_run
 from vflpriv.audits.one_run import CoinScores, OneRunAudit, guess, plant
@@ -24,8 +25,6 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
-from vflpriv.render.formats.html import render_html
-from vflpriv.render.formats.md import render_markdown
 from vflpriv.run.audit import audit_context, audit_system
 from vflpriv.run.build import build_report
 from vflpriv.run.systems import build_system, load_data
@@ -178,8 +177,8 @@ def test_the_report_has_a_row_for_the_claim_it_tests(tmp_path) -> None:
     assert row.epsilon_gaussian is not None
     assert any("fair coin" in line for line in row.assumptions)
     assert any("sees only some" in line for line in made.not_tested)
-    assert "One run: " in render_markdown(made)
-    assert "One run: " in render_html(made)
+    assert "One run: " in markdown_of(made)
+    assert "One run: " in page_of(made)
     assert json.loads(made.to_json())["systems"][0]["claims"][1]["measurements"][0]["figure"] == row.figure
 
 
@@ -209,7 +208,7 @@ def test_trials_stop_once_every_claim_is_refuted(tmp_path) -> None:
     known = row.bound(KNOWN_NOISE)
     assert known is not None
     assert row.mu < known < row.mu_accounted * 1.3
-    assert "if the noise is as stated" in render_html(whole)
+    assert "if the noise is as stated" in page_of(whole)
 
 
 def test_why_no_epsilon_follows_from_mu_is_said(tmp_path) -> None:
@@ -219,7 +218,7 @@ def test_why_no_epsilon_follows_from_mu_is_said(tmp_path) -> None:
     assert (
         row.gaussian_refusal == "the trade-off curve is not known: releases depend on state that earlier rounds moved"
     )
-    for rendered in (render_markdown(made), render_html(made)):
+    for rendered in (markdown_of(made), page_of(made)):
         assert f"No ε by way of μ: {row.gaussian_refusal}." in rendered
 
 

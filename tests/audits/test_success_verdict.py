@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tests.rendered import markdown_of, page_of
 from tests.support import ENGINES, make_system, toy_data
 from vflpriv.api import audit
 from vflpriv.audits.scoring.attempts import Attempt
@@ -25,9 +26,7 @@ from vflpriv.core.attack import Guess
 from vflpriv.core.claims import SuccessClaim, Verdict
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.render.formats.html import render_html
-from vflpriv.render.formats.md import render_markdown
-from vflpriv.render.terminal import print_report
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import Report
 from vflpriv.run.build import Audited, build_report
 
@@ -209,16 +208,16 @@ def test_an_audit_repeats_the_attacks_that_claims_are_about():
 def test_every_format_shows_the_claim_the_rate_and_the_reason():
     report = reported(audited(0.9))
     console = Console(width=140, record=True, file=io.StringIO())
-    print_report(report, console)
+    print_result(report, console)
     terminal = console.export_text()
-    for text in (terminal, render_markdown(report), render_html(report)):
+    for text in (terminal, markdown_of(report), page_of(report)):
         plain = text.replace("\\_", "_")
         assert "label_zo_query" in plain
         assert "11.7" in plain
         assert "90.0" in plain
         assert "violated" in plain
-    assert "publishes no claim" not in render_html(report)
-    assert "2 of 2 claims are violated" in render_markdown(report)
+    assert "publishes no claim" not in page_of(report)
+    assert "2 of 2 claims are violated" in markdown_of(report)
 
 
 def test_two_classes_are_another_matter():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.rendered import page_of
 from tests.report.attack_report import attack_report
 from tests.report.examples import build, dpzv, joint, split
 from tests.report.rows import one_run
 from vflpriv.core.claims import Verdict
-from vflpriv.render.formats.html import attacks_html, render_html
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.report.audit import CheckRow, Staleness, SuccessClaimRow
 
@@ -21,7 +21,7 @@ def report_page() -> str:
     first = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
     second = second.model_copy(update={"claims": (once, *second.claims[1:]), "features": _features("joint")})
     third = third.model_copy(update={"success_claims": (_about_attack(),), "checks": (_check(),)})
-    return render_html(build(first, second, third, not_tested=("timing of messages",)))
+    return page_of(build(first, second, third, not_tested=("timing of messages",)))
 
 
 def _about_attack() -> SuccessClaimRow:
@@ -53,7 +53,7 @@ def _check() -> CheckRow:
 
 def attacks_page() -> str:
     """A leak that breaks a limit, a defence, attacks that do not apply, and features with a picture."""
-    return attacks_html(attack_report().model_copy(update={"features": _features("split")}))
+    return page_of(attack_report().model_copy(update={"features": _features("split")}))
 
 
 def _features(system: str) -> tuple[FeatureCell, ...]:

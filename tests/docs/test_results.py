@@ -178,7 +178,7 @@ def test_pages_are_written_from_the_files_alone(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(report.model_dump_json(), encoding="utf-8")
     write_pages(tmp_path, tmp_path)
     tables, best = ((tmp_path / name).read_text("utf-8") for name in ("reproductions.md", "frontier.md"))
-    assert "| Row A | test accuracy, % | 80.00 | 75.00 | one seed | \\-5.00 | not explained |" in tables
+    assert "| Row A | test accuracy, % | 80.00 | 75.00 | one seed | -5.00 | not explained |" in tables
     assert (
         "- Table II: 0 of 1 printed percentages are reached within a point; 1 row differs for no known reason.\n"
         in tables

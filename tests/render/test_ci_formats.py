@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from tests.rendered import summary_of
 from vflpriv.core.claims import Verdict
-from vflpriv.render.features import number
 from vflpriv.render.formats.junit import render_junit
 from vflpriv.render.formats.sarif import line_of, render_sarif
-from vflpriv.render.formats.summary import render_summary
+from vflpriv.render.results.features import number
 from vflpriv.report.audit import CheckRow, Report
 from vflpriv.report.compare import Comparison, Tolerance, compare
 
@@ -181,7 +181,7 @@ def test_lines_of_short_configurations() -> None:
 
 
 def test_the_summary_has_verdict_claims_attacks_and_regressions(report: Report, worse: Comparison) -> None:
-    text = render_summary(report, worse)
+    text = summary_of(report, worse)
     for expected in (
         "# 2 of 5 claims are violated",
         "## Compared with the baseline",
@@ -198,8 +198,8 @@ def test_the_summary_has_verdict_claims_attacks_and_regressions(report: Report, 
         assert f"| {cell.system} | {name} | {cell.adversary} | {cell.measure} | {number(cell.success)} |" in text
     shown = text.partition("## What attacks on features")[2]
     assert all(cell.attack.replace("_", "\\_") not in shown for cell in report.features if cell.success is None)
-    assert len(render_summary(report, worse, limit=900).encode()) <= 900
-    assert "Cut here" in render_summary(report, worse, limit=900)
+    assert len(summary_of(report, worse, limit=900).encode()) <= 900
+    assert "Cut here" in summary_of(report, worse, limit=900)
 
 
 def test_names_break_none_of_them(hostile: Report, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_names_break_none_of_them(hostile: Report, tmp_path: Path) -> None:
     assert results
     assert all("\x1b" not in json.dumps(r) and "\\u001b" not in json.dumps(r) for r in results)
     assert all("\\[x\\](http" in r["message"]["text"] for r in results if r["ruleId"] == "claim-violated")
-    text = render_summary(hostile)
+    text = summary_of(hostile)
     assert "<script" not in text
     assert "\x1b" not in text
     assert "](http://evil" not in text.replace("\\]", "")

@@ -7,12 +7,11 @@ import re
 
 from rich.console import Console
 
+from tests.rendered import markdown_of, page_of
 from tests.report.defended import report_of
-from vflpriv.render.attacks import print_attacks
-from vflpriv.render.formats.html import attacks_html
-from vflpriv.render.formats.md import attacks_markdown
 from vflpriv.render.plots.defences import defence_plot
 from vflpriv.render.plots.svg import COLOURS
+from vflpriv.render.terminal import print_result
 from vflpriv.report.defences import defence_frontiers
 
 VARIANTS = {
@@ -54,9 +53,9 @@ def test_it_says_what_it_shows():
 
 def test_every_format_has_the_sentence():
     out = io.StringIO()
-    print_attacks(REPORT, Console(file=out, width=400))
-    page = attacks_html(REPORT)
-    for text in (out.getvalue(), page, attacks_markdown(REPORT)):
+    print_result(REPORT, Console(file=out, width=400))
+    page = page_of(REPORT)
+    for text in (out.getvalue(), page, markdown_of(REPORT)):
         assert FRONTIER.advice in text
     assert page.count('<div class="frontier">') == 1
     assert '<span class="whole">ε ≤ 1.40</span></li>' in page
@@ -64,4 +63,4 @@ def test_every_format_has_the_sentence():
 
 def test_without_defences_there_is_no_section():
     report = report_of({"none": (0.94, 0.9)})
-    assert "Which defence" not in attacks_html(report) + attacks_markdown(report)
+    assert "Which defence" not in page_of(report) + markdown_of(report)

@@ -14,16 +14,11 @@ import vflpriv
 from tests.report.attack_report import attack_report, cell
 from tests.report.rows import utility
 from vflpriv.common.registry import available
-from vflpriv.experiments.frontier.page import print_frontier
 from vflpriv.experiments.frontier.result import FrontierReport
-from vflpriv.experiments.reproduce.page import print_reproduction
 from vflpriv.experiments.reproduce.result import Reproduction
-from vflpriv.render.account import print_accounts
-from vflpriv.render.attacks import print_attacks
 from vflpriv.render.console import Writer
 from vflpriv.render.fitting import ColumnWidths
-from vflpriv.render.terminal import print_report
-from vflpriv.render.training import print_training
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import Report, Staleness, Traffic
 from vflpriv.report.rows import read_row
 from vflpriv.report.train import TrainReport, TrainRow
@@ -47,7 +42,7 @@ def check(show: Callable[[Console], None]) -> str:
 
 
 def test_audit(report: Report) -> None:
-    assert "dpzv-vi5-devices" in check(lambda console: print_report(report, console))
+    assert "dpzv-vi5-devices" in check(lambda console: print_result(report, console))
 
 
 def test_train() -> None:
@@ -62,14 +57,14 @@ def test_train() -> None:
         for key in names
     )  # fmt: skip
     report = TrainReport(tool_version="0", seed=0, confidence=0.95, data={}, systems=rows)
-    text = check(lambda console: print_training(report, console))
+    text = check(lambda console: print_result(report, console))
     assert text.count("cascaded-published-with-noise") > 1
     assert "2.3026 → 0.4127" in text
 
 
 def test_account() -> None:
     accounts = vflpriv.account(only=("dpzv-published", "split-sum"))
-    text = check(lambda console: print_accounts(accounts, console))
+    text = check(lambda console: print_result(accounts, console))
     assert "dpzv-embeddings" in text
     assert "no useful bound" in text
 
@@ -84,7 +79,7 @@ def test_attack() -> None:
     cells = [cell(name, 0.5, **words) for name in names if name.startswith("label_")]
     trained = tuple(row.model_copy(update=words) for row in report.trained[:1])
     update = {"cells": (*report.cells, *cells), "features": tuple(features), "trained": (*report.trained, *trained)}
-    text = check(lambda console: print_attacks(report.model_copy(update=update), console))
+    text = check(lambda console: print_result(report.model_copy(update=update), console))
     assert text.count("cascaded-published,") > 1
 
 
@@ -92,10 +87,10 @@ def test_attack() -> None:
 def test_frontier_and_reproduce(path: Path) -> None:
     if path.stem.startswith("frontier"):
         best = read_row(FrontierReport, path, "frontier.json")
-        check(lambda console: print_frontier(best, console))
+        check(lambda console: print_result(best, console))
     else:
         reproduction = read_row(Reproduction, path, "reproduction.json")
-        check(lambda console: print_reproduction(reproduction, console))
+        check(lambda console: print_result(reproduction, console))
 
 
 def test_columns_that_do_not_fit_go_into_a_second_table() -> None:

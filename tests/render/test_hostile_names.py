@@ -20,19 +20,17 @@ from rich.console import Console
 
 from tests.render.renaming import HOSTILE, names, renamed
 from tests.render.test_html import Page
+from tests.rendered import markdown_of, page_of, summary_of
 from tests.report.attack_report import attack_report
 from vflpriv.core.claims import Verdict
-from vflpriv.render.attacks import print_attacks
-from vflpriv.render.compare import compare_markdown, print_comparison
 from vflpriv.render.console import print_line
-from vflpriv.render.formats.html import attacks_html, render_html
+from vflpriv.render.document import Badge, Paragraph, Span
 from vflpriv.render.formats.junit import render_junit
-from vflpriv.render.formats.md import attacks_markdown, render_markdown
 from vflpriv.render.formats.sarif import render_sarif
-from vflpriv.render.formats.summary import render_summary
+from vflpriv.render.html.blocks import BlockWriter, escape
+from vflpriv.render.html.notebook import HtmlDisplay, MarkdownDisplay
 from vflpriv.render.html.page import environment
-from vflpriv.render.notebook import HtmlDisplay, MarkdownDisplay
-from vflpriv.render.terminal import print_report
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import CheckRow, Report
 from vflpriv.report.compare import Comparison, Tolerance, compare
 
@@ -95,25 +93,27 @@ def printed(show: Callable[[Console], None]) -> str:
 @pytest.mark.parametrize("hostile", MIXED[::4])
 def test_a_page_keeps_its_elements(small: Report, hostile: tuple[str, ...]) -> None:
     """Every name is another one: a page takes a while."""
-    found = render_html(renamed(small, *hostile))
-    assert page(found) == page(render_html(renamed(small, "name")))
+    found = page_of(renamed(small, *hostile))
+    assert page(found) == page(page_of(renamed(small, "name")))
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") for c in found.replace("\n", ""))
     report = attack_report()
-    assert page(attacks_html(renamed(report, *hostile))) == page(attacks_html(renamed(report, "name")))
+    assert page(page_of(renamed(report, *hostile))) == page(page_of(renamed(report, "name")))
 
 
 @given(name=names())
 def test_a_name_in_any_place_of_a_page_is_text(name: str) -> None:
-    template = environment().from_string('<p title="{{ x }}" class="{{ x|clean }}">{{ x }}<b>{{ x|clean }}</b></p>')
-    assert page(template.render(x=name)) == [("p", ("title", "class")), ("b", ())]
+    template = environment().from_string('<p title="{{ x }}">{{ x }}</p>')
+    assert page(template.render(x=name)) == [("p", ("title",))]
+    text = Paragraph((name, Span(name, "strong", exact=name), Badge(None, name)))
+    assert page(BlockWriter(str).blocks([text]))[:2] == [("p", ()), ("strong", ("title",) if escape(name) else ())]
 
 
 def check_markdown(whole: Report, *chosen: str) -> None:
     def texts(*names: str) -> list[str]:
         report, attacks = renamed(whole, *names), renamed(attack_report(), *names)
         shown = [MarkdownDisplay().render(one) for one in (report, attacks)]
-        summaries = [render_summary(report, worse(report)), render_summary(attacks)]
-        return [render_markdown(report), attacks_markdown(attacks), compare_markdown(worse(report)), *shown, *summaries]
+        summaries = [summary_of(report, worse(report)), summary_of(attacks)]
+        return [markdown_of(report), markdown_of(attacks), markdown_of(worse(report)), *shown, *summaries]
 
     for hostile, harmless in zip(texts(*chosen), texts("name"), strict=True):
         assert markdown(hostile) == markdown(harmless)
@@ -135,9 +135,9 @@ def test_markdown_keeps_them_with_any_name(whole: Report, name: str) -> None:
 def check_terminal(whole: Report, *chosen: str) -> None:
     report, attacks = renamed(whole, *chosen), renamed(attack_report(), *chosen)
     for show in (
-        lambda console: print_report(report, console),
-        lambda console: print_attacks(attacks, console),
-        lambda console: print_comparison(worse(report), console),
+        lambda console: print_result(report, console),
+        lambda console: print_result(attacks, console),
+        lambda console: print_result(worse(report), console),
         lambda console: print_line(console, f"wrote {chosen[0]}"),
     ):
         assert is_text(printed(show))

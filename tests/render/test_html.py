@@ -12,7 +12,7 @@ import pytest
 
 import vflpriv
 from tests.browser.pages import attacks_page
-from vflpriv.render.formats.html import render_html
+from tests.rendered import page_of
 from vflpriv.render.plots.svg import COLOURS
 from vflpriv.report.audit import Report, Staleness
 
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
-    return render_html(report)
+    return page_of(report)
 
 
 def test_the_numbers_are_there(page: str) -> None:
@@ -92,7 +92,7 @@ _ADDRESSES = ("href", "src", "xlink:href")
 
 
 def test_nothing_is_fetched_and_only_our_script_runs(page: str, hostile: Report) -> None:
-    for text in (page, render_html(hostile)):
+    for text in (page, page_of(hostile)):
         parsed = Page(text)
         assert not {"link", "iframe", "object", "base", "form"} & {tag for tag, _ in parsed.tags}
         assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in parsed.all("img"))
@@ -116,7 +116,7 @@ def test_no_address_but_the_names_of_svg(page: str) -> None:
 
 
 def test_names_are_escaped(hostile: Report) -> None:
-    text = render_html(hostile)
+    text = page_of(hostile)
     assert text.count("<script") == 1
     assert "&lt;script&gt;" in text
     assert "\x1b" not in text
@@ -124,8 +124,8 @@ def test_names_are_escaped(hostile: Report) -> None:
 
 
 def test_same_report_same_page(report: Report, page: str) -> None:
-    assert render_html(report) == page
-    assert render_html(Report.model_validate_json(report.to_json())) == page
+    assert page_of(report) == page
+    assert page_of(Report.model_validate_json(report.to_json())) == page
 
 
 def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
@@ -158,7 +158,7 @@ def test_tables_and_plots_speak(page: str) -> None:
 
 def test_an_empty_report_is_a_page(report: Report) -> None:
     empty = report.model_copy(update={"systems": (), "not_tested": (), "config": {}, "exit_code": 0})
-    assert "No claim to check" in Page(render_html(empty)).text
+    assert "No claim to check" in Page(page_of(empty)).text
 
 
 def luminance(colour: str) -> float:
@@ -199,16 +199,16 @@ def test_staleness_and_importance_are_shown_where_there_are_any(report: Report) 
     first = report.systems[0]
     stale = Staleness(reads=1000, never_sent=0.25, median=3, largest=17)
     system = first.model_copy(update={"staleness": stale, "importance": (0.5, 2.0, 0.1)})
-    page = render_html(report.model_copy(update={"systems": (system,)}))
+    page = page_of(report.model_copy(update={"systems": (system,)}))
     assert "<strong>3</strong> rounds old in the median, 17 at most" in page
     assert "25.0 % of 1,000 reads were of records that had not been sent yet" in page
     assert "Device 1 weighs most, 2; device 2 least, 0.1." in page
-    assert "rounds old" not in render_html(report.model_copy(update={"systems": (first,)}))
+    assert "rounds old" not in page_of(report.model_copy(update={"systems": (first,)}))
 
 
 def test_a_sentence_stands_where_a_picture_of_importance_would_mislead(report: Report) -> None:
     norms = {"importance": (0.5, 2.0, 0.1), "importance_caveat": "The heads have hardly moved: by 0.1 %."}
     system = report.systems[0].model_copy(update=norms)
-    page = render_html(report.model_copy(update={"systems": (system,)}))
+    page = page_of(report.model_copy(update={"systems": (system,)}))
     assert "The heads have hardly moved: by 0.1 %." in page
     assert "weighs most" not in page

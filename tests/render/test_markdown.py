@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.render.formats.md import render_markdown
+from tests.rendered import markdown_of
 from vflpriv.render.markdown import LIMIT, escape
 from vflpriv.report.audit import Report
 
@@ -23,7 +23,7 @@ def tables(text: str) -> list[list[str]]:
 
 
 def test_headline_and_claims_come_first(report: Report) -> None:
-    lines = render_markdown(report).split("\n")
+    lines = markdown_of(report).split("\n")
     assert lines[0] == "# 2 of 5 claims are violated"
     assert lines[6] == (
         "| ❌ **violated** | dpzv | “The whole training is μ-GDP when σ = 2C√T/(Dμ).” (dpzv-journal, Theorem VI.5) "
@@ -33,7 +33,7 @@ def test_headline_and_claims_come_first(report: Report) -> None:
 
 
 def test_every_section_is_there(report: Report) -> None:
-    text = render_markdown(report)
+    text = markdown_of(report)
     for expected in (
         "| worst-case | likelihood ratio | 400 | 32.8 % | 32.0 % | 0.35 | 2.21 | 0.750 | – | 80 % | 1.6e-8 | **yes** |",
         "| label\\_gradient | device(0) | labels | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |",
@@ -49,14 +49,14 @@ def test_every_section_is_there(report: Report) -> None:
 
 def test_rows_have_as_many_cells_as_their_header(report: Report, hostile: Report) -> None:
     for one in (report, hostile):
-        found = tables(render_markdown(one))
+        found = tables(markdown_of(one))
         assert len(found) >= 5
         for rows in found:
             assert {cells(row) for row in rows} == {cells(rows[0])}
 
 
 def test_hostile_names_stay_names(hostile: Report) -> None:
-    text = render_markdown(hostile)
+    text = markdown_of(hostile)
     fences = re.findall(r"^(`{3,})sh\n.*\n\1$", text, flags=re.MULTILINE)
     assert fences
     outside = re.sub(r"^(`{3,})sh\n.*\n\1$", "", text, flags=re.MULTILINE)
@@ -69,7 +69,7 @@ def test_hostile_names_stay_names(hostile: Report) -> None:
 def test_a_command_cannot_close_its_fence(report: Report) -> None:
     system = report.systems[0]
     claim = system.claims[0].model_copy(update={"reproduce": "echo ```` x"})
-    text = render_markdown(report.model_copy(update={"systems": (system.model_copy(update={"claims": (claim,)}),)}))
+    text = markdown_of(report.model_copy(update={"systems": (system.model_copy(update={"claims": (claim,)}),)}))
     assert "\n`````sh\necho ```` x\n`````\n" in text
 
 
@@ -83,7 +83,7 @@ def test_escaped_text_is_one_cell(text: str) -> None:
 
 def test_a_long_report_is_cut_and_says_so(report: Report) -> None:
     many = report.model_copy(update={"systems": report.systems * 1000})
-    text = render_markdown(many)
+    text = markdown_of(many)
     assert LIMIT // 2 < len(text.encode()) <= LIMIT
     assert text.endswith("`report.json` has all of it.\n")
     assert text.startswith("# 2000 of 5000 claims are violated")
@@ -91,4 +91,4 @@ def test_a_long_report_is_cut_and_says_so(report: Report) -> None:
 
 
 def test_same_report_same_text(report: Report) -> None:
-    assert render_markdown(Report.model_validate_json(report.to_json())) == render_markdown(report)
+    assert markdown_of(Report.model_validate_json(report.to_json())) == markdown_of(report)

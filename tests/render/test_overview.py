@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.render.test_plots import words
+from tests.rendered import page_of
 from tests.report.rows import attack, one_run, spending
-from vflpriv.render.formats.html import render_html
-from vflpriv.render.matrix import attack_matrix, refused
+from vflpriv.render.document import PAGE, Bullets, Cell, Fold, Table, plain
 from vflpriv.render.plots.budgets import _bars, records_plot, rounds_plot
 from vflpriv.render.plots.overview import traffic_plot, utility_plot
 from vflpriv.render.plots.tradeoff import tradeoff_plot
+from vflpriv.render.results.systems import attack_matrix
 from vflpriv.report.audit import ClaimRow, Report
 
 
@@ -111,33 +112,40 @@ def test_communication(report: Report) -> None:
     assert traffic_plot(report.model_copy(update={"systems": silent})) is None
 
 
+def matrix(report: Report) -> tuple[list[str], dict[str, list[Cell]], list[str]]:
+    """The attacks, the cells of each system, and the reasons why some attacks do not apply."""
+    blocks = list(attack_matrix(report))
+    table = next(block for block in blocks if isinstance(block, Table))
+    columns, rows = table.shown(PAGE)
+    folds = [block.blocks[0] for block in blocks if isinstance(block, Fold)]
+    reasons = [plain(item) for block in folds if isinstance(block, Bullets) for item in block.items]
+    return [column.title for column in columns[2:]], {plain(row[0].text): row[2:] for row in rows}, reasons
+
+
 def test_the_matrix_has_colours_and_reasons(report: Report) -> None:
-    matrix = attack_matrix(report)
-    assert matrix is not None
-    assert matrix.attacks == ("label_zo", "label_gradient")
-    cells = {row.system.key: row.cells for row in matrix.rows}
-    assert [c.level for c in cells["dpzv"]] == [0, 0]
-    assert cells["split"][1].level == 4
-    assert matrix.reasons[cells["dpzv"][1].why - 1] == "needs gradients, dpzv sends one scalar"
-    assert matrix.reasons[cells["split"][0].why - 1] == "not tried on this system"
-    page = render_html(report)
+    attacks, cells, reasons = matrix(report)
+    assert attacks == ["label_zo", "label_gradient"]
+    assert [plain(c.text) for c in cells["dpzv"]] == ["+1.6", "n/a"]
+    assert cells["dpzv"][0].tone == "leak0"
+    assert cells["split"][1].tone == "leak4"
+    assert reasons == ["needs gradients, dpzv sends one scalar", "not tried on this system"]
+    page = page_of(report)
     assert '<td class="n leak4">+90.0' in page
+    assert '<a href="#why-2" aria-label="why: reason 2">2</a>' in page
     assert '<li id="why-1">needs gradients, dpzv sends one scalar</li>' in page
-    assert attack_matrix(report.model_copy(update={"systems": ()})) is None
+    assert list(attack_matrix(report.model_copy(update={"systems": ()}))) == []
 
 
 def test_the_view_that_gains_most_stands_for_an_attack(report: Report) -> None:
     both = (attack("label_zo", "device(0)", 0.2, 0.1), attack("label_zo", "eavesdropper", 0.6, 0.1))
     system = report.systems[0].model_copy(update={"attacks": both})
-    matrix = attack_matrix(report.model_copy(update={"systems": (system,)}))
-    assert matrix is not None
-    best = matrix.rows[0].cells[0]
-    assert best.attack is not None
-    assert (best.attack.adversary, best.level) == ("eavesdropper", 3)
+    _, cells, _ = matrix(report.model_copy(update={"systems": (system,)}))
+    (best,) = cells["dpzv"]
+    assert (best.detail, best.tone) == (("60.0 %, eavesdropper",), "leak3")
 
 
 def test_views_with_the_same_reason_share_a_row(report: Report) -> None:
     twice = tuple(attack("label_dual", view, None, None, "needs duals") for view in ("device(0)", "eavesdropper"))
     system = report.systems[0].model_copy(update={"attacks": twice})
-    assert refused(system) == {("label_dual", "labels", "needs duals"): ["device(0)", "eavesdropper"]}
-    assert "device(0), eavesdropper" in render_html(report.model_copy(update={"systems": (system,)}))
+    page = page_of(report.model_copy(update={"systems": (system,)}))
+    assert "label_dual, seen by device(0), eavesdropper: not applicable: needs duals" in page

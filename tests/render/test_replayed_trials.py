@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.rendered import markdown_of, page_of
 from tests.report.rows import measured
-from vflpriv.render.formats.html import render_html
-from vflpriv.render.formats.md import render_markdown
 from vflpriv.render.shared import trial_sentences
 from vflpriv.render.statement import statement
-from vflpriv.render.terminal import print_report
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import Report
 
 REPLAYED = (
@@ -36,7 +35,7 @@ def with_trials(report: Report, **fields: Any) -> Report:
 
 def terminal(report: Report) -> str:
     console = Console(file=io.StringIO(), width=400, _environ={})
-    print_report(report, console)
+    print_result(report, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -47,8 +46,8 @@ def terminal(report: Report) -> str:
 )
 def test_every_format_says_how_trials_were_made(report: Report, fields: dict[str, Any], sentence: str) -> None:
     changed = with_trials(report, **fields)
-    page = html.unescape(re.sub(r"\s+", " ", render_html(changed)))
-    for text in (terminal(changed), render_markdown(changed).replace("\\", ""), page):
+    page = html.unescape(re.sub(r"\s+", " ", page_of(changed)))
+    for text in (terminal(changed), markdown_of(changed).replace("\\", ""), page):
         assert f"{sentence}." in text
 
 

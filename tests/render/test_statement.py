@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rendered import page_of
 from tests.report.rows import one_run
-from vflpriv.render.formats.html import render_html
 from vflpriv.render.statement import statement
 from vflpriv.report.audit import Report
 
@@ -98,6 +98,6 @@ def test_what_others_left_out_is_not_this_ones(report: Report) -> None:
 
 
 def test_the_page_has_one_for_every_claim(report: Report) -> None:
-    page = render_html(report)
+    page = page_of(report)
     assert page.count("<summary>Differential-privacy statement</summary>") == 5
     assert all(page.count(f"<dt>{name}</dt>") >= 5 for name in FIELDS)

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from vflpriv.render.terminal import print_report
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import Report
 
 SMALL = """
@@ -61,7 +61,7 @@ def shown(report: Report, width: int, *, encoding: str = "utf-8", colour: bool =
     # Without the environment: NO_COLOR and its like are rich's to heed, and set on some machines that run the tests.
     system: Literal["standard"] | None = "standard" if colour else None
     console = Console(file=file, width=width, force_terminal=colour, color_system=system, _environ={})
-    print_report(report, console)
+    print_result(report, console)
     file.flush()
     return raw.getvalue().decode(encoding)
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.rendered import markdown_of
 from tests.report.attack_report import attack_report, member
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
-from vflpriv.render.compare import compare_markdown, print_comparison
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import Report, SystemRow
 from vflpriv.report.compare import Comparison, Tolerance, compare, compare_attacks
 
@@ -104,7 +105,7 @@ def test_systems_that_one_report_lacks_are_named_not_judged(report: Report) -> N
     assert found.only_old == ("joint", "split")
     assert compare(fewer, report, Tolerance()).only_new == ("joint", "split")
     assert found.exit_code == 0
-    assert "joint: not compared: only the first report has it" in compare_markdown(found)
+    assert "joint: not compared: only the first report has it" in markdown_of(found)
 
 
 def test_tolerances_are_read_or_refused() -> None:
@@ -121,8 +122,8 @@ def test_terminal_markdown_and_json_say_the_same(report: Report) -> None:
     )
     found = compare(report, new, Tolerance())
     out = io.StringIO()
-    print_comparison(found, Console(file=out, width=120, _environ={}))
-    text, markdown = out.getvalue(), compare_markdown(found)
+    print_result(found, Console(file=out, width=120, _environ={}))
+    text, markdown = out.getvalue(), markdown_of(found)
     for expected in ("test accuracy", "96.9 %", "20.0 %", "worse", "1 regression beyond the tolerance"):
         assert expected in text
         assert expected in markdown
@@ -134,9 +135,9 @@ def test_names_cannot_steer_any_of_them(hostile: Report) -> None:
     worse = changed(hostile, 0, attacks=with_success(hostile.systems[0], 0.9))
     for found in (compare(hostile, worse, Tolerance()), compare(hostile, bare, Tolerance())):
         out = io.StringIO()
-        print_comparison(found, Console(file=out, width=120, _environ={}))
-        assert "\x1b" not in out.getvalue() + compare_markdown(found)
-        assert "<script" not in compare_markdown(found)
+        print_result(found, Console(file=out, width=120, _environ={}))
+        assert "\x1b" not in out.getvalue() + markdown_of(found)
+        assert "<script" not in markdown_of(found)
         assert all(line.count("\n") == 0 for line in sentences(found))
 
 

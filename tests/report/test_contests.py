@@ -8,11 +8,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from tests.rendered import markdown_of, page_of, summary_of
 from tests.report.attack_report import attack_report, cell, member
-from vflpriv.render.attacks import print_attacks
-from vflpriv.render.formats.html import attacks_html
-from vflpriv.render.formats.md import attacks_markdown
-from vflpriv.render.formats.summary import render_summary
+from vflpriv.render.terminal import print_result
 from vflpriv.report.attacks import ONLY_STATIC, AttackReport, TrainedRow, contests_of
 
 
@@ -75,8 +73,8 @@ def with_contest() -> AttackReport:
 def test_every_format_shows_both_and_the_mark_with_its_legend():
     report = with_contest()
     console = Console(width=160, record=True, file=StringIO())
-    print_attacks(report, console)
-    texts = [console.export_text(), attacks_markdown(report), attacks_html(report), render_summary(report)]
+    print_result(report, console)
+    texts = [console.export_text(), markdown_of(report), page_of(report), summary_of(report)]
     for text in (" ".join(t.split()) for t in texts):
         assert "+50.0 (label" in text
         assert "+0.0 (label" in text
@@ -85,7 +83,7 @@ def test_every_format_shows_both_and_the_mark_with_its_legend():
 
 
 def test_without_adaptive_attacks_nothing_is_added():
-    assert "know the defence" not in attacks_markdown(attack_report())
+    assert "know the defence" not in markdown_of(attack_report())
 
 
 def test_a_file_of_before_is_read():

@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from tests.rendered import markdown_of
 from tests.report.examples import build, joint
 from tests.report.rows import budget, claim, utility
 from vflpriv.core.claims import Verdict
-from vflpriv.render.compare import compare_markdown, print_comparison
+from vflpriv.render.terminal import print_result
 from vflpriv.report.audit import BudgetRow, ClaimRow, Report
 from vflpriv.report.compare import Change, Comparison, Tolerance, compare
 
@@ -146,10 +147,10 @@ def test_a_weaker_promise_is_shown_and_not_judged() -> None:
 def test_better_and_worse_are_marked_and_worse_comes_first() -> None:
     found = compare(published(), mended(), TOLERANCE)
     out = io.StringIO()
-    print_comparison(found, Console(file=out, width=80, _environ={}))
+    print_result(found, Console(file=out, width=80, _environ={}))
     marks = [line.split()[0] for line in out.getvalue().splitlines() if line.startswith(("worse", "better"))]
     assert marks == ["worse", *["better"] * (len(found.joined) - 1)]
     assert max(map(len, out.getvalue().splitlines())) <= 80
-    markdown = compare_markdown(found)
+    markdown = markdown_of(found)
     assert markdown.index("❌ **worse** | dpzv | test accuracy") < markdown.index("✅ better | dpzv | verdict")
     assert found.headline == "1 regression beyond the tolerance, 10 improvements; 11 of 12 numbers and verdicts differ"

@@ -7,10 +7,10 @@ from multiprocessing import get_context
 
 import pytest
 
+from tests.rendered import markdown_of
 from vflpriv.attacks.label.trained.batch import LabelBatch
 from vflpriv.config.loading import load_config
 from vflpriv.core.systems import System
-from vflpriv.render.formats.md import attacks_markdown
 from vflpriv.run.attack import AttackPlan, attack_config, attack_variant, variants_of
 from vflpriv.run.systems import load_data
 
@@ -76,5 +76,5 @@ def test_a_report_says_how_many_records_were_drawn(monkeypatch):
     assert (cell.guesses, cell.population) == (40, 160)
     note = "random samples of the records were attacked by label_batch (40 of 160 records)"
     assert report.sample_note == note
-    assert "(40 of 160 records)." in attacks_markdown(report)
+    assert "(40 of 160 records)." in markdown_of(report)
     assert all(c.population is None for c in report.cells if c.attack == "label_direct")

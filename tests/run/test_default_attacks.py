@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from tests.rendered import summary_of
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.render.formats.summary import render_summary
 from vflpriv.run.attack import AttackPlan
 from vflpriv.run.audit import audit_config
 from vflpriv.run.recordings.attacks import chosen_attacks
@@ -47,6 +47,6 @@ def test_the_summary_of_the_default_audit_shows_completion_features_and_membersh
     tried = {row.attack: row for row in system.attacks if row.adversary == "device(0)"}
     assert tried[PASSIVE].success is not None
     assert "an audit trains honest ones" in tried[ACTIVE].not_applicable
-    summary = render_summary(report)
+    summary = summary_of(report)
     for attack in (PASSIVE, "feature_inversion", "feature_membership"):
         assert attack.replace("_", "\\_") in summary

@@ -9,7 +9,7 @@ import vflpriv
 from tests.run.recorded_systems import audited
 from vflpriv.config.errors import parse_settings
 from vflpriv.recording.ledger_file import LedgerConfig
-from vflpriv.render.features import FeatureSection
+from vflpriv.render.results.features import FeatureSection
 from vflpriv.report.audit import read_report
 
 RECORDS, WIDTH = 160, 4

@@ -133,8 +133,8 @@ class NoiseOnce(Engine):
         if settings.joint_features == "scattering":
             image_shape(shapes)
         if settings.frequencies is not None and any(len(shape) != 2 for shape in shapes):
-            found = ", ".join("x".join(map(str, shape)) for shape in shapes)
-            raise InputError("frequencies", f"of blocks of {found}", "grey images (data.keep_shape = true), or none")
+            sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
+            raise InputError("frequencies", f"of blocks of {sizes}", "grey images (data.keep_shape = true), or none")
 
     # The training --------------------------------------------------------------------------------------------------
 
@@ -185,12 +185,12 @@ class NoiseOnce(Engine):
 
     def _sent_before(self, records: Tensor) -> list[Tensor]:
         """What devices sent in the first round: the server of a training that goes on still has it."""
-        found = []
+        sent = []
         for m in range(self.data.devices):
             rows = self._clipped(m, records)
             normals = self._point.noise.tensor(tuple(rows.shape[1:]), 0, m) if self.settings.noise_std else rows
-            found.append(self._point.mechanism.release(rows, normals))
-        return found
+            sent.append(self._point.mechanism.release(rows, normals))
+        return sent
 
     @no_grad
     def serve(self, round_: int, records: Tensor, uplinks: Mapping[int, Mapping[str, Tensor]]) -> Mapping[int, Payload]:

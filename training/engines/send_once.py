@@ -148,7 +148,9 @@ class SendOnce(Engine):
             return self.bank.split(self.bank.outputs(self.bank.inputs(self.data, records)))
         features = [self.data.features(m, records) for m in range(self.data.devices)]
         alike = [not self.data.differs(m) for m in range(self.data.devices)]
-        rows = [x.flatten(1).unsqueeze(0) if one else x.flatten(2) for x, one in zip(features, alike, strict=True)]
+        rows = [
+            x.flatten(1).unsqueeze(0) if shared else x.flatten(2) for x, shared in zip(features, alike, strict=True)
+        ]
         return [x.expand(len(self.replicas), -1, -1) for x in rows]
 
     @no_grad

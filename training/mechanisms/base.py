@@ -72,11 +72,11 @@ class Mechanism(ABC):
     def neighbour(self, unit: Unit, values: Tensor, other: Tensor) -> Tensor:
         """The input of a neighbouring world: `values` with record 0, or everything, taken from `other` or blanked."""
         axis = 1
-        mine, rest = values.narrow(axis, 0, 1), values.narrow(axis, 1, values.shape[axis] - 1)
+        first, others = values.narrow(axis, 0, 1), values.narrow(axis, 1, values.shape[axis] - 1)
         if unit is Unit.ADD_REMOVE:
-            return torch.cat((torch.zeros_like(mine), rest), dim=axis)
+            return torch.cat((torch.zeros_like(first), others), dim=axis)
         if unit.per_record:
-            return torch.cat((other.narrow(axis, 0, 1), rest), dim=axis)
+            return torch.cat((other.narrow(axis, 0, 1), others), dim=axis)
         return self.blank(other) if unit is Unit.CLIENT_ZERO else other
 
     def blank(self, other: Tensor) -> Tensor:

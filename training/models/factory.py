@@ -188,9 +188,9 @@ def bottom_model(
     if len(block_shape) != 1:
         raise _wrong_shape(kind, block_shape, "(tokens,)")
     if kind == "lstm":
-        words, state = hidden
+        embedding, state = hidden
         with torch.device("meta"):
-            lstm = architectures.Lstm(vocabulary, words, state, width, activate=activate)
+            lstm = architectures.Lstm(vocabulary, embedding, state, width, activate=activate)
         return modules.ModuleModel(lstm, inputs=inputs, key=key)
     return _encoder_bottom(settings, key, inputs, width, activate)
 
@@ -249,9 +249,9 @@ def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[...,
     if settings.top_kind == "transformer":
         shape, folder = _encoder(settings)
         with torch.device("meta"):
-            rest = transformer.EncoderRest(shape, data.classes)
+            trunk = transformer.EncoderRest(shape, data.classes)
         return modules.ModuleModel(
-            rest, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, rest)
+            trunk, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, trunk)
         )
     tiles, maps = _tiles(data), _hidden_widths(settings)[0]
     with torch.device("meta"):

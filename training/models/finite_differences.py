@@ -116,10 +116,10 @@ class Direction(Mapping[str, "Tensor"]):
         if self.held:
             yield ...
             return
-        rows, *rest = self._layout.shapes[name]
+        rows, *width = self._layout.shapes[name]
         # The same pieces however many replicas there are: sums over them must not depend on that. Four rows are whole
         # blocks of the random sequence.
-        together = max(4, _PIECE // max(1, math.prod(rest)) // 4 * 4)
+        together = max(4, _PIECE // max(1, math.prod(width)) // 4 * 4)
         for begin in range(0, rows, together):
             yield slice(begin, min(begin + together, rows))
 

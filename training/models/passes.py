@@ -89,14 +89,14 @@ class _Fused(Pass):
 
     @no_grad
     def by_inputs(self, by_outputs: Tensor) -> Tensor:
-        found = empty_rows(self.outputs, *self._inputs_shape)
-        self._pass.backward(by_outputs, [], found)
-        return found
+        by_inputs = empty_rows(self.outputs, *self._inputs_shape)
+        self._pass.backward(by_outputs, [], by_inputs)
+        return by_inputs
 
     def descend_and_return(self, by_outputs: Tensor, velocity: dict[str, Tensor], sgd: Sgd) -> Tensor:
-        found = empty_rows(self.outputs, *self._inputs_shape)
-        self._pass.descend(constant(by_outputs), self._moves(velocity, sgd), sgd, by_inputs=found)
-        return found
+        by_inputs = empty_rows(self.outputs, *self._inputs_shape)
+        self._pass.descend(constant(by_outputs), self._moves(velocity, sgd), sgd, by_inputs=by_inputs)
+        return by_inputs
 
     def _moves(self, velocity: dict[str, Tensor], sgd: Sgd) -> list[Tensor]:
         if not sgd.momentum:
@@ -137,9 +137,9 @@ class _Differentiated(Pass):
 
     def descend_and_return(self, by_outputs: Tensor, velocity: dict[str, Tensor], sgd: Sgd) -> Tensor:
         leaves = [self._inputs, *self._leaves.values()]
-        found, *gradients = torch.autograd.grad(self._graph, leaves, by_outputs)
+        by_inputs, *gradients = torch.autograd.grad(self._graph, leaves, by_outputs)
         self._descend(gradients, velocity, sgd)
-        return found
+        return by_inputs
 
     def _descend(self, gradients: Sequence[Tensor], velocity: dict[str, Tensor], sgd: Sgd) -> None:
         named = dict(zip(self._leaves, gradients, strict=True))

@@ -73,14 +73,9 @@ class Gate:
 
 
 def _print(report: AnyReport, console: Console) -> None:
-    if isinstance(report, Report):
-        from vflpriv.render.terminal import print_report
+    from vflpriv.render.terminal import print_result
 
-        print_report(report, console)
-    else:
-        from vflpriv.render.attacks import print_attacks
-
-        print_attacks(report, console)
+    print_result(report, console)
 
 
 def report_at(path: Path) -> Report:

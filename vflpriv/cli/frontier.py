@@ -60,7 +60,7 @@ def frontier(
         "unit": unit,
         "view": view,
         "delta": parsed_value(delta),
-        "epsilons": [parsed_value(each) for each in epsilon] if epsilon else None,
+        "epsilons": [parsed_value(text) for text in epsilon] if epsilon else None,
         "seeds": parsed_value(seeds),
         "seed": parsed_value(seed),
         "trials": parsed_value(trials),
@@ -77,9 +77,9 @@ def frontier(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.experiments.frontier.page import print_frontier
+    from vflpriv.render.terminal import print_result
 
     console = Console()
-    print_frontier(report, console)
+    print_result(report, console)
     for file in file_names(report, formats):
         print_line(console, f"wrote {out / file}")

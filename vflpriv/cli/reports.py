@@ -68,16 +68,18 @@ def compare(
     from rich.console import Console
 
     from vflpriv.cli.ci import any_report_at
-    from vflpriv.render.compare import compare_markdown, print_comparison
+    from vflpriv.render.document import describe
+    from vflpriv.render.markdown import to_markdown
+    from vflpriv.render.terminal import print_result
     from vflpriv.report.compare import Tolerance, compare_any
 
     if format_ not in _COMPARE_FORMATS:
         raise InputError("--format", format_, f"one of {', '.join(_COMPARE_FORMATS)}")
     comparison = compare_any(any_report_at(old), any_report_at(new), Tolerance.parse(tolerance or []))
     if format_ == "text":
-        print_comparison(comparison, Console())
+        print_result(comparison, Console())
     else:
-        print(comparison.to_json() if format_ == "json" else compare_markdown(comparison), end="")  # noqa: T201
+        print(comparison.to_json() if format_ == "json" else to_markdown(describe(comparison)), end="")  # noqa: T201
     raise typer.Exit(comparison.exit_code)
 
 

@@ -68,8 +68,8 @@ def reproduce(
         quiet=quiet,
         workers=parsed_value(workers),
     )
-    from vflpriv.experiments.reproduce.page import print_reproduction
+    from vflpriv.render.terminal import print_result
 
-    print_reproduction(report, console)
+    print_result(report, console)
     for file in file_names(report, formats):
         print_line(console, f"wrote {out / file}")

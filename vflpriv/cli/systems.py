@@ -86,7 +86,7 @@ def train(
 
     from vflpriv import api
     from vflpriv.render.console import print_line
-    from vflpriv.render.training import print_training
+    from vflpriv.render.terminal import print_result
 
     as_json = is_json(format_)
     overrides = given({"seed": parsed_value(seed), "device": device}) | assignments(set_)
@@ -95,7 +95,7 @@ def train(
         print(report.to_json(), end="")  # noqa: T201
         return
     console = Console()
-    print_training(report, console)
+    print_result(report, console)
     if save is not None:
         console.print()
         for name in (*(row.models for row in report.systems if row.models), "train.json"):
@@ -126,8 +126,8 @@ def account(
 
     from vflpriv import api
     from vflpriv.core.views import Adversary
-    from vflpriv.render.account import print_accounts
     from vflpriv.render.console import print_line
+    from vflpriv.render.terminal import print_result
     from vflpriv.run.noise.calibrate import parse_unit
 
     as_json = is_json(format_)
@@ -150,7 +150,7 @@ def account(
     if as_json:
         print(accounts.to_json())  # noqa: T201
     else:
-        print_accounts(accounts, Console())
+        print_result(accounts, Console())
     if curves is not None:
         for path in accounting.write_curves(curves, chosen, delta):
             print_line(Console(stderr=True), f"wrote {path}")
@@ -178,7 +178,7 @@ def calibrate(
     """Print the least noise that keeps (ε, δ) of a unit under a view, to 0.1 % of ε and on the safe side."""
     from rich.console import Console
 
-    from vflpriv.render.account import print_calibration
+    from vflpriv.render.terminal import print_result
     from vflpriv.run.noise import calibrate as calibration
 
     as_json = is_json(format_)
@@ -192,4 +192,4 @@ def calibrate(
     if as_json:
         print(result.to_json())  # noqa: T201
     else:
-        print_calibration(result, Console())
+        print_result(result, Console())

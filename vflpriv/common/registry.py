@@ -26,8 +26,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "accountant": ("vflpriv.accountants",),
     "law": ("vflpriv.laws",),
     "format": ("vflpriv.render.formats",),
-    "display": ("vflpriv.render.notebook",),
-    "page": ("vflpriv.experiments.frontier.page", "vflpriv.experiments.reproduce.page"),
+    "display": ("vflpriv.render.html.notebook",),
+    "document": (
+        "vflpriv.render.results",
+        "vflpriv.experiments.frontier.page",
+        "vflpriv.experiments.reproduce.page",
+    ),
 }
 """By kind, the packages whose modules register the items, or the modules that register them."""
 _FOLDERS = frozenset(package.split(".")[1] for places in KINDS.values() for package in places)

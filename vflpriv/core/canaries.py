@@ -262,12 +262,12 @@ def plant_members(
 
     if unit not in (Unit.RECORD, Unit.ADD_REMOVE):
         raise InputError("plant_members: unit", str(unit), "record or add-remove")
-    each = 2 if unit == Unit.RECORD else 1
-    if not 1 <= canaries <= records // each:
-        expected = f"1 to {records // each}: there are {records} records, and a canary takes {each}"
+    taken = 2 if unit == Unit.RECORD else 1
+    if not 1 <= canaries <= records // taken:
+        expected = f"1 to {records // taken}: there are {records} records, and a canary takes {taken}"
         raise InputError("plant_members: canaries", canaries, expected)
     generator = host_generator(seed, "canary", canaries, 3)
-    chosen = generator.permutation(records)[: each * canaries].reshape(canaries, each)
+    chosen = generator.permutation(records)[: taken * canaries].reshape(canaries, taken)
     worlds = generator.integers(0, 2, canaries)
     planted = MemberCanaries(candidates=torch.from_numpy(chosen), worlds=torch.from_numpy(worlds))
     return np.setdiff1d(np.arange(records), planted.left_out.numpy()), planted

@@ -72,7 +72,8 @@ def declared(
     for width in views:
         begin, end = end, end + width
         placed = [(columns[place], place) for place in range(begin, end)]
-        own = [each for _, group in groupby(placed, _name) for each in _declared(list(group), seen, ranges, values)]
+        groups = [_declared(list(group), seen, ranges, values) for _, group in groupby(placed, _name)]
+        own = [column for group in groups for column in group]
         kept += own
         widths.append(len(own))
     train, test = (

@@ -114,8 +114,8 @@ def _classes(labels: Table, rows: Rows, trained: NDArray[np.bool_]) -> tuple[Row
     """The class of each record, and how many there are: the labels in sorted order, numbers by their value."""
     names = [name for name in labels.columns if name != _SPLIT]
     if len(names) != 1:
-        found = ", ".join(names) or "none"
-        expected = f"one column beside {labels.key!r} and {_SPLIT!r}, the {_LABEL}; found {found}"
+        listed = ", ".join(names) or "none"
+        expected = f"one column beside {labels.key!r} and {_SPLIT!r}, the {_LABEL}; found {listed}"
         raise labels.wrong(f"{expected}; features belong into a party's file")
     numbers = labels.numbers(names[0])
     values = np.array(labels.columns[names[0]], dtype=object) if numbers is None else numbers
@@ -147,7 +147,7 @@ def _indicators(
 ) -> tuple[NDArray[np.float64], list[str]]:
     """A column of 0 and 1 for each value that a column of texts has, and these values."""
     texts = np.array(party.columns[name], dtype=object)[rows]
-    if (found := len(np.unique(texts[trained]))) > _DISTINCT:
-        raise party.wrong(f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {found}")
+    if (distinct := len(np.unique(texts[trained]))) > _DISTINCT:
+        raise party.wrong(f"numbers, or at most {_DISTINCT} different texts, in the column {name!r}, found {distinct}")
     values = np.unique(texts)
     return np.array(texts[:, None] == values, dtype=np.float64), [str(value) for value in values]

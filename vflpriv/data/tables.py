@@ -98,12 +98,12 @@ def _fields(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
         raise InputError("data.file", str(path), f"a file that can be read ({error.strerror})") from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        found = [(reader.line_num, [field.strip() for field in row]) for row in reader if any(map(str.strip, row))]
+        lines = [(reader.line_num, [field.strip() for field in row]) for row in reader if any(map(str.strip, row))]
     except csv.Error as error:
         raise InputError("data.file", str(path), f"CSV, line {reader.line_num}: {error}") from error
-    if not found:
+    if not lines:
         raise InputError("data.file", str(path), "a header line and one line for each record; the file is empty")
-    (_, header), *rows = found
+    (_, header), *rows = lines
     _check_header(path, header)
     if not rows:
         raise InputError("data.file", str(path), "a line for each record after the header, found none")

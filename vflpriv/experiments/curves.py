@@ -47,8 +47,8 @@ class LearningCurve(Row):
         >>> curve.place, curve.model_copy(update={"validation": (0.8, 0.8)}).place
         (1, 0)
         """
-        found = self.validation
-        return found.index(max(found)) if found else len(self.rounds) - 1
+        validated = self.validation
+        return validated.index(max(validated)) if validated else len(self.rounds) - 1
 
     @property
     def reached(self) -> float:

@@ -106,13 +106,13 @@ def check_type(kind: str, tensor: str, value: Tensor, where: str) -> None:
 
     The bytes of a ciphertext, or their number, may be in any kind.
     """
-    found = str(value.dtype).removeprefix("torch.")
+    dtype = str(value.dtype).removeprefix("torch.")
     if tensor in _SEALED:
-        if found != _SEALED[tensor]:
-            raise InputError(where, found, f"{_SEALED[tensor]}: vflpriv.opaque makes it")
+        if dtype != _SEALED[tensor]:
+            raise InputError(where, dtype, f"{_SEALED[tensor]}: vflpriv.opaque makes it")
         if value.numel() and int(value.min()) < 0:
             raise InputError(where, int(value.min()), "0 or more, the number of bytes")
-    elif found not in _DTYPES or (_computed_with(kind) and not value.is_floating_point()):
+    elif dtype not in _DTYPES or (_computed_with(kind) and not value.is_floating_point()):
         raise InputError(where, str(value.dtype), "numbers of a common type, floats in a kind that attacks read")
 
 

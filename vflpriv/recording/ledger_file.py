@@ -130,8 +130,8 @@ class ReleaseConfig(_Section):
             raise ValueError(f"a scale > 0 with noise, and no scale without noise, found {self.scale}")
         for field in ("assumption", "readable_by"):
             if (getattr(self, field) is None) == (self.noise == "opaque"):
-                found = "none" if getattr(self, field) is None else f"it with noise = {self.noise!r}"
-                raise ValueError(f"{field} with noise = 'opaque' and with no other, found {found}")
+                stated = "none" if getattr(self, field) is None else f"it with noise = {self.noise!r}"
+                raise ValueError(f"{field} with noise = 'opaque' and with no other, found {stated}")
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
             raise ValueError(f"units in independent_of that have no sensitivity, found {both[0]} in both")

@@ -102,9 +102,9 @@ class _Facts:
         return f"{counted}, rounds {self.rounds[0]} to {self.rounds[1]}, {about}. {shapes or 'No tensors'}."
 
 
-def _same_values(one: Message, other: Message) -> bool:
-    names = set(one.tensors)
-    return names == set(other.tensors) and all(one.tensors[name].equal(other.tensors[name]) for name in names)
+def _same_values(first: Message, second: Message) -> bool:
+    names = set(first.tensors)
+    return names == set(second.tensors) and all(first.tensors[name].equal(second.tensors[name]) for name in names)
 
 
 def _about(batches: set[int | None]) -> str:
@@ -169,21 +169,21 @@ _CIPHERTEXT = [
 def _noise(limit: NoiseLimit | None) -> list[str]:
     """The lines about noise; it is left to a person unless the values have no room for any."""
     if limit is not None and limit.std <= _NOTHING * limit.size:
-        found = (
+        estimate = (
             f"No noise to speak of: {limit.entries} entries {limit.question} leave room for a std of at most "
             f"{limit.std:.2g}, and values are {limit.size:.2g} in size."
         )
-        return [*_comments(found), 'noise = "none"']
-    found, scale = "Its noise cannot be estimated: no values return, or they are not floating-point numbers.", "…"
+        return [*_comments(estimate), 'noise = "none"']
+    estimate, scale = "Its noise cannot be estimated: no values return, or they are not floating-point numbers.", "…"
     if limit is not None:
-        found = (
+        estimate = (
             f"Noise: estimated from {limit.entries} entries {limit.question}, its std is at most {limit.std:.3g} "
             f"(99.9 % confidence, if it is Gaussian and independent); values are {limit.size:.2g} in size. It may be "
             "less, or none: a person must confirm what the sender's code adds."
         )
         scale = f"{limit.std:.3g}"
     return [
-        *_comments(found),
+        *_comments(estimate),
         f'noise = "{DECIDE}"                # {DECIDE}: "none", "gaussian", "laplace" or "rr", as in the code',
         f"# scale = {scale}   # with noise: the std (gaussian), the scale (laplace) or the ε (rr), as in the code",
         "# sensitivity = { label = … }   # with noise: by unit, how far one message moves at most, such as the clip",

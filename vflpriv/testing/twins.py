@@ -123,33 +123,33 @@ class _Comparison:
         """The largest difference under the noise, relative to the declared one."""
         if len(first) != len(other):
             raise AssertionError(f"Expected as many messages in both worlds, found {len(first)} and {len(other)}.")
-        ratios = [self._ratio(one, two) for one, two in zip(first, other, strict=True)]
+        ratios = [self._ratio(message, twin) for message, twin in zip(first, other, strict=True)]
         return max(ratios, default=0.0)
 
-    def _ratio(self, one: Message, other: Message) -> float:
-        if _outline(one) != _outline(other):
+    def _ratio(self, first: Message, other: Message) -> float:
+        if _outline(first) != _outline(other):
             raise AssertionError(
-                f"Expected messages of the same form in both worlds, found {_named(one)} and {_named(other)}."
+                f"Expected messages of the same form in both worlds, found {_named(first)} and {_named(other)}."
             )
-        after, inside = self._met, self._inside(one)
+        after, inside = self._met, self._inside(first)
         self._met = self._met or inside
-        differing = [name for name, tensor in one.tensors.items() if not torch.equal(tensor, other.tensors[name])]
-        if not differing or not any(self._protected(adversary) for adversary in viewers(one)):
+        differing = [name for name, tensor in first.tensors.items() if not torch.equal(tensor, other.tensors[name])]
+        if not differing or not any(self._protected(adversary) for adversary in viewers(first)):
             return 0.0
-        release = self._releases.get(one.kind)
+        release = self._releases.get(first.kind)
         if release is None or release.noise.exact:
-            size = max(float((one.tensors[n].double() - other.tensors[n].double()).abs().max()) for n in differing)
+            size = max(float((first.tensors[n].double() - other.tensors[n].double()).abs().max()) for n in differing)
             raise AssertionError(
-                f"Expected nothing to differ but what the ledger declares: {_named(one)} has a tensor {differing[0]} "
+                f"Expected nothing to differ but what the ledger declares: {_named(first)} has a tensor {differing[0]} "
                 f"that moves by {size:.4g} with the {self._unit} unit, without noise."
             )
         if release.noise.norm is None and self._unit in release.sensitivity:
             return 0.0
-        return self._gap(release, one, other, inside=inside, after=after)
+        return self._gap(release, first, other, inside=inside, after=after)
 
-    def _gap(self, release: Release, one: Message, other: Message, *, inside: bool, after: bool) -> float:
+    def _gap(self, release: Release, first: Message, other: Message, *, inside: bool, after: bool) -> float:
         order = 2 if release.noise.norm is None else release.noise.norm
-        flat = [torch.cat([t.double().reshape(-1) for t in m.tensors.values()]) for m in (one, other)]
+        flat = [torch.cat([t.double().reshape(-1) for t in m.tensors.values()]) for m in (first, other)]
         gap = float(torch.linalg.vector_norm(flat[0] - flat[1], ord=order))
         size = sum(float(torch.linalg.vector_norm(values, ord=order)) for values in flat)
         leak = 0.0 if release.leak is None or not after else release.leak.sensitivity.get(self._unit, 0.0)
@@ -157,7 +157,7 @@ class _Comparison:
         if gap > declared * (1 + _RELATIVE) + _ROUNDING * size:
             raise AssertionError(
                 f"Expected a difference of at most {declared:.4g} under the noise (L{order}), as the ledger declares: "
-                f"{_named(one)} moves by {gap:.4g} with the {self._unit} unit."
+                f"{_named(first)} moves by {gap:.4g} with the {self._unit} unit."
             )
         return gap / declared if declared and math.isfinite(declared) else 0.0
 
@@ -177,10 +177,10 @@ def _first_difference(first: Sequence[Message], again: Sequence[Message]) -> str
     """Where two runs differ, None if they do not."""
     if len(first) != len(again):
         return f"{len(first)} and {len(again)} messages"
-    for one, other in zip(first, again, strict=True):
-        same = _outline(one) == _outline(other)
-        if not same or not all(torch.equal(t, other.tensors[name]) for name, t in one.tensors.items()):
-            return f"another {_named(one)}"
+    for message, other in zip(first, again, strict=True):
+        same = _outline(message) == _outline(other)
+        if not same or not all(torch.equal(t, other.tensors[name]) for name, t in message.tensors.items()):
+            return f"another {_named(message)}"
     return None
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.rendered import markdown_of
 from vflpriv import api
 from vflpriv.core.claims import Verdict
 from vflpriv.errors import InputError
 from vflpriv.experiments.curves import LearningCurve
-from vflpriv.experiments.frontier.page import FrontierPage
 from vflpriv.experiments.frontier.profile import FrontierConfig, load_frontier
 from vflpriv.experiments.frontier.result import FrontierReport
 from vflpriv.experiments.frontier.runner import find_frontier
@@ -92,8 +92,8 @@ def test_a_lucky_training_does_not_decide(config: FrontierConfig, monkeypatch: p
     lucky, steady = next(entry.tried for entry in by_three.entries if entry.tried)
     assert (lucky.seeds, steady.seeds) == (3, 3)
     assert (lucky.accuracy, steady.accuracy) == (pytest.approx(0.5), pytest.approx(0.6))
-    assert "At each ε the 2 settings that were best by one training had 3;" in FrontierPage().markdown(by_three)
-    assert "best by one training" not in FrontierPage().markdown(by_one)
+    assert "At each ε the 2 settings that were best by one training had 3;" in markdown_of(by_three)
+    assert "best by one training" not in markdown_of(by_one)
 
 
 def test_a_candidate_that_keeps_no_budget_says_why(report: FrontierReport) -> None:
@@ -122,12 +122,12 @@ def test_points_are_audited(report: FrontierReport) -> None:
 
 def test_a_ratio_above_one_is_explained(report: FrontierReport) -> None:
     said = "A ratio above 1 is no finding by itself: one in 20 such bounds is too high by chance"
-    assert said not in FrontierPage().markdown(report)
+    assert said not in markdown_of(report)
     point = report.points[1]
     assert point.audit is not None
     high = point.audit.model_copy(update={"measured_mu": 1.01 * (point.audit.accounted_mu or 0.0)})
     changed = report.model_copy(update={"points": (point.model_copy(update={"audit": high}),)})
-    assert said in FrontierPage().markdown(changed)
+    assert said in markdown_of(changed)
 
 
 def test_labels_are_noised_to_the_budget(config: FrontierConfig) -> None:
@@ -150,7 +150,7 @@ def test_points_of_noised_labels_are_audited_by_draws_of_them(config: FrontierCo
     assert audit.draws == 400 * 60
     assert audit.tightness is not None
     assert 0.7 < audit.tightness <= 1.0
-    page = FrontierPage().markdown(found)
+    page = markdown_of(found)
     assert "measured ε / accounted ε" in page
     assert "24,000 of these were drawn" in page
     assert "worst-case canaries" not in page

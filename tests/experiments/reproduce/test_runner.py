@@ -13,17 +13,19 @@ import pytest
 import yaml
 from rich.console import Console
 
+from tests.rendered import markdown_of
 from vflpriv import api
 from vflpriv.common.registry import find
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
 from vflpriv.experiments.curves import LearningCurve
 from vflpriv.experiments.learning import learning_curve
-from vflpriv.experiments.reproduce.page import ReproductionPage, figures_grid, print_reproduction
+from vflpriv.experiments.reproduce.page import figures_table
 from vflpriv.experiments.reproduce.plots import guarantee_plot, learning_plots
 from vflpriv.experiments.reproduce.profile import Measure, load_profile, profile_names
 from vflpriv.experiments.reproduce.result import MEASURES, Figure, Reproduction
 from vflpriv.experiments.reproduce.runner import reproduce_profile
+from vflpriv.render.terminal import print_result
 from vflpriv.run.systems import build_system, load_data
 
 PROFILE = """
@@ -239,7 +241,7 @@ def test_measures_are_shown_without_a_printed_figure_where_trainings_have_them(a
     ]
     curve = second.curves[0]
     assert second.figures[1].mean == curve.until(0.3, curve.seconds)
-    assert next(iter(figures_grid(alike_report).rows))[2] == "–"
+    assert next(iter(figures_table(alike_report).rows))[2] == "–"
     plots = learning_plots(alike_report)
     assert [plot.header[-1] for plot in plots] == [
         "Rounds",
@@ -253,7 +255,7 @@ def test_a_training_that_diverged_is_named_beside_its_figures(alike_report: Repr
     first = alike_report.lines[0]
     curves = tuple(curve.model_copy(update={"diverged": 1_200}) for curve in first.curves)
     found = alike_report.model_copy(update={"lines": (first.model_copy(update={"curves": curves}),)})
-    (row,) = figures_grid(found).rows
+    (row,) = figures_table(found).rows
     assert row[-1].startswith("diverged: outputs are no numbers by round 1,200")
     half = first.model_copy(update={"curves": (*curves, *first.curves)})
     assert half.diverged.startswith("1 of 2 trainings diverged")
@@ -265,7 +267,7 @@ def test_columns_without_anything_are_not_printed(report: Reproduction, alike_re
     printed = []
     for each in (report, bare):
         text = io.StringIO()
-        print_reproduction(each, Console(file=text, width=200))
+        print_result(each, Console(file=text, width=200))
         printed.append(text.getvalue())
     assert "difference" in printed[0]
     assert "paper" in printed[0]
@@ -278,7 +280,7 @@ def test_a_target_that_neither_reaches_agrees(alike_report: Reproduction) -> Non
     assert megabytes.mean is None
     assert not megabytes.large
     assert Reproduction.model_validate_json(alike_report.to_json()) == alike_report
-    (row,) = [row for row in figures_grid(alike_report).rows if "MB" in row[1]]
+    (row,) = [row for row in figures_table(alike_report).rows if "MB" in row[1]]
     assert row[2:4] == ("not reached", "not reached")
     reached = megabytes.model_copy(update={"mean": 3.0, "values": (3.0,), "low": 3.0, "high": 3.0})
     assert reached.large
@@ -440,7 +442,7 @@ def test_a_budget_counts_the_rounds_up_to_the_stop(tmp_path: Path, monkeypatch: 
         assert line.accuracy == pytest.approx(0.8)
         accounted.append(line.guarantee.accounted)
     assert accounted[0] == accounted[1] < accounted[2]
-    assert "best on validation records" in ReproductionPage().markdown(report)
+    assert "best on validation records" in markdown_of(report)
     assert "3 points below the best" in report.stopping
     assert "all rounds up to that end" in report.stopping
 
@@ -467,8 +469,8 @@ def test_a_share_of_the_rounds_is_said(path: Path) -> None:
     assert report.lines[0].curves[0].rounds[-1] == 6
     assert report.command == "vflpriv reproduce table --share 0.25 --seeds 1 --only split"
     assert report.headline == "A table: trained for 25 % of the rounds"
-    assert "Trained for 25 % of the rounds." in ReproductionPage().markdown(report)
-    assert "not explained" not in ReproductionPage().markdown(report)
+    assert "Trained for 25 % of the rounds." in markdown_of(report)
+    assert "not explained" not in markdown_of(report)
 
 
 @pytest.mark.parametrize("share", [0, 1.5, "half", True])
@@ -514,5 +516,5 @@ def test_rises_of_the_lagrangian_are_measured_and_the_unmet_conditions_named(tmp
     assert "Every round must use all 100 records" in batches.reason
     assert "Every round must use all" not in whole.reason
     assert [figure.measure for figure in other.figures] == ["accuracy"]
-    assert "Every round must use all" in ReproductionPage().markdown(report)
+    assert "Every round must use all" in markdown_of(report)
     assert report.headline == "A theorem: 1 of 2 printed figures agree"

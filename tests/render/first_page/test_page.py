@@ -10,8 +10,9 @@ import pytest
 from tests.report.examples import NOISE, build, dpzv, joint, split
 from tests.report.rows import budget, claim
 from vflpriv.core.claims import SEVERITY, Verdict
-from vflpriv.render.first_page.markdown import first_page_blocks
 from vflpriv.render.first_page.page import FirstPage, meaning
+from vflpriv.render.markdown import written_blocks
+from vflpriv.render.results.findings import findings
 from vflpriv.report.audit import ChangeRow, CheckRow, Report, SuccessClaimRow
 
 
@@ -96,7 +97,7 @@ def test_long_lists_end_with_how_many_more_there_are() -> None:
 
 
 def test_markdown_says_the_same(report: Report) -> None:
-    text = "\n\n".join(first_page_blocks(report))
+    text = "\n\n".join(written_blocks(findings(FirstPage(report))))
     assert text.index("**violated**") < text.index("**unsupported**") < text.index("**consistent**")
     assert "<details><summary>1 consistent, 1 not applicable: joint-device, joint-outsider</summary>" in text
     assert "noise\\_std 1.2 → 5.633" in text
@@ -112,7 +113,7 @@ def test_older_reports_are_read_and_say_what_they_lack(report: Report) -> None:
         del one["changes"], one["broken"]
     old = Report.model_validate(values)
     assert FirstPage(old).findings[0].changes == ("Not computed in this report: audit again with this version.",)
-    assert "date not given, seed 7" in "\n\n".join(first_page_blocks(old))
+    assert "date not given, seed 7" in "\n\n".join(written_blocks(findings(FirstPage(old))))
 
 
 def test_a_report_without_findings_says_so() -> None:

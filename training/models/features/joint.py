@@ -56,7 +56,7 @@ def scaled_to_one(rows: Tensor) -> Tensor:
 def image_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
     """The height and width of the image that bands of rows make up."""
     if any(len(shape) != 2 for shape in shapes) or len({shape[-1] for shape in shapes}) != 1:
-        found = ", ".join("x".join(map(str, shape)) for shape in shapes)
+        sizes = ", ".join("x".join(map(str, shape)) for shape in shapes)
         expected = 'bands of rows of grey images (data.partition = "rows", data.keep_shape = true), or none'
-        raise InputError("joint_features", f"scattering of blocks of {found}", expected)
+        raise InputError("joint_features", f"scattering of blocks of {sizes}", expected)
     return sum(shape[0] for shape in shapes), shapes[0][1]

@@ -27,8 +27,8 @@ def fitted(rows: Tensor, components: int) -> Tensor:
     alone: (R or 1, 2, width), an offset and a factor for each entry. The mean square of all entries is then 1.
     """
 
-    def of_each(each: Tensor) -> Tensor:
-        return torch.stack([_of(own, components) for own in each.unbind(0)])
+    def of_each(replicas: Tensor) -> Tensor:
+        return torch.stack([_of(own, components) for own in replicas.unbind(0)])
 
     return _KNOWN(of_each, rows, components) if len(rows) == 1 else of_each(rows)
 

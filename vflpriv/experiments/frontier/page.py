@@ -1,32 +1,31 @@
-"""The best accuracy at each ε, in a terminal, as Markdown and as a page."""
+"""What is said of the best accuracy at each ε: what to use, what was tried, and how it was audited."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-
 from vflpriv.common import formatting as f
-from vflpriv.common.registry import register
+from vflpriv.experiments.facts import page_facts, settings_pairs
 from vflpriv.experiments.frontier.plot import frontier_plot
 from vflpriv.experiments.frontier.result import FrontierReport, Point
-from vflpriv.render.console import Writer
-from vflpriv.render.grid import Grid
-from vflpriv.render.html.page import environment
-from vflpriv.render.markdown import LIMIT, command_block, escape, within
-from vflpriv.render.overview import Overview
-from vflpriv.render.pages import Page
+from vflpriv.render import document as d
 
-__all__ = ["FrontierPage", "print_frontier"]
+__all__ = ["frontier_document"]
 
 
-def points_grid(report: FrontierReport) -> Grid:
+def _points_table(report: FrontierReport) -> d.Table:
     """One row for each ε: what to use, what it reaches, and what its audit says."""
     audits = [point.audit for point in report.points if point.audit is not None]
     scale = "ε" if any(audit.measured_epsilon is not None for audit in audits) else "μ"
-    columns = f">ε;use;>test accuracy;>interval;>accounted ε ≤;audit;>measured {scale} / accounted {scale}"
-    return Grid(columns, [_point(point) for point in report.points])
+    tight = f">measured {scale} / accounted {scale}|measured over/accounted {scale}"
+    return d.table_of(
+        f">ε;use;>test accuracy;?>interval;>accounted ε ≤|accounted/ε ≤;audit;{tight}",
+        [_point(point) for point in report.points],
+        title=f"Best accuracy at each ε: {report.question}",
+        caption="At each ε the candidate that was best on validation records, on test records",
+        place="best-caption",
+    )
 
 
 def _point(p: Point) -> tuple[str, ...]:
@@ -43,7 +42,7 @@ def _point(p: Point) -> tuple[str, ...]:
     )
 
 
-def tried_grid(report: FrontierReport) -> Grid:
+def _tried_table(report: FrontierReport) -> d.Table:
     """One row for each candidate: its best accuracy on validation records at each ε, or why it has none."""
     budgets = sorted({entry.epsilon for entry in report.entries})
     rows = []
@@ -54,7 +53,13 @@ def tried_grid(report: FrontierReport) -> Grid:
         reason = next((entry.why_not for entry in own.values() if entry.why_not), None)
         cells = [f.NOTHING if accuracy is None else f.percent(accuracy) for accuracy in reached]
         rows.append((f.clean(first.title), *cells, f.clean(reason or f.NOTHING)))
-    return Grid(";".join(["candidate", *(f">ε = {epsilon:g}" for epsilon in budgets), "why not"]), rows)
+    return d.table_of(
+        ";".join(["candidate", *(f">ε = {epsilon:g}" for epsilon in budgets), "why not"]),
+        rows,
+        title="Accuracy on validation records",
+        caption="Best accuracy of each candidate on validation records, or why it keeps no budget",
+        place="tried-caption",
+    )
 
 
 def _notes(report: FrontierReport) -> Iterator[str]:
@@ -128,54 +133,52 @@ def _range(numbers: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys((f.count(numbers[0]), f.count(numbers[-1]))))
 
 
-def print_frontier(report: FrontierReport, console: Console) -> None:
-    """The advice, the table, and all candidates."""
-    writer = Writer(console)
-    writer.line(writer.text(report.advice))
-    points, tried = points_grid(report), tried_grid(report)
-    if points.rows:
-        columns = points.columns.replace(">interval", "?>interval").replace("accounted ε ≤", "accounted/ε ≤")
-        columns = columns.replace("measured μ / accounted μ", "measured over/accounted μ")
-        writer.table(f"Best accuracy at each ε: {report.question}", columns, [tuple(row) for row in points.rows])
-    writer.table("Accuracy on validation records", tried.columns, [tuple(row) for row in tried.rows])
-    for note in _notes(report):
-        writer.line(writer.text(note))
+@d.described_by.register
+def frontier_document(report: FrontierReport) -> d.Document:
+    """The advice, the picture, what to use at each ε, and all candidates."""
+    return d.Document(
+        headline=report.advice,
+        line=f.clean(report.headline),
+        outcome="",
+        title=f"What to use: {report.question}",
+        heading=f"What to use: {report.question}",
+        level=2,
+        eyebrow="The best accuracy at an honest ε",
+        said=(d.Paragraph(report.question, only=d.PAGE), d.Paragraph(report.advice, only=d.MARKDOWN)),
+        facts=page_facts(report),
+        blocks=list(_blocks(report)),
+        source=f"frontier.json ({report.schema_version})",
+    )
 
 
-def _blocks(report: FrontierReport) -> Iterator[str]:
-    yield f"## What to use: {escape(report.question)}"
-    yield escape(report.advice)
-    if report.points:
-        yield points_grid(report).markdown
-    yield "Accuracy on validation records, by which candidates and settings were chosen:"
-    yield tried_grid(report).markdown
-    yield " ".join(escape(note) for note in _notes(report))
-    yield command_block(report.command)
-
-
-@register("page")
-class FrontierPage(Page):
-    """The advice, the picture, and the tables."""
-
-    name = "frontier"
-    summary = "the best accuracy at each ε"
-
-    def overview(self, result: FrontierReport) -> Overview:
-        """The advice and both tables."""
-        grids = tuple(grid for grid in (points_grid(result), tried_grid(result)) if grid.rows)
-        return Overview(result.advice, f.clean(result.headline), None, grids, (result.command,))
-
-    def markdown(self, result: FrontierReport) -> str:
-        """The advice, the tables and the command."""
-        return within(_blocks(result), LIMIT, whole="frontier.json") + "\n"
-
-    def html(self, result: FrontierReport) -> str:
-        """The advice, the picture, and the tables."""
-        page = environment().get_template("frontier.html.j2")
-        return page.render(
-            report=result,
-            points=points_grid(result),
-            tried=tried_grid(result),
-            picture=frontier_plot(result),
-            notes=list(_notes(result)),
-        )
+def _blocks(report: FrontierReport) -> Iterator[d.Block]:
+    notes = list(_notes(report))
+    best = [
+        d.Paragraph(report.advice, only=d.TERMINAL),
+        d.Figure(lambda: frontier_plot(report), "accuracy against ε"),
+        *([_points_table(report)] if report.points else []),
+        *(d.Paragraph(note, "muted", only=d.PAGE) for note in notes),
+        d.Command(report.command, only=d.PAGE),
+    ]
+    yield d.Section("What to use", best, "best", contents="What to use", headed=d.PAGE)
+    every = [
+        (f"{entry.title}, ε = {entry.epsilon:g}: {f.percent(tried.accuracy)} with ", settings_pairs(tried.settings))
+        for entry in report.entries
+        for tried in entry.tried
+    ]
+    tried = [
+        d.Paragraph("Accuracy on validation records, by which candidates and settings were chosen:", only=d.MARKDOWN),
+        _tried_table(report),
+        d.Fold("Every setting that was tried", (d.Bullets(every),), only=d.PAGE),
+    ]
+    yield d.Section("What was tried", tried, "tried", contents="What was tried", headed=d.PAGE)
+    yield d.Paragraph(" ".join(notes), only=d.MARKDOWN)
+    for note in notes:
+        yield d.Paragraph(note, only=d.TERMINAL)
+    settings = [
+        d.Fold(f"ε = {p.epsilon:g}: {p.title} ({p.engine})", (d.Paragraph(settings_pairs(p.settings)),))
+        for p in report.points
+    ]
+    yield d.Section("Settings", settings, "settings", contents="Settings", only=d.PAGE)
+    yield d.Command(report.command, only=d.MARKDOWN)
+    yield d.Paragraph(report.command, only=d.NOTEBOOK)

@@ -81,8 +81,8 @@ def _draw_points(axes: Axes, report: FrontierReport) -> None:
 
 def _candidates(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     """The entries that were tried, by candidate."""
-    found: dict[str, list[Entry]] = {}
+    tried: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.tried:
-            found.setdefault(entry.title, []).append(entry)
-    return found
+            tried.setdefault(entry.title, []).append(entry)
+    return tried

@@ -64,19 +64,21 @@ class PointAudits:
         """The point with what its audit found; as it is where no trials are asked for, or none can be made."""
         if not self.config.trials:
             return point
-        kept = {name: point.settings[name] for each in candidate.tries for name in each if name in point.settings}
+        kept = {
+            name: point.settings[name] for settings in candidate.tries for name in settings if name in point.settings
+        }
         records = min(max(self.config.audit_records, point.settings["batch_size"]), self.records)
-        found = self._at(candidate, kept, point, records)
+        audited = self._at(candidate, kept, point, records)
         reduced, full_size = _reduced(candidate, point), None
         if reduced:
             smaller = self._at(candidate, {**kept, **candidate.audit}, point, records)
-            full_size = self._compared(found, smaller)
-            found, reduced = (smaller, reduced) if full_size is not None and full_size.same else (found, ())
-        trials = self._trials(found.system)
-        claim = self._claim(found, trials, point.epsilon)
+            full_size = self._compared(audited, smaller)
+            audited, reduced = (smaller, reduced) if full_size is not None and full_size.same else (audited, ())
+        trials = self._trials(audited.system)
+        claim = self._claim(audited, trials, point.epsilon)
         if claim is None:
             return point
-        draws = self._draws(found.system)
+        draws = self._draws(audited.system)
         return point.model_copy(
             update={
                 "audit": Audit(
@@ -115,7 +117,7 @@ class PointAudits:
 
     def _compared(self, whole: AtTarget, smaller: AtTarget) -> FullSize | None:
         """What trials of either size show of the distance between the worlds; None where they show none."""
-        distances = [self._distance(each.system, trials) for each, trials in ((whole, _FULL_SIZE), (smaller, 1))]
+        distances = [self._distance(size.system, trials) for size, trials in ((whole, _FULL_SIZE), (smaller, 1))]
         if distances[0] is None or distances[1] is None:
             return None
         apart = abs(distances[0] - distances[1])
@@ -130,19 +132,19 @@ class PointAudits:
             return None
         audit = TwoWorldAudit(executor=self.executor)
         full = min(trials, _AUDIT.full_trials)
-        found = audit.measure(system, [adversary], CanaryKind.WORST_CASE, trials=trials, unit=unit, full=full)
-        strengths = found[adversary].strengths
+        measured = audit.measure(system, [adversary], CanaryKind.WORST_CASE, trials=trials, unit=unit, full=full)
+        strengths = measured[adversary].strengths
         return math.sqrt(float(strengths.mean())) if len(strengths) else None
 
-    def _claim(self, found: AtTarget, trials: int, epsilon: float) -> ClaimRow | None:
+    def _claim(self, audited: AtTarget, trials: int, epsilon: float) -> ClaimRow | None:
         """The claim of the point's budget, tested; label protections claim it for a single device alone."""
         audit = _AUDIT.model_copy(update={"trials": trials})
         c = self.config
         stated = ClaimConfig(key="point", unit=c.unit, view=c.view, epsilon=epsilon, delta=c.delta)
         changes = {"audit": audit, **({"claim": (stated,)} if c.unit is Unit.LABEL else {})}
-        section = found.config.system[0].model_copy(update=changes)
+        section = audited.config.system[0].model_copy(update=changes)
         report = audit_config(
-            found.config.model_copy(update={"system": (section,)}),
+            audited.config.model_copy(update={"system": (section,)}),
             store=self.store,
             command="",
             quiet=self.quiet,

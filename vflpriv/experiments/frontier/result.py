@@ -36,7 +36,7 @@ class Entry(Row):
     @property
     def finalists(self) -> tuple[Try, ...]:
         """The settings that were tried with more than one seed."""
-        return tuple(each for each in self.tried if each.seeds > 1)
+        return tuple(attempt for attempt in self.tried if attempt.seeds > 1)
 
 
 class Reduced(Row):

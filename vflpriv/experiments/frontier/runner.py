@@ -75,7 +75,7 @@ def find_frontier(
         view=config.view,
         delta=config.delta,
         validation=search.data(validation=config.validation).validation_records,
-        entries=tuple(search.entry(each, own) for each, own in zip(options, tried, strict=True)),
+        entries=tuple(search.entry(option, own) for option, own in zip(options, tried, strict=True)),
         points=tuple(audited),
     )
 
@@ -98,7 +98,6 @@ class _Winner:
     candidate: Candidate
     epsilon: float
     settings: Mapping[str, Any]
-    tuning_runs: int | None
 
 
 class _Search:
@@ -136,25 +135,22 @@ class _Search:
     def options(self, candidate: Candidate, epsilon: float) -> _Options:
         """The systems to try; settings that cannot keep the budget are left out while others can."""
         seed, held = self.config.seed + TRIED_APART, self.config.validation
-        built = [self.at(candidate, each, epsilon, seed=seed, validation=held) for each in candidate.tries]
-        able = [
-            (b.system, each) for b, each in zip(built, candidate.tries, strict=True) if isinstance(b.system, System)
-        ]
-        reason = None if able else next(b.reason for b in built)
+        built = [self.at(candidate, settings, epsilon, seed=seed, validation=held) for settings in candidate.tries]
+        pairs = zip(built, candidate.tries, strict=True)
+        able = [(b.system, settings) for b, settings in pairs if isinstance(b.system, System)]
         return _Options(
             candidate=candidate,
             epsilon=epsilon,
             systems=tuple(system for system, _ in able),
-            settings=tuple(each for _, each in able),
-            refusal=reason,
+            settings=tuple(settings for _, settings in able),
+            refusal=None if able else built[0].reason,
         )
 
     def tried(self, options: Sequence[_Options], trainer: Trainer) -> list[list[Try]]:
         """What each of the settings reaches on validation records; the finalists as the mean of several trainings."""
-        curves = iter(
-            trainer.curves([system for each in options for system in each.systems], evaluations=1, part="validation")
-        )
-        tried = [[Try(settings=dict(s), accuracy=next(curves).reached) for s in each.settings] for each in options]
+        systems = [system for option in options for system in option.systems]
+        curves = iter(trainer.curves(systems, evaluations=1, part="validation"))
+        tried = [[Try(settings=dict(s), accuracy=next(curves).reached) for s in option.settings] for option in options]
         finalists = [place for epsilon in self.config.epsilons for place in self._finalists(epsilon, options, tried)]
         systems = [self._again(options[o], tried[o][t].settings, more) for o, t in finalists for more in self._more]
         again = iter(trainer.curves(systems, evaluations=1, part="validation"))
@@ -165,7 +161,7 @@ class _Search:
 
     def work(self, options: Sequence[_Options]) -> int:
         """Rounds of the whole search, as if those of later trainings were the mean of the first ones."""
-        rounds = [system.rounds for each in options for system in each.systems]
+        rounds = [system.rounds for option in options for system in option.systems]
         later = len(self.config.epsilons) * (self.config.finalists * len(self._more) + self.config.seeds)
         return round(sum(rounds) + later * fmean(rounds or [0]))
 
@@ -178,26 +174,28 @@ class _Search:
         self, epsilon: float, options: Sequence[_Options], tried: Sequence[Sequence[Try]]
     ) -> list[tuple[int, int]]:
         """The option and the try of the settings that are best at this ε by one training; none if one is left."""
-        able = [(o, t) for o, each in enumerate(options) if each.epsilon == epsilon for t in range(len(tried[o]))]
+        able = [(o, t) for o, option in enumerate(options) if option.epsilon == epsilon for t in range(len(tried[o]))]
         best = sorted(able, key=lambda place: -tried[place[0]][place[1]].accuracy)[: self.config.finalists]
         return best if self._more and len(best) > 1 else []
 
-    def _again(self, each: _Options, settings: Mapping[str, Any], more: int) -> System:
+    def _again(self, option: _Options, settings: Mapping[str, Any], more: int) -> System:
         seed = self.config.seed + TRIED_APART + more
-        found = self.at(each.candidate, settings, each.epsilon, seed=seed, validation=self.config.validation)
-        assert isinstance(found.system, System)
-        return found.system
+        system = self.at(
+            option.candidate, settings, option.epsilon, seed=seed, validation=self.config.validation
+        ).system
+        assert isinstance(system, System)
+        return system
 
-    def entry(self, each: _Options, tried: Sequence[Try]) -> Entry:
+    def entry(self, option: _Options, tried: Sequence[Try]) -> Entry:
         """What a candidate reaches on validation records at one ε."""
         best = tried.index(max(tried, key=Try.rank)) if tried else None
         return Entry(
-            key=each.candidate.key,
-            title=each.candidate.title or each.candidate.key,
-            epsilon=each.epsilon,
+            key=option.candidate.key,
+            title=option.candidate.title or option.candidate.key,
+            epsilon=option.epsilon,
             tried=tuple(tried),
-            accounted=None if best is None else self._accounted(each.systems[best]),
-            refusal=each.refusal,
+            accounted=None if best is None else self._accounted(option.systems[best]),
+            refusal=option.refusal,
         )
 
     def _accounted(self, system: System) -> float:
@@ -206,17 +204,14 @@ class _Search:
 
     def winners(self, options: Sequence[_Options], tried: Sequence[Sequence[Try]]) -> list[_Winner]:
         """The best settings at each ε at which some were tried."""
-        found = []
+        winners = []
         for epsilon in self.config.epsilons:
-            able = [
-                (o.candidate, t) for o, own in zip(options, tried, strict=True) if o.epsilon == epsilon for t in own
-            ]
+            pairs = zip(options, tried, strict=True)
+            able = [(option.candidate, t) for option, own in pairs if option.epsilon == epsilon for t in own]
             if able:
                 candidate, best = max(able, key=lambda pair: pair[1].rank())
-                found.append(
-                    _Winner(candidate=candidate, epsilon=epsilon, settings=best.settings, tuning_runs=self._tuning())
-                )
-        return found
+                winners.append(_Winner(candidate=candidate, epsilon=epsilon, settings=best.settings))
+        return winners
 
     def point(self, winner: _Winner, trainer: Trainer) -> Point:
         """The winner trained on all training records with several seeds, and tested."""
@@ -237,5 +232,5 @@ class _Search:
             low=low,
             high=high,
             curves=tuple(curves),
-            tuning_runs=winner.tuning_runs,
+            tuning_runs=self._tuning(),
         )

@@ -1,46 +1,44 @@
-"""A published table beside ours, in a terminal, as Markdown and as a page."""
+"""What is said of a published table that was trained again: printed figures beside ours, curves, and settings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from vflpriv.common import formatting as f
-from vflpriv.common.registry import register
+from vflpriv.experiments.facts import page_facts, settings_pairs
 from vflpriv.experiments.reproduce.plots import reproduction_plots
 from vflpriv.experiments.reproduce.result import MEASURES, SHARES, Figure, Reproduction, TrainedLine
-from vflpriv.render.console import Writer
-from vflpriv.render.grid import Grid
-from vflpriv.render.html.page import environment
-from vflpriv.render.markdown import LIMIT, command_block, escape, paragraph, within
-from vflpriv.render.overview import Overview
-from vflpriv.render.pages import Page
+from vflpriv.render import document as d
 
-__all__ = ["ReproductionPage", "figures_grid", "print_reproduction"]
+__all__ = ["figures_table", "reproduction_document"]
 
-_COLUMNS = "row;measure;>paper;>ours;>interval;>difference"
-_GUARANTEE = ";unit;seen by;>claimed ε;>accounted ε ≤"
-_OPTIONAL = (">interval", ">difference", "unit", "seen by")
-"""Columns that narrow terminals leave out."""
+_COLUMNS = "row;measure;>paper;>ours;?>interval;?>difference"
+_GUARANTEE = ";?unit;?seen by;>claimed ε;>accounted ε ≤|accounted/ε ≤"
 _UNEXPLAINED = "not explained"
 _NEVER = "not reached"
 
 
-def figures_grid(report: Reproduction) -> Grid:
+def figures_table(report: Reproduction) -> d.Table:
     """One row for each printed figure; rows without one show the accuracy that they reach."""
     protected = any(line.guarantee for line in report.lines)
     columns = f"{_COLUMNS}{_GUARANTEE if protected else ''};why it differs"
     rows = []
     for line in report.lines:
         budget = _guarantee(line) if protected else ()
-        rows += [(f.clean(line.title), *_cells(each), *budget, _why(report, line, each)) for each in line.figures]
+        rows += [(f.clean(line.title), *_cells(figure), *budget, _why(report, line, figure)) for figure in line.figures]
         if not line.figures:
             ends = (*budget, _why(report, line))
             reached = f"{100 * line.accuracy:.2f}"
             rows.append((f.clean(line.title), MEASURES["accuracy"], f.NOTHING, reached, f.NOTHING, f.NOTHING, *ends))
-    return Grid(columns, rows)
+    return d.table_of(
+        columns,
+        rows,
+        title=f"{report.headline} ({_seeds(report)})",
+        caption=f"{report.title}: {_seeds(report)}. The interval is of the mean over seeds.",
+        place="figures-caption",
+        filled=True,
+    )
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
@@ -87,40 +85,50 @@ def _seeds(report: Reproduction) -> str:
     return f"{number}; intervals of the mean at {f.confidence(report.confidence)}"
 
 
-def print_reproduction(report: Reproduction, console: Console) -> None:
-    """The table and what has to be known to read it."""
-    writer, grid = Writer(console), figures_grid(report).filled
-    named = grid.columns.replace("accounted ε ≤", "accounted/ε ≤").split(";")
-    columns = ";".join(f"?{name}" if name in _OPTIONAL else name for name in named)
-    writer.table(f"{report.headline} ({_seeds(report)})", columns, [tuple(row) for row in grid.rows])
-    writer.line(writer.text(f"Source: {report.source}. Settings: {report.chosen}. {report.stopping}".strip()))
+@d.described_by.register
+def reproduction_document(report: Reproduction) -> d.Document:
+    """The table, where its settings come from, accuracy against ε, curves, the devices' importance, and settings."""
+    source = f"{report.source}. {report.setting}" if report.setting else f"{report.source}."
+    return d.Document(
+        headline=report.headline,
+        line=f.clean(report.headline),
+        outcome="",
+        title=report.title,
+        heading=report.title,
+        level=2,
+        eyebrow="A published table, trained again",
+        said=(d.Paragraph(source, only=d.MARKDOWN | d.PAGE),),
+        facts=page_facts(report),
+        blocks=list(_blocks(report)),
+        source=f"reproduction.json ({report.schema_version})",
+    )
 
 
-def _blocks(report: Reproduction) -> Iterator[str]:
-    yield f"## {escape(report.title)}"
-    yield f"{escape(report.source)}. {paragraph(report.setting)}" if report.setting else f"{escape(report.source)}."
-    yield figures_grid(report).filled.markdown
-    notes = (f"Settings: {paragraph(report.chosen)}.", report.stopping, report.shortened)
-    yield " ".join([f"{escape(_seeds(report))}.", *filter(None, notes)])
-    yield command_block(report.command)
+def _blocks(report: Reproduction) -> Iterator[d.Block]:
+    chosen = f"Settings: {report.chosen}. {report.stopping}".strip()
+    figures = [
+        *_quick_note(report),
+        figures_table(report),
+        d.Paragraph(f"{_seeds(report)}. {chosen} {report.shortened}".strip(), only=d.MARKDOWN),
+        d.Paragraph(chosen, "muted", only=d.PAGE),
+        d.Paragraph(f"Source: {report.source}. {chosen}", only=d.TERMINAL),
+        d.Command(report.command, only=d.MARKDOWN | d.PAGE),
+        d.Paragraph(report.command, only=d.NOTEBOOK),
+    ]
+    yield d.Section("Printed and reached", figures, "figures", contents="Figures", headed=d.PAGE)
+    curves = d.Group("small-plots", (d.Figure(lambda: reproduction_plots(report)),))
+    yield d.Section("Curves", (curves,), "curves", contents="Curves", only=d.PAGE)
+    settings = [
+        d.Fold(f"{line.title} ({line.engine})", (d.Paragraph(settings_pairs(line.settings)),)) for line in report.lines
+    ]
+    yield d.Section("Settings", settings, "settings", contents="Settings", only=d.PAGE)
 
 
-@register("page")
-class ReproductionPage(Page):
-    """The table, accuracy against ε, curves by round, traffic and time, the devices' importance, settings."""
-
-    name = "reproduction"
-    summary = "a published table beside ours"
-
-    def overview(self, result: Reproduction) -> Overview:
-        """The headline and the table."""
-        return Overview(result.headline, f.clean(result.headline), None, (figures_grid(result),), (result.command,))
-
-    def markdown(self, result: Reproduction) -> str:
-        """The table, where its settings come from, and the command."""
-        return within(_blocks(result), LIMIT, whole="reproduction.json") + "\n"
-
-    def html(self, result: Reproduction) -> str:
-        """The table, the pictures, and the settings."""
-        page, plots = environment().get_template("reproduction.html.j2"), reproduction_plots(result)
-        return page.render(report=result, grid=figures_grid(result).filled, plots=plots, seeds=_seeds(result))
+def _quick_note(report: Reproduction) -> Iterator[d.Paragraph]:
+    """That figures of a shortened training are not comparable to the last digit."""
+    if report.share < 1:
+        shape = " Figures show the shape and not the last digits."
+        yield d.Paragraph((d.strong(report.shortened), shape), only=d.PAGE)
+    elif report.quick:
+        fewer = ": fewer rounds or records than published, so that figures show the shape and not the last digits."
+        yield d.Paragraph((d.strong("A quick look"), fewer), only=d.PAGE)

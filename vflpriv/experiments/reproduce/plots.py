@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vflpriv.common.formatting import epsilon, percent, shorten
+from vflpriv.common.formatting import NOTHING, epsilon, percent, shorten
 from vflpriv.experiments.reproduce.result import Guarantee, Reproduction, TrainedLine
 from vflpriv.render.plots.svg import COLOURS, Plot, drawing, in_percent, logarithmic, svg
 
@@ -201,9 +201,14 @@ def importance_plots(report: Reproduction) -> list[Plot]:
             svg=_drawn_importance(rows, devices, f"Norm of each device's head: {described}."),
             caption=" ".join([_IMPORTANCE_CAPTION, *_caveats(report)]),
             header=("Row", *(f"Device {m}" for m in range(devices))),
-            rows=[(title, *(f"{norm:.3f}" for norm in norms)) for title, norms in rows],
+            rows=[(title, *_listed(norms, devices)) for title, norms in rows],
         )
     ]
+
+
+def _listed(norms: Sequence[float], devices: int) -> list[str]:
+    """The norm of each device, and nothing for devices that this row does not have."""
+    return [f"{norm:.3f}" for norm in norms] + [NOTHING] * (devices - len(norms))
 
 
 def _caveats(report: Reproduction) -> list[str]:

@@ -183,6 +183,6 @@ class Reproduction(Displayed, Row):
         near = sum(not figure.large for figure in shares or figures)
         unexplained = sum(line.open for line in self.lines)
         differ = "1 row differs" if unexplained == 1 else f"{unexplained} rows differ"
-        rest = f"; {differ} for no known reason" if unexplained else ""
+        unknown = f"; {differ} for no known reason" if unexplained else ""
         agree = "percentages are reached within a point" if shares else "figures agree"
-        return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{rest}"
+        return f"{self.title}: {near} of {len(shares or figures)} printed {agree}{unknown}"

@@ -108,14 +108,14 @@ class RecordingCallback:
         """The number and the value of each party without labels; none outside of training batches."""
         if self._ids is None or by_party is None:
             return []
-        found = []
+        values = []
         for party, value in by_party.items():
             name = _name(party)
             if name in self._parties:
-                found.append((self._parties.index(name), _one(self._reveal(value), f"{field}: {name}")))
+                values.append((self._parties.index(name), _one(self._reveal(value), f"{field}: {name}")))
             elif name != self._label_holder:
                 raise InputError(field, name, f"a party from watch_split_learning(parties=...): {self._parties}")
-        return found
+        return values
 
 
 def _in_order(wire: RecordingWire, batch_size: int) -> Callable[[int, int], Any]:

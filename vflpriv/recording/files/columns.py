@@ -80,12 +80,12 @@ class Columns:
 
     def flaws(self) -> dict[str, int]:
         """The columns with a value that is NaN or infinite, and the first row with one."""
-        found = {}
+        first_rows = {}
         for key, length in self._lengths.items():
             values = self._rooms[key][:length]
             if not all_finite(values):
-                found[key] = int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
-        return found
+                first_rows[key] = int((~values.isfinite()).reshape(length, -1).any(1).nonzero()[0])
+        return first_rows
 
     def recycle(self, rooms: dict[str, Tensor]) -> None:
         """Take back memory whose values are not needed any more."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from vflpriv.common.formatting import NOTHING, clean, epsilon, mu, percent
 from vflpriv.core.claims import Verdict
 from vflpriv.core.measurement import MU
+from vflpriv.render.document import Cell
 from vflpriv.report.audit import BudgetRow, ClaimRow, SuccessClaimRow
 from vflpriv.report.rows import USEFUL
 
@@ -30,6 +31,11 @@ class Shown(NamedTuple):
     def line(self) -> str:
         """Both in one line."""
         return f"{self.main} ({self.below})" if self.below else self.main
+
+    @property
+    def cell(self) -> Cell:
+        """Both as a cell of a table."""
+        return Cell(self.main, below=self.below)
 
 
 def bound(value: float) -> str:

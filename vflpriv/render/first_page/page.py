@@ -107,6 +107,11 @@ class FirstPage:
         return claims + [Line(c, f"{place}-a{n}", system) for n, c in enumerate(system.success_claims, start=1)]
 
     @cached_property
+    def lines(self) -> list[Line]:
+        """All claims, system by system."""
+        return [line for system, place in self._places for line in self._lines(system, place)]
+
+    @cached_property
     def findings(self) -> list[Group]:
         """The claims that did not pass and the broken premises beside them, worst first."""
         groups = [group for system, place in self._places for group in self._groups(system, place)]
@@ -130,8 +135,7 @@ class FirstPage:
     @cached_property
     def passed(self) -> list[Line]:
         """The claims that are consistent or do not apply."""
-        lines = [line for system, place in self._places for line in self._lines(system, place)]
-        return [line for line in lines if line.claim.verdict in _PASSED]
+        return [line for line in self.lines if line.claim.verdict in _PASSED]
 
     @property
     def passed_summary(self) -> str:

@@ -112,16 +112,16 @@ def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
     return (edges[:-1] + edges[1:]) / 2, heights, 0.8 * float(edges[1] - edges[0])
 
 
-def participation_plot(budget: BudgetRow, *, prefix: str = "") -> Plot | None:
-    """A histogram of how often the adversary sees each record; None where the budget has no counts."""
-    if not budget.participation_histogram:
-        return None
-    counts = tuple(sorted(budget.participation_histogram.items()))
+def participation_plot(budgets: Sequence[BudgetRow]) -> Plot:
+    """A histogram of how often these adversaries, who all see the same, see each record."""
+    counts = tuple(sorted(budgets[0].participation_histogram.items()))
     picture, rows = _drawn_histogram(counts)
+    views = ", ".join(dict.fromkeys(budget.adversary for budget in budgets))
+    readings = ", ".join(dict.fromkeys(budget.reading for budget in budgets))
     total = sum(records for _, records in counts)
     description = f"{total} records take part between {counts[0][0]} and {counts[-1][0]} times."
-    picture = titled(picture, f"Participations seen by {budget.adversary}", description, prefix)
-    caption = f"{budget.adversary}, {budget.reading}"
+    picture = titled(picture, f"Participations seen by {views}", description, "")
+    caption = f"{views}: {readings}"
     return Plot(svg=picture, caption=caption, header=("Times from", "to", "Records"), rows=list(rows))
 
 

@@ -7,12 +7,12 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflpriv.common.formatting import clean
+from vflpriv.render.document import Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,16 +48,6 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": COLOURS["text"],
 }
 _NAMESPACE, _LINKS = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """A plot, its caption, and the figures that it was drawn from as a table."""
-
-    svg: str
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @contextmanager
