@@ -14,11 +14,16 @@ __all__ = ["ExperimentReport", "page_facts", "settings_pairs"]
 class ExperimentReport(Protocol):
     """What the reports of all experiments have in common."""
 
-    data: dict[str, Any]
-    hardware: dict[str, str | int]
-    versions: dict[str, str]
-    seeds: int
-    confidence: float
+    @property
+    def data(self) -> dict[str, Any]: ...
+    @property
+    def hardware(self) -> dict[str, str | int]: ...
+    @property
+    def versions(self) -> dict[str, str]: ...
+    @property
+    def seeds(self) -> int: ...
+    @property
+    def confidence(self) -> float: ...
 
 
 def page_facts(report: ExperimentReport) -> Sequence[tuple[str, str]]:

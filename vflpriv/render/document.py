@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
 from functools import singledispatch
+from operator import itemgetter
 from typing import Any
 
 from vflpriv.common.formatting import NOTHING
@@ -202,7 +203,7 @@ def table_of(names: str, rows: Sequence[Sequence[Content | Cell]], **fields: Any
     columns = []
     for place, name in enumerate(names.split(";")):
         title, _, short = name.partition("|")
-        columns.append(Column(title, lambda row, place=place: row[place], short))
+        columns.append(Column(title, itemgetter(place), short))
     return Table(columns, rows, **fields)
 
 

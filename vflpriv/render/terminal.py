@@ -80,7 +80,6 @@ def _cell(cell: d.Cell, *, tall: bool) -> Text:
     if tall and cell.below:
         text.append(f"\n{cell.below}")
     if cell.tone:
-        text.stylize(_TONES.get(cell.tone, ""))
         text.style = _TONES.get(cell.tone, "")
     return text
 
@@ -89,13 +88,11 @@ def _text(content: d.Content) -> Text:
     """A text in the style of its first part that has one: a cell or line has one colour."""
     parts = content if isinstance(content, tuple) else (content,)
     style = next((_style(part) for part in parts if _style(part)), "")
-    return Text(
-        "".join(f"{part.verdict.icon} {d.plain(part)}" if _signed(part) else d.plain(part) for part in parts), style
-    )
+    return Text("".join(f"{_sign(part)}{d.plain(part)}" for part in parts), style)
 
 
-def _signed(part: d.Content) -> bool:
-    return isinstance(part, d.Badge) and part.verdict is not None
+def _sign(part: d.Content) -> str:
+    return f"{part.verdict.icon} " if isinstance(part, d.Badge) and part.verdict is not None else ""
 
 
 def _style(part: d.Content) -> str:

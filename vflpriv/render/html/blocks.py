@@ -146,8 +146,8 @@ class BlockWriter:
         lines.append(element("p", f"{escape(block.sign)} " if block.sign else "", figure, class_="value"))
         lines.append(element("p", escape(block.second), class_="second") if block.second else "")
         for line in block.lines:
-            style = "alarm" if isinstance(line, d.Span) and line.style == "alarm" else ""
-            lines.append(element("p", escape(line.text) if style else self.inline(line), class_=style))
+            alarm = isinstance(line, d.Span) and line.style == "alarm"
+            lines.append(element("p", escape(d.plain(line)) if alarm else self.inline(line), class_="alarm" * alarm))
         return element("div", *lines, class_=f"big {block.style}".strip())
 
     def _template(self, block: d.Static) -> str:
@@ -191,17 +191,17 @@ class BlockWriter:
         )
 
     def _figure(self, block: d.Figure) -> str:
-        """The plot with its caption, and the figures that it was drawn from in a section that opens."""
         drawn = block.draw()
-        if not isinstance(drawn, d.Plot):
-            return "".join(self._figure(d.Figure(lambda plot=plot: plot)) for plot in drawn or ())
-        plot = drawn
-        columns = [
-            d.Column(name if n == 0 else f">{name}", lambda row, n=n: row[n]) for n, name in enumerate(plot.header)
-        ]
-        table = d.Table(columns, plot.rows, caption=f"Figures of {block.name or plot.caption}", style="narrow")
+        plots = [drawn] if isinstance(drawn, d.Plot) else drawn or ()
+        return "".join(self._plot(plot, block.name or plot.caption) for plot in plots)
+
+    def _plot(self, plot: d.Plot, name: str) -> str:
+        """The plot with its caption, and the figures that it was drawn from in a section that opens."""
+        names = ";".join([plot.header[0], *(f">{name}" for name in plot.header[1:])])
+        table = d.table_of(names, plot.rows, caption=f"Figures of {name}", style="narrow")
         figures = element("details", element("summary", "The figures"), self._table(table), class_="figures")
         self._figures += 1
+        # A page holds several plots: the ids inside of each are its own.
         picture = re.sub(r' id="|"#|\(#', lambda start: f"{start[0]}g{self._figures}-", plot.svg)
         return element("figure", picture, element("figcaption", escape(plot.caption)), figures)
 

@@ -4,68 +4,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from vflpriv.common.formatting import count, delta, epsilon, exact, power
 from vflpriv.common.numerics import Floats
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, drawn, svg, titled
+from vflpriv.render.document import Plot
+from vflpriv.render.plots.chart import Axis, Chart, nice_ticks
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 
 __all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
 
 
-_WIDTH, _HEIGHT = 3.9, 2.5
-_READINGS = {"rigorous": ("rigorous", "rigorous", "-"), "paper": ("paper", "paper’s reading", (0, (6, 2)))}
+_WIDTH, _HEIGHT, _LOW = 281.0, 180.0, 144.0
+_READINGS = {"rigorous": ("rigorous", "rigorous", ""), "paper": ("paper", "paper’s reading", "12 4")}
 _LOG_FROM = 40.0
 """The ratio of the largest to the smallest value above which an axis is logarithmic."""
 
 
-def rounds_plot(claim: ClaimRow, *, prefix: str = "") -> Plot | None:
+def rounds_plot(claim: ClaimRow) -> Plot | None:
     """ε after so many rounds, beside the claimed ε; None where no budget is finite."""
     if not claim.spending:
         return None
+    last_round = max(spent.rounds[-1] for spent in claim.spending)
+    ticks = nice_ticks(0, last_round, 5, whole=True)
+    chart = Chart(
+        Axis(low=0, high=last_round, name="rounds", ticks=ticks), _epsilon_axis(claim), width=_WIDTH, height=_HEIGHT
+    )
     descriptions = []
-    with drawing(_WIDTH, _HEIGHT + 0.2 * (1 + len(claim.spending))) as (figure, axes):
-        from matplotlib.ticker import MaxNLocator
-
-        room = 0.2 * (1 + len(claim.spending)) / figure.get_figheight()
-        box = axes.get_position()
-        axes.set_position((box.x0, box.y0 + room, box.width, box.height - room))
-        for spent in claim.spending:
-            colour, name, dashes = _READINGS.get(spent.reading, _READINGS["rigorous"])
-            last = spent.epsilon_upper[-1]
-            label = f"{name}: ε ≤ {epsilon(last)} in the end"
-            axes.plot(
-                spent.rounds, _shown(spent.epsilon_upper), color=COLOURS[colour], lw=2, ls=dashes, label=label,
-                marker="o", ms=2.5,
-            )  # fmt: skip
-            ends = f"{epsilon(spent.epsilon_upper[0])} after round {spent.rounds[0]}, {epsilon(last)}"
-            descriptions.append(f"{name}: ε {ends} after round {spent.rounds[-1]}")
-        claimed = f"claimed: ε = {epsilon(claim.epsilon)}"
-        axes.axhline(claim.epsilon, color=COLOURS["claimed"], lw=1.6, ls=(0, (2, 1.5)), label=claimed)
-        finite = [e for s in claim.spending for e in (s.epsilon_upper[-1], claim.epsilon) if 0 < e < math.inf]
-        wide = bool(finite) and max(finite) > _LOG_FROM * min(finite)
-        axes.set(xlabel="rounds", ylabel=f"ε at δ = {delta(claim.delta)}", yscale="log" if wide else "linear")
-        axes.set_xlim(left=0)
-        if wide:
-            axes.yaxis.set_major_formatter(lambda value, _: power(math.log10(value)))
-            axes.yaxis.set_minor_formatter(lambda *_: "")
-        else:
-            axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        figure.legend(loc="lower left", frameon=False, labelspacing=0.3, handlelength=2.4)
-        description = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(descriptions)}."
-        picture = svg(figure, f"ε over rounds of claim {claim.key}", description, prefix)
+    for spent in claim.spending:
+        colour, name, dashes = _READINGS.get(spent.reading, _READINGS["rigorous"])
+        ends = f"{epsilon(spent.epsilon_upper[0])} after round {spent.rounds[0]}, {epsilon(spent.epsilon_upper[-1])}"
+        descriptions.append(f"{name}: ε {ends} after round {spent.rounds[-1]}")
+        label = f"{name}: ε ≤ {epsilon(spent.epsilon_upper[-1])} in the end"
+        places = zip(spent.rounds, _shown(spent.epsilon_upper), strict=True)
+        chart.line(places, colour, width=2, dashes=dashes, label=label)
+    if 0 < claim.epsilon < math.inf:
+        claimed = [(0, claim.epsilon), (last_round, claim.epsilon)]
+        chart.line(claimed, "claimed", width=1.6, dashes="3 2.4", label=f"claimed: ε = {epsilon(claim.epsilon)}")
+    description = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(descriptions)}."
     rows = [
         (count(t), _READINGS.get(s.reading, ("", s.reading))[1], exact(low), exact(high))
         for s in claim.spending
         for t, low, high in zip(s.rounds, s.epsilon_lower, s.epsilon_upper, strict=True)
     ]
-    caption = "What the run would have cost, had it stopped earlier."
-    return Plot(svg=picture, caption=caption, header=("Rounds", "Reading", "ε ≥", "ε ≤"), rows=rows)
+    return Plot(
+        svg=chart.svg(f"ε over rounds of claim {claim.key}", description),
+        caption="What the run would have cost, had it stopped earlier.",
+        header=("Rounds", "Reading", "ε ≥", "ε ≤"),
+        rows=rows,
+    )
+
+
+def _epsilon_axis(claim: ClaimRow) -> Axis:
+    """From 0, or logarithmic where ends differ much."""
+    name = f"ε at δ = {delta(claim.delta)}"
+    ends = [e for s in claim.spending for e in (s.epsilon_upper[-1], claim.epsilon) if 0 < e < math.inf]
+    every = [e for s in claim.spending for e in s.epsilon_upper if 0 < e < math.inf] + ends
+    if not ends or max(ends) <= _LOG_FROM * min(ends):
+        most = 1.05 * max(every, default=1.0)
+        return Axis(low=0, high=most, name=name, ticks=nice_ticks(0, most, 6))
+    low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))
+    step = max(1, (high - low + 4) // 5)
+    ticks = [10.0**k for k in range(low, high + 1, step)]
+    text = {tick: power(math.log10(tick)) for tick in ticks}
+    return Axis(low=10.0**low, high=10.0**high, name=name, ticks=ticks, text=text.__getitem__, logarithmic=True)
 
 
 def _shown(values: Sequence[float]) -> list[float]:
@@ -73,7 +76,7 @@ def _shown(values: Sequence[float]) -> list[float]:
     return [v if 0 < v < math.inf else math.nan for v in values]
 
 
-def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot | None:
+def records_plot(claim: ClaimRow, spent: Spending) -> Plot | None:
     """A histogram of the records' own ε; None where records have none."""
     if not spent.records:
         return None
@@ -81,25 +84,32 @@ def records_plot(claim: ClaimRow, spent: Spending, *, prefix: str = "") -> Plot 
     worst, least, total = float(bins[-1, 1]), float(bins[0, 0]), int(bins[:, 2].sum())
     centres, numbers, width = _bars(bins[:, :2].mean(axis=1), bins[:, 2])
     name = _READINGS.get(spent.reading, ("", spent.reading))[1]
-    with drawing(_WIDTH, _HEIGHT) as (figure, axes):
-        from matplotlib.ticker import MaxNLocator
+    low, high = float(centres[0]) - width, max(float(centres[-1]) + width, worst)
+    across = Axis(
+        low=low,
+        high=high + 0.05 * (high - low),
+        name=f"a record’s own ε at δ = {delta(spent.delta)}",
+        ticks=nice_ticks(low, high, 4),
+        text=lambda value: f"{value:,.4g}" if abs(value) < 1e4 else epsilon(value),
+    )
+    chart = Chart(across, _numbers_axis(float(numbers.max())), width=_WIDTH, height=_HEIGHT)
+    halves = zip(centres - width / 2, centres + width / 2, numbers, strict=True)
+    chart.bars([(float(start), float(end), float(top)) for start, end, top in halves], "natural")
+    top = 1.2 * float(numbers.max())
+    chart.line([(worst, 0), (worst, top)], "worst-case", width=1.4, dashes="5.6 2.8")
+    chart.at(f"worst: {epsilon(worst)}", worst, 0.95 * top, anchor="end")
+    description = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
+    return Plot(
+        svg=chart.svg(f"ε over records of claim {claim.key}, {name}", description),
+        caption=f"What each record spends by itself, {name}. The budget is the worst one’s.",
+        header=("ε from", "ε to", "Records"),
+        rows=[(exact(low), exact(high), count(int(n))) for low, high, n in spent.records],
+    )
 
-        axes.bar(centres, numbers, width=width, color=COLOURS["natural"])
-        axes.axvline(worst, color=COLOURS["worst-case"], lw=1.4, ls=(0, (4, 2)))
-        axes.set_ylim(top=1.2 * axes.get_ylim()[1])
-        axes.annotate(
-            f"worst: {epsilon(worst)}", (worst, 1), xycoords=("data", "axes fraction"), xytext=(-4, -2),
-            textcoords="offset points", ha="right", va="top",
-        )  # fmt: skip
-        axes.set(xlabel=f"a record’s own ε at δ = {delta(spent.delta)}", ylabel="records")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if abs(value) < 1e4 else epsilon(value))
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        description = f"{total} records spend between {epsilon(least)} and {epsilon(worst)}."
-        picture = svg(figure, f"ε over records of claim {claim.key}, {name}", description, prefix)
-    rows = [(exact(low), exact(high), count(int(n))) for low, high, n in spent.records]
-    caption = f"What each record spends by itself, {name}. The budget is the worst one’s."
-    return Plot(svg=picture, caption=caption, header=("ε from", "ε to", "Records"), rows=rows)
+
+def _numbers_axis(most: float) -> Axis:
+    """An axis of numbers of records, with room for words above the highest bar."""
+    return Axis(low=0, high=1.2 * most, name="records", ticks=nice_ticks(0, 1.2 * most, 4, whole=True))
 
 
 def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
@@ -114,48 +124,43 @@ def _bars(places: Floats, numbers: Floats) -> tuple[Floats, Floats, float]:
 
 def participation_plot(budgets: Sequence[BudgetRow]) -> Plot:
     """A histogram of how often these adversaries, who all see the same, see each record."""
-    counts = tuple(sorted(budgets[0].participation_histogram.items()))
-    picture, rows = _drawn_histogram(counts)
-    views = ", ".join(dict.fromkeys(budget.adversary for budget in budgets))
-    readings = ", ".join(dict.fromkeys(budget.reading for budget in budgets))
-    total = sum(records for _, records in counts)
-    description = f"{total} records take part between {counts[0][0]} and {counts[-1][0]} times."
-    picture = titled(picture, f"Participations seen by {views}", description, "")
-    caption = f"{views}: {readings}"
-    return Plot(svg=picture, caption=caption, header=("Times from", "to", "Records"), rows=list(rows))
-
-
-@lru_cache(maxsize=64)
-def _drawn_histogram(counts: tuple[tuple[int, int], ...]) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """The drawing and the table of a histogram: many adversaries of a system have the same, which is drawn once."""
+    counts = sorted(budgets[0].participation_histogram.items())
     times, records = np.array(counts, dtype=np.float64).T
     span = float(times[-1] - times[0]) + 1
-    bins = np.linspace(times[0] - 0.5, times[-1] + 0.5, int(min(span, 40)) + 1)
-    with drawing(_WIDTH, 2.0) as (figure, axes):
-        from matplotlib.ticker import MaxNLocator
+    edges = np.linspace(times[0] - 0.5, times[-1] + 0.5, int(min(span, 40)) + 1)
+    heights, _ = np.histogram(times, bins=edges, weights=records)
+    low, high = float(edges[0]) - 0.05 * span - 0.5, float(edges[-1]) + 0.05 * span + 0.5
+    ticks = nice_ticks(low, high, 5, whole=True)
+    across = Axis(low=low, high=high, name="participations", ticks=ticks)
+    chart = Chart(across, _numbers_axis(float(heights.max())), width=_WIDTH, height=_LOW)
+    gap = 0.07 * float(edges[1] - edges[0])
+    bins = [(float(a), float(b), float(n)) for a, b, n in zip(edges[:-1], edges[1:], heights, strict=True) if n]
+    chart.bars([(start + gap, end - gap, number) for start, end, number in bins], "claimed")
+    views = ", ".join(dict.fromkeys(budget.adversary for budget in budgets))
+    readings = ", ".join(dict.fromkeys(budget.reading for budget in budgets))
+    description = f"{int(records.sum())} records take part between {counts[0][0]} and {counts[-1][0]} times."
+    return Plot(
+        svg=chart.svg(f"Participations seen by {views}", description),
+        caption=f"{views}: {readings}",
+        header=("Times from", "to", "Records"),
+        rows=[(count(math.ceil(start)), count(math.floor(end)), count(int(n))) for start, end, n in bins],
+    )
 
-        shown, _, _ = axes.hist(times, bins=bins.tolist(), weights=records, color=COLOURS["claimed"], rwidth=0.86)
-        axes.set(xlabel="participations", ylabel="records")
-        axes.set_xlim(bins[0] - 0.05 * span - 0.5, bins[-1] + 0.05 * span + 0.5)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        picture = drawn(figure)
-    ends = zip(np.ceil(bins[:-1]), np.floor(bins[1:]), np.asarray(shown), strict=True)
-    return picture, tuple((count(int(low)), count(int(high)), count(int(n))) for low, high, n in ends if n)
 
-
-def importance_plot(system: SystemRow, *, prefix: str = "") -> Plot:
+def importance_plot(system: SystemRow) -> Plot:
     """One bar per device: the norm of its head."""
-    weights = np.array(system.importance)
-    with drawing(_WIDTH, 2.0) as (figure, axes):
-        from matplotlib.ticker import MaxNLocator
-
-        axes.bar(np.arange(len(weights)), weights, color=COLOURS["claimed"])
-        axes.set(xlabel="device", ylabel="head norm")
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(3))
-        least, most = int(weights.argmin()), int(weights.argmax())
-        description = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
-        picture = svg(figure, "Importance of each device", description, prefix)
-    rows = [(str(device), f"{weight:.3g}") for device, weight in enumerate(system.importance)]
-    return Plot(svg=picture, caption="Norm of each device’s head.", header=("Device", "Head norm"), rows=rows)
+    weights = system.importance
+    top = 1.05 * max(weights) or 1.0
+    ticks = nice_ticks(0, len(weights) - 1, 8, whole=True)
+    across = Axis(low=-0.6, high=len(weights) - 0.4, name="device", ticks=ticks)
+    up = Axis(low=0, high=top, name="head norm", ticks=nice_ticks(0, top, 4))
+    chart = Chart(across, up, width=_WIDTH, height=_LOW)
+    chart.bars([(device - 0.4, device + 0.4, weight) for device, weight in enumerate(weights)], "claimed")
+    least, most = (choose(range(len(weights)), key=weights.__getitem__) for choose in (min, max))
+    description = f"Device {most} weighs most, {weights[most]:.3g}; device {least} least, {weights[least]:.3g}."
+    return Plot(
+        svg=chart.svg("Importance of each device", description),
+        caption="Norm of each device’s head.",
+        header=("Device", "Head norm"),
+        rows=[(str(device), f"{weight:.3g}") for device, weight in enumerate(weights)],
+    )

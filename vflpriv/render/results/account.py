@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -121,9 +122,10 @@ class _ViewBudgets(NamedTuple):
     reading: str
     by_unit: dict[str, BudgetRow]
 
-    def bound(self, unit: Unit) -> str:
-        row = self.by_unit.get(unit.value)
-        return f.NOTHING if row is None else upper_bound(row)
+
+def _bound(unit: Unit, view: _ViewBudgets) -> str:
+    row = view.by_unit.get(unit.value)
+    return f.NOTHING if row is None else upper_bound(row)
 
 
 def _all_budgets(system: AccountRow) -> d.Table:
@@ -135,7 +137,7 @@ def _all_budgets(system: AccountRow) -> d.Table:
         d.Column("seen by", lambda row: row.seen_by),
         *differs,
         d.Column("reading", lambda row: row.reading),
-        *(d.Column(f">{unit.value.replace('-', '-/')}", lambda row, unit=unit: row.bound(unit)) for unit in Unit),
+        *(d.Column(f">{unit.value.replace('-', '-/')}", partial(_bound, unit)) for unit in Unit),
     ]
     title = f"Accounted ε at δ = {f.delta(system.delta)}"
     return d.Table(columns, rows, title=title if differs else f"{title}, batches {batches.pop()}", only=d.TERMINAL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from vflpriv.common import formatting as f
@@ -169,7 +170,8 @@ def _matrix(report: AttackReport) -> d.Table:
     names = names_of_rows((row.system, row.defence) for row in trained)
     reasons = {key: number for number, key in enumerate(report.reasons, 1)}
 
-    def leakage(row: TrainedRow, attack: str) -> d.Cell:
+    def leakage(attack: str, pair: tuple[str, TrainedRow]) -> d.Cell:
+        row = pair[1]
         cell = report.worst(row.system, row.defence, attack)
         if cell is None or cell.leakage is None:
             return refused_cell(reasons[attack, cell.not_applicable] if cell and cell.not_applicable else 0, "why")
@@ -182,10 +184,7 @@ def _matrix(report: AttackReport) -> d.Table:
         d.Column("System", lambda pair: pair[1].system, only=d.WRITTEN | d.PAGE),
         d.Column("Defence", lambda pair: pair[1].defence, only=d.WRITTEN | d.PAGE),
         d.Column(">Test accuracy", lambda pair: f.percent(pair[1].accuracy), "test/accuracy"),
-        *(
-            d.Column(f">{attack}", lambda pair, attack=attack: leakage(pair[1], attack), _short(attack))
-            for attack in report.attacks
-        ),
+        *(d.Column(f">{attack}", partial(leakage, attack), _short(attack)) for attack in report.attacks),
     ]
     title = f"Leakage in points: success beyond chance and beyond the adversary by itself, mean of {report.seeds} seeds"
     rows = list(zip(names, trained, strict=True))

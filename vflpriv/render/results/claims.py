@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from vflpriv.common import formatting as f
@@ -173,7 +174,7 @@ def claim_document(claim: AnyClaim) -> d.Document:
 def claim_card(report: Report, system: SystemRow, claim: AnyClaim, place: str) -> d.Card:
     """The claim's verdict with its reason, its numbers, the command that repeats it, and the evidence."""
     title = (f"{claim.source}, {claim.where}, ", d.muted(f"seen by {claim.adversary}"))
-    blocks = [
+    blocks: list[d.Block] = [
         d.Paragraph(claim.reason, "reason", only=d.PAGE),
         d.Paragraph((d.strong(verdict_words(claim)), f": {claim.reason}"), only=d.MARKDOWN),
     ]
@@ -281,8 +282,7 @@ def _figures(claim: ClaimRow) -> Iterator[d.Block]:
     if claim.spending:
         rounds = d.Figure(lambda: rounds_plot(claim), f"ε over rounds of {claim.key}")
         records = [
-            d.Figure(lambda spent=spent: records_plot(claim, spent), f"ε over records of {claim.key}")
-            for spent in claim.spending
+            d.Figure(partial(records_plot, claim, spent), f"ε over records of {claim.key}") for spent in claim.spending
         ]
         yield d.Group("small-plots", (rounds, *records))
         if not any(spent.records for spent in claim.spending):

@@ -31,7 +31,7 @@ def comparison_document(comparison: Comparison) -> d.Document:
 _DIRECTIONS = {"worse": ("❌ ", "alarm"), "better": ("✅ ", "good"), "": ("", "")}
 _CHANGES = (
     d.Column("", lambda c: d.Cell(c.direction, tone=_DIRECTIONS[c.direction][1]), only=d.TERMINAL),
-    d.Column("", lambda c: (_DIRECTIONS[c.direction][0], *_direction(c)), only=d.WRITTEN),
+    d.Column("", lambda c: (_DIRECTIONS[c.direction][0], _direction(c)), only=d.WRITTEN),
     d.Column("System", lambda c: f.shorten(c.system, 30), only=d.TERMINAL),
     d.Column("What", lambda c: f"{c.name} of {c.where}" if c.where else c.name, only=d.TERMINAL),
     d.Column("System", lambda c: c.system, only=d.WRITTEN),
@@ -42,5 +42,5 @@ _CHANGES = (
 )
 
 
-def _direction(change: Change) -> tuple[object, ...]:
-    return (d.strong(change.direction),) if change.direction == "worse" else (change.direction,)
+def _direction(change: Change) -> d.Content:
+    return d.strong(change.direction) if change.direction == "worse" else change.direction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from vflpriv.common import formatting as f
@@ -167,17 +168,9 @@ def _matrix(section: FeatureSection) -> d.Table:
     columns = [
         d.Column("system/  defence" if defended else "system", lambda pair: pair[0], only=d.TERMINAL),
         *_system_columns(lambda pair: pair[1]),
+        *(d.Column(f">ε, {unit}", partial(_matrix_epsilon, n), f"ε,/{unit}") for n, unit in enumerate(section.units)),
         *(
-            d.Column(f">ε, {unit}", lambda pair, n=n: f.epsilon(pair[1].epsilons[n]), f"ε,/{unit}")
-            for n, unit in enumerate(section.units)
-        ),
-        *(
-            d.Column(
-                f">{attack}",
-                lambda pair, n=n: _matrix_cell(section, pair[1].cells[n]),
-                _short(attack),
-                style="breakable",
-            )
+            d.Column(f">{attack}", partial(_matrix_cell, section, n), _short(attack), style="breakable")
             for n, attack in enumerate(section.attacks)
         ),
     ]
@@ -200,7 +193,12 @@ def _system_columns(row: Callable[[Any], FeatureRow | FeatureCell]) -> list[d.Co
     ]
 
 
-def _matrix_cell(section: FeatureSection, cell: FeatureCell | None) -> d.Cell:
+def _matrix_epsilon(place: int, pair: tuple[str, FeatureRow]) -> str:
+    return f.epsilon(pair[1].epsilons[place])
+
+
+def _matrix_cell(section: FeatureSection, place: int, pair: tuple[str, FeatureRow]) -> d.Cell:
+    cell = pair[1].cells[place]
     if cell is None or cell.success is None:
         return refused_cell(section.why(cell) if cell else 0, "feature-why")
     return d.Cell(number(cell.success), detail=(cell.adversary,), tone=f"leak{cell_level(cell)}")

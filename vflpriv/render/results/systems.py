@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from vflpriv.common import formatting as f
 from vflpriv.core.units import Unit
@@ -11,7 +12,7 @@ from vflpriv.render.plots.budgets import importance_plot, participation_plot
 from vflpriv.render.results.claims import claim_card
 from vflpriv.render.results.features import refused_cell, refused_line
 from vflpriv.render.shared import leak_level, leak_points, upper_bound, why_infinite
-from vflpriv.report.audit import AttackRow, BudgetRow, Report, SensitivityRow, SystemRow
+from vflpriv.report.audit import BudgetRow, Report, SensitivityRow, SystemRow
 
 __all__ = ["attack_matrix", "attacks_summary", "system_section"]
 
@@ -45,9 +46,10 @@ def system_section(report: Report, system: SystemRow, place: str) -> d.Section:
 def _blocks(report: Report, system: SystemRow, place: str) -> Iterator[d.Block]:
     yield d.Terms(list(_facts(system)), "facts", only=d.PAGE)
     yield d.Paragraph(_fact_sentence(system), only=d.MARKDOWN)
-    for kind, claims in (("c", system.claims), ("a", system.success_claims)):
-        for number, claim in enumerate(claims, start=1):
-            yield claim_card(report, system, claim, f"{place}-{kind}{number}")
+    for number, claim in enumerate(system.claims, start=1):
+        yield claim_card(report, system, claim, f"{place}-c{number}")
+    for number, about_attack in enumerate(system.success_claims, start=1):
+        yield claim_card(report, system, about_attack, f"{place}-a{number}")
     if not system.all_claims:
         nothing = "This system publishes no claim. What can be accounted for and what attacks reach is below."
         yield d.Paragraph(nothing, "note", only=d.PAGE)
@@ -182,8 +184,7 @@ def _participations(system: SystemRow) -> d.Block:
         if row.participation_histogram:
             views.setdefault(tuple(sorted(row.participation_histogram.items())), []).append(row)
     figures = [
-        d.Figure(lambda rows=rows: participation_plot(rows), f"participations of {system.key}")
-        for rows in views.values()
+        d.Figure(partial(participation_plot, rows), f"participations of {system.key}") for rows in views.values()
     ]
     plots = d.Group("small-plots", figures)
     return d.Fold("How often records take part", (plots,), only=d.PAGE if figures else d.Medium(0))
@@ -320,10 +321,7 @@ def attack_matrix(report: Report) -> Iterator[d.Block]:
     columns = [
         d.Column("System", lambda row: d.link(f.clean(row[1].key), row[0])),
         d.Column(">Test accuracy", lambda row: f.percent(row[1].utility.accuracy if row[1].utility else None)),
-        *(
-            d.Column(f">{name}", lambda row, name=name: _matrix_cell(row[1].attacks, name, reasons), style="breakable")
-            for name in names
-        ),
+        *(d.Column(f">{name}", partial(_matrix_cell, reasons, name), style="breakable") for name in names),
     ]
     if not tried:
         return
@@ -340,9 +338,9 @@ def attack_matrix(report: Report) -> Iterator[d.Block]:
         yield d.Fold(f"What does not apply, for {number}", (d.Bullets(list(reasons), "why"),))
 
 
-def _matrix_cell(attacks: Sequence[AttackRow], name: str, reasons: dict[str, int]) -> d.Cell:
+def _matrix_cell(reasons: dict[str, int], name: str, row: tuple[str, SystemRow]) -> d.Cell:
     """An attack through the view that gains most; the number of the reason if it does not apply."""
-    views = [attack for attack in attacks if attack.attack == name]
+    views = [attack for attack in row[1].attacks if attack.attack == name]
     best = max((a for a in views if a.success is not None), key=lambda a: a.leakage, default=None)
     if best is None:
         why = next((a.not_applicable for a in views if a.not_applicable), None) or "not tried on this system"
