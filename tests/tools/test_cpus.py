@@ -1,0 +1,79 @@
+"""The suite as other CPUs run it: what differs is found, ranked by its margin, and named where it fails."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from tools import cpus, margins
+
+DIFFERS = """
+import os
+import pytest
+import torch
+
+
+THREADS = int(os.environ["OMP_NUM_THREADS"])
+
+
+def test_far():
+    assert 10 * THREADS < 1000
+
+
+def test_close():
+    value = torch.tensor(float(THREADS))
+    assert value < 2.5
+
+
+def test_approximately():
+    assert 1.0 + THREADS / 1e9 == pytest.approx(1.0)
+
+
+def test_arrays():
+    torch.testing.assert_close(torch.tensor([1.0, 2.0 + THREADS / 1e7]), torch.tensor([1.0, 2.0]), rtol=1e-3, atol=0)
+
+
+def test_the_same_everywhere():
+    assert 1 < 2
+
+
+def test_fails_on_two_threads():
+    assert THREADS == 1
+"""
+
+
+def test_examples_in_the_docstrings():
+    for module in (cpus, margins):
+        results = doctest.testmod(module)
+        assert results.attempted
+        assert not results.failed
+
+
+def test_every_kind_is_tried_once_and_the_two_that_differ_most_come_first():
+    every = cpus.kinds()
+    assert len({kind.name for kind in every}) == len(every)
+    assert every[0].threads == 1
+    assert every[1].threads == 2
+    assert every[0].capability == "default"
+
+
+@pytest.mark.slow
+def test_what_differs_is_listed_by_its_margin_and_what_fails_is_named(tmp_path: Path, capsys, monkeypatch):
+    path = tmp_path / "test_differs.py"
+    path.write_text(DIFFERS, encoding="utf-8")
+    monkeypatch.setattr(cpus, "kinds", lambda every=tuple(cpus.kinds()): list(every[:2]))
+    code = cpus.main([str(path), "--workers", "0", "--folder", str(tmp_path / "runs")])
+    printed = capsys.readouterr().out
+    assert code == 1
+    assert "test_differs::test_fails_on_two_threads" in printed
+    lines = [line for line in printed.splitlines() if "test_differs.py::" in line]
+    listed = [line.split("::")[1].split()[0] for line in lines]
+    assert listed[0] == "test_close", "half a unit from its limit, moved by one"
+    assert set(listed) == {"test_close", "test_far", "test_approximately", "test_arrays"}
+
+
+@pytest.mark.slow
+def test_the_fast_tests_pass_on_every_kind_of_cpu(tmp_path: Path):
+    assert cpus.main(["tests", "--folder", str(tmp_path)]) == 0
