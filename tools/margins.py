@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import linecache
 import operator
 import os
 import re
@@ -98,6 +99,9 @@ class _Writer:
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
 
+    def close(self) -> None:
+        self._file.close()
+
 
 _writer: _Writer | None = None
 
@@ -138,8 +142,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _writer.test = item.nodeid
 
 
-def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
-    """Called for each assertion that holds."""
+def pytest_unconfigure() -> None:
+    """Close the file."""
     if _writer is not None:
+        _writer.close()
+
+
+def pytest_assertion_pass(item: pytest.Item, lineno: int, orig: str, expl: str) -> None:
+    """Called for each assertion that holds; those of other files, such as Hypothesis's own, are none of ours."""
+    if _writer is not None and orig.partition("\n")[0] in linecache.getline(str(item.path), lineno):
         for smaller, larger in comparisons(expl):
             _writer.write(f"{lineno}: {orig}", smaller, larger)

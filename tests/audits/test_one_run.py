@@ -84,6 +84,7 @@ def test_coins_and_records_are_drawn_fairly_and_by_the_seed() -> None:
 
 
 def test_little_noise_is_guessed_through_and_much_is_not() -> None:
+    """Margin: a guess or two of some hundred go the other way on another CPU, which moves a bound by a tenth."""
     loud, quiet = system(noise_std=500.0), system(noise_std=0.02)
     found = {s: OneRunAudit().measure(s, [ALL], canaries=400)[ALL] for s in (loud, quiet)}
     assert mu_one_run(found[loud].guesses, 0.999) == 0.0
@@ -96,7 +97,10 @@ def test_little_noise_is_guessed_through_and_much_is_not() -> None:
 
 
 def test_over_many_trainings_the_accounted_mu_is_not_refuted() -> None:
-    """Sixty trainings, each with its own coins and noise, in one batch: the released scalars are those of real runs."""
+    """Sixty trainings, each with its own coins and noise, in one batch: the released scalars are those of real runs.
+
+    Margin: of 3600 guesses a share of 0.76 is right, of which 0.007 is one standard deviation; 0.55 is asked.
+    """
     one = system(noise_std=3.0, rounds=150)
     accounted = one.ledger.exposure(ALL, Unit.LABEL).mu
     base, alarms = plant(one, 300), 0

@@ -47,10 +47,11 @@ def test_streams_of_different_names_seeds_and_replicas_are_uncorrelated():
 
 @pytest.mark.parametrize("source", ["stream", "secure"])
 def test_normals_pass_the_kolmogorov_smirnov_test_and_ten_percent_wider_ones_fail(source):
+    """Margin: secure draws are new each time; their p-value is below 1e-6 once in a million runs."""
     n = 200_000
     drawn = Stream.of(11, "noise", [0], CPU).normal(n)[0] if source == "stream" else secure_normal((n,), CPU)
     values = drawn.numpy().astype(np.float64)
-    assert stats.kstest(values, "norm").pvalue > 1e-4
+    assert stats.kstest(values, "norm").pvalue > 1e-6
     assert stats.kstest(1.1 * values, "norm").pvalue < 1e-10
     assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.02
 

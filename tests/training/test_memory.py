@@ -96,6 +96,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 def test_it_is_what_a_training_takes(
     kind: str, engine: str, measured: dict[tuple[str, str], float], monkeypatch: Any, tmp_path: Path
 ) -> None:
+    """Margin: what one training takes varies by a few per cent between runs, and a factor is asked."""
     for name in ("WIDTH", "INNER", "WORDS", "LAYERS"):
         monkeypatch.setattr(encoders, name, getattr(encoders, name))
     monkeypatch.setattr(memory, "_LITTLE", 0)
