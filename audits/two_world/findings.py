@@ -43,7 +43,8 @@ def _assuming(measurement: Measurement) -> str:
 def _measurement(claim: Claim, subject: str, trials: Trials, context: AuditContext, outcome: str) -> Measurement:
     """What the trials show at the claim's δ. Bounds that have no part in the test of the claim stand apart."""
     confidence, errors = context.confidence, trials.errors
-    test, guesses = trials.against(claim, confidence), trials.epsilon_lower(claim.delta, confidence, seed=context.seed)
+    test, steps = trials.against(claim, confidence), trials.steps(claim)
+    guesses = trials.epsilon_lower(trials.asked(claim).delta, confidence, seed=context.seed) / steps
     in_epsilon = test.measure == EPSILON
     return Measurement(
         unit=trials.unit,
@@ -51,7 +52,7 @@ def _measurement(claim: Claim, subject: str, trials: Trials, context: AuditConte
         method=trials.method,
         outcome=outcome,
         decides=test.measure,
-        mu=trials.mu_lower(confidence),
+        mu=trials.mu_lower(confidence) / steps,
         epsilon=test.figure if in_epsilon else guesses,
         delta=claim.delta,
         confidence=confidence,
@@ -66,7 +67,7 @@ def _measurement(claim: Claim, subject: str, trials: Trials, context: AuditConte
         effort=_effort(subject, trials),
         errors=errors,
         curve=tuple(trials.curve()),
-        bounds=_bounds(trials, confidence, guesses if in_epsilon else None),
+        bounds=_bounds(trials, confidence, guesses if in_epsilon else None, steps),
         facts={
             "record": trials.canary.record,
             "threshold": trials.threshold,
@@ -77,14 +78,14 @@ def _measurement(claim: Claim, subject: str, trials: Trials, context: AuditConte
     )
 
 
-def _bounds(trials: Trials, confidence: float, guesses: float | None) -> tuple[Bound, ...]:
+def _bounds(trials: Trials, confidence: float, guesses: float | None, steps: int) -> tuple[Bound, ...]:
     errors, known = trials.errors, trials.mu_known_sigma(confidence)
     others = [
-        Bound(MU, mu_estimate(errors), "an estimate, no bound"),
-        Bound(MU, mu_rectangle(errors, confidence), "two separate error rates"),
+        Bound(MU, mu_estimate(errors) / steps, "an estimate, no bound"),
+        Bound(MU, mu_rectangle(errors, confidence) / steps, "two separate error rates"),
     ]
     others += [] if guesses is None else [Bound(EPSILON, guesses, "guesses about the surest trials")]
-    return (*others, *([] if known is None else [Bound(MU, known, KNOWN_NOISE)]))
+    return (*others, *([] if known is None else [Bound(MU, known / steps, KNOWN_NOISE)]))
 
 
 def _effort(subject: str, trials: Trials) -> str:

@@ -282,9 +282,14 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
 
     A record's contribution sits at the clip as a whole. A record of the data set has its label or its features
     replaced, whichever the adversary sees without noise; where it is neither or both, its label if noised releases
-    depend on labels. What the adversary holds itself, or never sees, is not replaced: that would test nothing.
+    depend on labels. What the adversary holds itself, or never sees, is not replaced: that would test nothing. A record
+    is left out where all that the adversary sees of it is in noised releases; elsewhere it is replaced, which is two
+    steps of a claim about absence (`Trials.steps`).
     """
-    if unit is not Unit.RECORD or kind is CanaryKind.WORST_CASE:
+    absence = unit is Unit.ADD_REMOVE and not _in_sums_alone(
+        ledger, ledger.exposure(adversary, unit, reading=Reading.PAPER)
+    )
+    if kind is CanaryKind.WORST_CASE or not (absence or unit is Unit.RECORD):
         return unit
     noised = [r for r in ledger.releases if r.noise.white]
     usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else Unit.FEATURES
@@ -292,6 +297,14 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
     seen = [e for e in parts if e.not_applicable is None and (e.events or e.unprotected)]
     telling = [e.unit for e in seen if e.unprotected] or [e.unit for e in seen]
     return telling[0] if telling and usual not in telling else usual
+
+
+def _in_sums_alone(ledger: Ledger, exposure: Exposure) -> bool:
+    """Whether all that an adversary sees of a record is in releases with Gaussian noise, and no state keeps it."""
+    leaks = any(r.leak is not None and exposure.unit in r.leak.sensitivity for r in ledger.releases)
+    inside = {r.kind for r in ledger.releases if r.sent_as is not None}
+    noised = all(event.noise.white and event.kind not in inside for event in exposure.events)
+    return noised and not leaks and not exposure.unprotected
 
 
 def choose(system: System, adversary: Adversary, unit: Unit, kind: CanaryKind) -> Choice:
@@ -321,11 +334,8 @@ def _with_batches(system: System, exposure: Exposure, kind: CanaryKind) -> Choic
         return Choice(refusal=f"no message carries {inside.kind} with their noise, only {inside.sent_as} made of them")
     if worst:
         return Choice(METHODS[Ratio.name])
-    other_noise = any(not event.noise.white for event in exposure.events)
-    learned = bool(exposure.unprotected) or inside is not None or other_noise
     leaks = any(r.leak is not None and unit in r.leak.sensitivity for r in ledger.releases)
-    if unit is Unit.ADD_REMOVE and (learned or leaks):
-        return Choice(refusal="two-world leaves a record out of noised sums alone, and more than these depends on it")
+    learned = bool(exposure.unprotected) or inside is not None or any(not e.noise.white for e in exposure.events)
     if learned:
         return Choice(METHODS[Learned.name])
     known = canary_unit(ledger, exposure.adversary, unit, kind) in (Unit.LABEL, Unit.ADD_REMOVE)
@@ -353,9 +363,9 @@ def whole_view_refusal(system: System, adversary: Adversary, unit: Unit) -> str 
     exposure = system.ledger.exposure(adversary, unit, reading=Reading.PAPER)
     if exposure.not_applicable is not None:
         return f"two-world has nothing to tell: {exposure.not_applicable}"
-    if unit is Unit.ADD_REMOVE:
-        return "messages of both worlds name the same records: a record is left out of noised sums alone"
     changed = canary_unit(system.ledger, adversary, unit, CanaryKind.NATURAL)
+    if changed is Unit.ADD_REMOVE:
+        return "messages of both worlds name the same records: a record is left out of noised sums alone"
     if changed is Unit.LABEL and adversary.kind in system.ledger.label_holders:
         return f"{adversary} holds the labels"
     if not adversary.knows_batches and any(event.sampling is not None for event in exposure.events):

@@ -63,6 +63,17 @@ class Trials:
         """Whether a score is N(±μ²/2, μ²) in a sound engine: the worlds are as far apart in every trial."""
         return standardised(np.concatenate(self.scores), self.strengths) is not None
 
+    def steps(self, claim: Claim) -> int:
+        """How many steps of the claim's unit lead from one world to the other.
+
+        Two where the claim is about a record's absence, and a record was replaced: left out, and another one added.
+        """
+        return 2 if claim.unit is Unit.ADD_REMOVE and self.unit is not Unit.ADD_REMOVE else 1
+
+    def asked(self, claim: Claim) -> Claim:
+        """What the claim promises of these two worlds."""
+        return claim.of_replacement() if self.steps(claim) == 2 else claim
+
     def tests_curve(self, claim: Claim) -> bool:
         """Whether the claim is tested as the trade-off curve of its mu; otherwise as (ε, δ).
 
@@ -78,11 +89,12 @@ class Trials:
         return claim.stated == "epsilon" and claim.delta > 0 and self.method == "likelihood ratio" and self.exact
 
     def against(self, claim: Claim, confidence: float) -> ClaimTest:
-        """The test of a claim: its p-value, and the bound that goes with it, in μ or in ε."""
+        """The test of a claim: its p-value, and the bound for one step that goes with it, in μ or in ε."""
+        steps, delta = self.steps(claim), self.asked(claim).delta
         if not self.tests_curve(claim):
-            return ClaimTest(EPSILON, self.epsilon_of_errors(claim.delta, confidence), self.p_value(claim))
+            return ClaimTest(EPSILON, self.epsilon_of_errors(delta, confidence) / steps, self.p_value(claim))
         assumed = (GAUSSIAN_NOISE,) if self.assumes_gaussian_noise(claim) else ()
-        return ClaimTest(MU, self.mu_lower(confidence), self.p_value(claim), assumed)
+        return ClaimTest(MU, self.mu_lower(confidence) / steps, self.p_value(claim), assumed)
 
     @property
     def one_sided(self) -> bool:
@@ -109,7 +121,7 @@ class Trials:
 
     def p_value(self, claim: Claim) -> float:
         """Of a claim, whether or not the trials might have been stopped."""
-        looks = self.sequential
+        looks, claim = self.sequential, self.asked(claim)
         if self.tests_curve(claim):
             if looks is not None:
                 return looks.p_value_gdp(claim.mu)
@@ -126,7 +138,7 @@ class Trials:
         """
         if self.looks or self.one_sided:
             return None
-        trials = len(self.scores[0])
+        trials, claim = len(self.scores[0]), self.asked(claim)
         if self.tests_curve(claim):
             return power_gdp(claim.mu, trials, level)
         return power_dp(claim.epsilon, claim.delta, trials, level)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -11,6 +12,9 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 
 __all__ = ["MIN_TRIALS", "SEVERITY", "Claim", "Judgement", "SuccessClaim", "Verdict"]
+
+_CERTAIN = 1 - 1e-12
+"""A claim with such a δ promises nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,21 @@ class Claim:
             mu=mu_of(epsilon, delta) if delta > 0 else mu_of_pure(epsilon),
             stated="epsilon",
         )
+
+    def of_replacement(self) -> Claim:
+        """What a claim about absence promises of a record that is replaced: left out, and then another one added.
+
+        Two steps cost (2ε, (1 + e^ε) δ) by group privacy, and 2μ where the claim is a trade-off curve.
+
+        >>> absence = Claim.of_epsilon(1.0, 0.0, key="", source="", where="", statement="", unit=Unit.ADD_REMOVE, view="server")
+        >>> absence.of_replacement().epsilon
+        2.0
+        """
+        if self.stated == "mu":
+            epsilon, delta = epsilon_of(2 * self.mu, self.delta), self.delta
+        else:
+            epsilon, delta = 2 * self.epsilon, min(_CERTAIN, (1 + math.exp(min(700.0, self.epsilon))) * self.delta)
+        return replace(self, unit=Unit.RECORD, epsilon=epsilon, delta=delta, mu=2 * self.mu)
 
     def promises_as_much_as(self, other: Claim) -> bool:
         """Whether the numbers of this claim, of whatever unit and view, keep those of the other.

@@ -230,8 +230,39 @@ def test_absence_is_tested_where_batches_are_secret():
     assert p_value_rectangle(trials.errors, 0.3) < 1e-6
 
 
-def test_what_else_depends_on_a_record_is_not_left_out():
-    for variant, view in (("dpzv-sgd", ALL), ("split-concat", SERVER)):
-        refusal = choose(make_system(variant), view, Unit.ADD_REMOVE, NATURAL).refusal
-        assert refusal is not None
-        assert "noised sums alone" in refusal
+@pytest.mark.parametrize(
+    ("variant", "view", "changed"), [("dpzv-sgd", ALL, Unit.LABEL), ("split-concat", SERVER, Unit.FEATURES)]
+)
+def test_where_more_than_noised_sums_depends_on_a_record_it_is_replaced(variant, view, changed):
+    assert canary_unit(make_system(variant).ledger, view, Unit.ADD_REMOVE, NATURAL) is changed
+
+
+def test_exact_embeddings_refute_a_claim_about_absence_before_the_server():
+    """A record replaced is two steps: half of what is measured counts, and still refutes it."""
+    system, texts = make_system("dpzv-joint", **NOISED), {"source": "a test", "where": "here", "statement": "private"}
+    claims = [
+        Claim.of_epsilon(1.0, 1e-3, key="absent", unit=Unit.ADD_REMOVE, view="server", **texts),
+        Claim.of_epsilon(1.0, 1e-3, key="replaced", unit=Unit.RECORD, view="server", **texts),
+        Claim.of_mu(1.0, 1e-3, key="absent-curve", unit=Unit.ADD_REMOVE, view="server", **texts),
+        Claim.of_epsilon(2.5, 1e-3, key="weak", unit=Unit.ADD_REMOVE, view="server", **texts),
+    ]
+    context = AuditContext(claims=tuple(claims), options={"trials": {NATURAL: 64}})
+    by_claim = {finding.claim: finding for finding in TwoWorldAudit().run(system, context)}
+    assert [by_claim[key].verdict for key in ("absent", "replaced", "absent-curve")] == [Verdict.VIOLATED] * 3
+    assert by_claim["weak"].verdict is Verdict.CONSISTENT
+    trials = {key: finding.figure for key, finding in by_claim.items()}
+    assert trials["absent"] < 0.51 * trials["replaced"]
+    assert by_claim["absent"].p_value > by_claim["replaced"].p_value
+
+
+def test_two_steps_of_a_claim_are_never_refuted_by_what_keeps_it():
+    """Randomised response of ε each for two steps: at the doubled claim, p-values are as rare as they say."""
+    generator, epsilon, low = np.random.default_rng(1), 0.5, 0
+    canary = Canary(kind=NATURAL, record=0, world=torch.zeros(1), labels=(0, 1), unit=Unit.FEATURES)
+    tested, right = claim(Unit.ADD_REMOVE, "server", epsilon, 0.0), 1 / (1 + math.exp(-2 * epsilon))
+    for _ in range(400):
+        scores = tuple(np.where(generator.random(80) < right, side, -side) for side in (1.0, -1.0))
+        trials = Trials(adversary=SERVER, canary=canary, scores=scores, strengths=np.zeros(0), method="learned")
+        assert trials.steps(tested) == 2
+        low += trials.p_value(tested) <= 0.05
+    assert low / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
