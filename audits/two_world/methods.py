@@ -286,10 +286,10 @@ def canary_unit(ledger: Ledger, adversary: Adversary, unit: Unit, kind: CanaryKi
     is left out where all that the adversary sees of it is in noised releases; elsewhere it is replaced, which is two
     steps of a claim about absence (`Trials.steps`).
     """
-    absence = unit is Unit.ADD_REMOVE and not _in_sums_alone(
-        ledger, ledger.exposure(adversary, unit, reading=Reading.PAPER)
-    )
-    if kind is CanaryKind.WORST_CASE or not (absence or unit is Unit.RECORD):
+    if kind is CanaryKind.WORST_CASE or unit not in (Unit.RECORD, Unit.ADD_REMOVE):
+        return unit
+    exposure = ledger.exposure(adversary, unit, reading=Reading.PAPER)
+    if unit is Unit.ADD_REMOVE and _in_sums_alone(ledger, exposure):
         return unit
     noised = [r for r in ledger.releases if r.noise.white]
     usual = Unit.LABEL if any(Unit.LABEL in r.sensitivity for r in noised) else Unit.FEATURES

@@ -80,10 +80,6 @@ class Claim:
         """What a claim about absence promises of a record that is replaced: left out, and then another one added.
 
         Two steps cost (2ε, (1 + e^ε) δ) by group privacy, and 2μ where the claim is a trade-off curve.
-
-        >>> absence = Claim.of_epsilon(1.0, 0.0, key="", source="", where="", statement="", unit=Unit.ADD_REMOVE, view="server")
-        >>> absence.of_replacement().epsilon
-        2.0
         """
         if self.stated == "mu":
             epsilon, delta = epsilon_of(2 * self.mu, self.delta), self.delta
