@@ -23,6 +23,7 @@ from vflpriv.run.selection import (
     as_options,
     audit_command,
     checked_date,
+    named_source,
     places,
     recorded_paths,
     repeated,
@@ -70,6 +71,7 @@ def audit(
 ) -> Report:
     """Audit the systems of a configuration (the embedded one if none is given), a recorded training, or your own.
 
+    `config` may also be the folder of a transcript or the place of a training function, beside its `ledger.toml`.
     `transcript` and `ledger` take the place of a configuration, and so do `train` and `ledger`: `train(wire, world,
     seed)`, the function or its place (`"train.py:train"`), is recorded once, and trained `trials` times in each world.
     `out` is a folder for the report, in these `formats`, and for finished trials, which the same call uses after an
@@ -80,6 +82,7 @@ def audit(
     trainings run at a time on this machine (one per core or GPU if None), `"ray"` or `"ray://HOST:PORT"`; the report
     does not depend on it.
     """
+    config, transcript, train, ledger = named_source(config, transcript, train, ledger)
     beside: dict[str, object] = {"CONFIG": config, **as_options(overrides or {}), "--only": only}
     own = training_ledger(train, transcript, ledger, beside)
     counts = {"--trials": trials, "--workers": workers}

@@ -13,12 +13,16 @@ from vflpriv.common.registry import available
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Verdict
+from vflpriv.core.source import Offer
 from vflpriv.core.systems import System
 from vflpriv.errors import InputError
-from vflpriv.run import audit as run
+from vflpriv.run import registered as run
 from vflpriv.training.mechanisms.labels import label_claims
 
-AUDITS: dict[str, type[Audit]] = available("audit")
+REGISTERED: dict[str, type[Audit]] = available("audit")
+AUDITS = {name: audit for name, audit in REGISTERED.items() if Offer.LEDGER_FILE not in audit.needs}
+"""Those of engines."""
+RECORDED = ("ledger", "recorded-wire", "recorded-noise", "ciphertexts")
 SYSTEMS = ("dpzv-joint", "dpzv-sgd", "split-rr", "split-client", "split-concat")
 
 
@@ -108,9 +112,9 @@ def test_audits_run_in_their_declared_order_and_others_last(monkeypatch: pytest.
         def run(self, system: System, context: AuditContext) -> list[Finding]:
             return []
 
-    monkeypatch.setattr(run, "available", lambda kind: {"a-late-one": Late, **AUDITS})
+    monkeypatch.setattr(run, "available", lambda kind: {"a-late-one": Late, **REGISTERED})
     names = [audit.name for audit in run.registered_audits()]
-    assert names == ["wire", "sensitivity", "noise", "server-state", "two-world", "one-run", "a-late-one"]
+    assert names == ["wire", "sensitivity", "noise", "server-state", "two-world", "one-run", *RECORDED, "a-late-one"]
     system = make_system("dpzv-joint")
     assert (Late().refusal(system, AuditContext()), Late().work(system, AuditContext())) == (None, 0)
 

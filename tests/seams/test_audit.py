@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,9 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.seams.plugins import Plugin
+from tests.seams.plugins import Plugin, command_beside, installed
 from tests.tiny import TINY
 from vflpriv.core.claims import Verdict
+from vflpriv.recording.recorder import end_recordings
 from vflpriv.report.audit import Report, read_report
 
 AUDIT = """
@@ -95,3 +97,103 @@ def test_its_test_of_a_claim_is_corrected_with_all_others_and_decides(audit: Run
     assert (report.exit_code == 1) == refuted
     for name in ("report.html", "report.md"):
         assert "the clock told the worlds apart" in (out / name).read_text("utf-8")
+
+
+METER = """
+from pydantic import BaseModel
+from vflpriv.core.audit import MU, Audit, Finding
+from vflpriv.core.claims import Verdict
+from vflpriv.core.source import Offer
+
+class MeterSettings(BaseModel, frozen=True, extra="forbid"):
+    gain: float = 1.0
+
+class Meter(Audit):
+    name = "meter"
+    summary = "measures what messages tell"
+    needs = frozenset({NEEDS})
+    settings_type = MeterSettings
+
+    def run(self, source, context):
+        sent = len(source.messages)
+        return [Finding(audit=self.name, subject="meter", measure=MU, figure=context.settings.gain * 7.77,
+                        verdict=Verdict.VIOLATED, sentence=f"the meter read {sent > 0}", claim=claim.key, p_value=1e-12)
+                for claim in context.claims]
+"""
+FORMATS = ("html", "md", "json", "junit", "sarif")
+
+
+def source_of(kind: str, folder: Path, table: str) -> list[str]:
+    """The arguments that name a small source of this kind, with a table of its audit section."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "engine":
+        (folder / "tiny.toml").write_text(TINY.replace("[system.audit]", f"[system.audit]\n{table}"), encoding="utf-8")
+        return ["tiny.toml", "--only", "sound"]
+    done = command_beside(folder, folder, "init", "two-worlds" if kind == "function" else "split", ".")
+    assert done.returncode == 0, done.stderr
+    ledger = folder / "ledger.toml"
+    ledger.write_text(_with(ledger, table), encoding="utf-8")
+    if kind == "function":
+        return ["train.py:train", "--trials", "4"]
+    with installed(folder, folder):
+        runpy.run_path("train.py", run_name="__main__")
+        end_recordings()
+    return ["transcript"]
+
+
+def _with(ledger: Path, table: str) -> str:
+    return f"{ledger.read_text('utf-8')}\n[audit]\n{table}\n"
+
+
+def metered(tmp_path: Path, kind: str, table: str, needs: str = "Offer.MESSAGES") -> tuple[Report, Path, str]:
+    plugin = Plugin(tmp_path / "package", "vflpriv.audits", "Meter", METER.replace("NEEDS", needs))
+    arguments = source_of(kind, plugin.folder, table)
+    out = tmp_path / "out"
+    formats = [word for name in FORMATS for word in ("--format", name)]
+    done = plugin.command("audit", *arguments, "--quiet", "--out", str(out), *formats)
+    assert (out / "report.json").exists(), done.stderr
+    return read_report(out / "report.json"), out, " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("kind", ["engine", "transcript", "function"])
+def test_a_measuring_audit_runs_on_every_kind_of_source_and_its_figure_is_in_every_format(
+    tmp_path: Path, kind: str
+) -> None:
+    report, out, printed = metered(tmp_path, kind, "meter = { gain = 1.0 }")
+    claim = report.systems[0].claims[0]
+    (row,) = (row for row in claim.measurements if row.audit == "meter")
+    assert (row.figure, row.measure, row.refutes, claim.verdict) == (7.77, "μ", True, Verdict.VIOLATED)
+    assert "μ ≥ 7.770" in printed
+    for name in ("report.html", "report.md", "report.junit.xml", "report.sarif"):
+        assert "7.77" in (out / name).read_text("utf-8"), name
+    assert '"figure": 7.77' in (out / "report.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize("kind", ["engine", "transcript", "function"])
+def test_it_can_be_turned_off_on_every_kind_of_source(tmp_path: Path, kind: str) -> None:
+    report, _, _ = metered(tmp_path, kind, "meter = false")
+    assert not [row for claim in report.systems[0].claims for row in claim.measurements if row.audit == "meter"]
+    assert any("meter: turned off by audit.meter = false" in line for line in report.not_tested)
+
+
+def test_what_it_needs_and_a_source_does_not_offer_stands_under_not_tested(tmp_path: Path) -> None:
+    report, _, _ = metered(tmp_path, "transcript", "meter = true", needs="Offer.RELEASE_POINTS")
+    missing = "it needs release points that a probe can be attached to, which a transcript does not offer here"
+    assert any(f"meter: {missing}" in line for line in report.not_tested)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("meter = { gian = 2.0 }", "meter.gian = 2.0"),
+        ("mater = true", "mater = True"),
+    ],
+)
+def test_wrong_settings_are_one_line(tmp_path: Path, table: str, message: str) -> None:
+    plugin = Plugin(tmp_path / "package", "vflpriv.audits", "Meter", METER.replace("NEEDS", "Offer.MESSAGES"))
+    for kind in ("engine", "transcript"):
+        done = plugin.command(
+            "audit", *source_of(kind, plugin.folder, table), "--quiet", "--out", str(tmp_path / "out")
+        )
+        assert done.returncode == 2
+        assert message in done.stderr

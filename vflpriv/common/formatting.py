@@ -209,12 +209,12 @@ def ratio(part: float | None, whole: float | None) -> str:
     return f"{100 * part / whole:.0f} %"
 
 
-def p_value(number: float) -> str:
+def p_value(number: float | None) -> str:
     """
     >>> [p_value(p) for p in (1.0, 0.0312, 3.14e-9, 0.0)]
     ['1.000', '0.031', '3.1e-9', '<1e-300']
     """
-    if math.isnan(number):
+    if number is None or math.isnan(number):
         return NOTHING
     if number < 1e-300:
         return "<1e-300"

@@ -13,8 +13,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
-from vflpriv.config.models import Config
+from vflpriv.config.models import AuditConfig, Config
 from vflpriv.errors import InputError
 
 __all__ = ["EMBEDDED", "OF_A_SYSTEM", "load_config", "put", "read_tree"]
@@ -61,7 +62,21 @@ def _expand(raw: Mapping[str, Any]) -> dict[str, Any]:
         expanded |= {k: raw[k] for k in OF_A_SYSTEM if k in raw and k != "engine"}
     if isinstance(listed, list) and listed:
         expanded["system"] = [_named(system) for system in listed]
+    systems = expanded.get("system")
+    if isinstance(systems, list):
+        expanded["system"] = [_with_tables(system) for system in systems]
     return expanded
+
+
+def _with_tables(system: Any) -> Any:
+    """The system whose section `audit` has the tables of registered audits in its field `audits`."""
+    section = system.get("audit") if isinstance(system, dict) else None
+    unknown = [key for key in section if key not in AuditConfig.model_fields] if isinstance(section, dict) else []
+    if not isinstance(section, dict) or not unknown:
+        return system
+    own = {key: section[key] for key in unknown if key in available("audit")}
+    others = {key: value for key, value in section.items() if key not in own}
+    return system | {"audit": others | ({"audits": {**others.get("audits", {}), **own}} if own else {})}
 
 
 def _named(system: Any) -> Any:

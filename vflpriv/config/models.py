@@ -162,6 +162,21 @@ class AuditConfig(_Section):
     noise: bool = Field(True, description="whether to test the noise of the releases")
     state: bool = Field(True, description="whether to look for state that carries a record into other rounds")
     claims: tuple[str, ...] | None = Field(None, description="keys of the engine's claims to check; all if not given")
+    audits: dict[str, bool | dict[str, Any]] = Field(
+        default_factory=dict,
+        description="settings of audits by name, which may stand in the section, too; NAME = false turns one off",
+    )
+
+    @property
+    def tables(self) -> dict[str, bool | dict[str, Any]]:
+        """By the name of an audit its settings, False for those that are turned off."""
+        switches = {
+            "wire": self.wire,
+            "sensitivity": self.sensitivity,
+            "noise": self.noise,
+            "server-state": self.state,
+        }
+        return {name: False for name, on in switches.items() if not on} | self.audits
 
     def trials_of(self, kind: CanaryKind) -> int:
         """Trainings in each world with this canary."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from vflpriv.common.store import Steps
 from vflpriv.common.tasks import Executor, InProcess, NoProgress, Progress
 from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.measurement import EPSILON, MU, Measurement
@@ -193,6 +194,10 @@ class AuditContext:
     progress: Progress = field(default_factory=NoProgress)
     executor: Executor = field(default_factory=InProcess)
     """Runs trainings that do not depend on each other."""
+    steps: Steps = field(default_factory=Steps)
+    """Computes what takes long in a recorded audit, or takes it from an earlier run."""
+    attempts: Sequence[Any] = ()
+    """What attacks on labels reached through the views of a recorded training."""
 
     @property
     def alpha(self) -> float:
@@ -230,8 +235,6 @@ class Audit(ABC, Generic[S]):
     """The name of the audit that checks the same of other kinds of sources, whose findings have that name, too."""
     settings_type: ClassVar[type[BaseModel]] = NoSettings
     """What the table of its name in the section `audit` may hold; `NAME = false` turns it off."""
-    on_request: ClassVar[bool] = False
-    """Whether it runs only if the section `audit` has a table of its name."""
 
     def refusal(self, source: S, context: AuditContext) -> str | None:
         """Why it says nothing about this source, or None. The report lists the reason as not tested."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,6 +248,9 @@ class LedgerConfig(_Section):
     tuning_runs: TuningRuns = None
     batches: BatchesConfig = BatchesConfig()
     trials: TrialsConfig | None = Field(None, description="what `vflpriv audit --train` is told; none if not given")
+    audit: dict[str, bool | dict[str, Any]] = Field(
+        default_factory=dict, description="settings of audits by name; NAME = false turns one off"
+    )
     release: tuple[ReleaseConfig, ...] = ()
     claim: tuple[ClaimConfig, ...] = ()
     attack_claim: tuple[AttackClaimConfig, ...] = ()
@@ -317,8 +320,9 @@ _LEDGERS_ONLY = frozenset(LedgerConfig.model_fields) - {
     "confidence",
     "verdict_confidence",
     "accountant",
+    "audit",
 }
-_CONFIGURATIONS_ONLY = frozenset({"engine", "system", "audit", "data", "attack", "device"})
+_CONFIGURATIONS_ONLY = frozenset({"engine", "system", "data", "attack", "device"})
 
 
 def is_ledger(path: Path) -> bool:

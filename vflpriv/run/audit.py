@@ -16,13 +16,12 @@ from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.attack import LabelAttack, made_for
-from vflpriv.core.audit import Audit, AuditContext, Finding, Progress
+from vflpriv.core.audit import AuditContext, Progress
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Transcript, Wire
-from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.transcripts import read_hash
 from vflpriv.report.attacks import FeatureCell
@@ -32,10 +31,11 @@ from vflpriv.run.features import FeaturePlan
 from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
+from vflpriv.run.registered import audit_work, check_tables, run_audits
 from vflpriv.run.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
 
-__all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript", "registered_audits"]
+__all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript"]
 
 
 @single_threaded()
@@ -94,18 +94,9 @@ def audit_transcript(
         )
 
 
-def registered_audits() -> list[Audit[Any]]:
-    """Every registered audit, those of other packages included, in the order in which they run."""
-    audits = []
-    for name, kind in available("audit").items():
-        if not issubclass(kind, Audit):
-            raise InputError("audit", name, "a class that derives from vflpriv.core.audit.Audit")
-        audits.append(kind())
-    return sorted(audits, key=lambda audit: (audit.order, audit.name))
-
-
 def audit_context(system: System, section: SystemConfig, config: Config, *, store: Path | None = None) -> AuditContext:
     """What the audits of one system may ask for; witnesses are saved beside the folder of finished trials."""
+    check_tables(section.audit.tables, f"system.{section.key}.audit")
     return AuditContext(
         claims=claims_of(system, section),
         confidence=config.confidence,
@@ -126,7 +117,7 @@ def _options(audit: AuditConfig) -> dict[str, Any]:
 
 def _work(system: System, section: SystemConfig, context: AuditContext, features: FeaturePlan) -> int:
     """Replica-rounds of all trainings of this system, for the progress bar."""
-    audits = sum(audit.work(system, context) for audit in registered_audits())
+    audits = audit_work(system, context, section.audit.tables)
     repeated = bool(_claimed_attacks(system, _label_attacks(section.audit.attacks, system)))
     return system.schedule.rounds * (1 + repeated) + features.work(system) + audits
 
@@ -160,7 +151,7 @@ def audit_system(
     if features.trainings():
         progress.stage(f"{system.key}: features")
         cells = features.cells(system.key, system, advance=progress.advance)
-    findings, not_tested = _run_audits(system, context)
+    findings, not_tested = run_audits(system, context, section.audit.tables)
     importance = engine.importance()
     return Audited(
         system=system,
@@ -202,23 +193,6 @@ def _repeat(
 def _sent(system: System) -> frozenset[str]:
     """The kinds of messages that the ledger lists."""
     return frozenset(release.kind for release in system.ledger.releases)
-
-
-def _run_audits(system: System, context: AuditContext) -> tuple[list[Finding], list[str]]:
-    """The findings of all audits, and a line for everything that one of them could not test."""
-    claims = {claim.key: claim for claim in context.claims}
-    findings, not_tested = [], []
-    for audit in registered_audits():
-        refusal = audit.refusal(system, context)
-        if refusal is not None:
-            not_tested.append(f"{audit.name}: {refusal}")
-            continue
-        for finding in audit.run(system, context):
-            findings.append(finding)
-            if finding.is_untested and finding.claim in claims:
-                claim = claims[finding.claim]
-                not_tested.append(f"{claim.where} ({claim.adversary}): {finding.sentence}")
-    return findings, not_tested
 
 
 def _label_attacks(names: tuple[str, ...] | None, system: System) -> list[LabelAttack]:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.learned.recorded import LEAST_CANARIES, Split, learned_scores
-from vflpriv.audits.noise import RecordedNoise, recorded_noises
 from vflpriv.audits.one_run import OneRunAudit, guess_coins
+from vflpriv.audits.recorded.transcript import NOISE_WORK
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.labels import Labels, Targets
-from vflpriv.audits.verdict import beyond_p_value
-from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.numerics import Floats
-from vflpriv.common.registry import find
 from vflpriv.common.store import Steps, TensorForm
 from vflpriv.core.attack import Guess, LabelAttack, TargetAttack
 from vflpriv.core.audit import AuditContext, Finding, untested
 from vflpriv.core.canaries import Canaries
-from vflpriv.core.claims import Claim, Verdict
+from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Wire
@@ -36,15 +32,22 @@ from vflpriv.run.recordings.attacks import chosen_attacks
 from vflpriv.run.recordings.features import feature_cells, feature_work, untested_features
 from vflpriv.run.recordings.members import try_membership
 from vflpriv.run.recordings.views import DEVICES_TRIED, own_features, seen_records, view_of
+from vflpriv.run.registered import check_tables, run_audits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["audit_recording", "ledger_findings"]
+__all__ = ["audit_recording"]
 
-_NOISE_WORK, _SCORE_WORK = 3, 1
-"""How long a test of a message's noise and a learned score take, beside an attack that reads it."""
+_SCORE_WORK = 1
+"""How long a learned score takes, beside an attack that reads the message."""
+_COVERED = frozenset({"one-run", "two-world"})
+"""Audits of engines in whose place coins are guessed, and trials of a training function are made."""
 _Guesses = dict[Adversary, dict[str, Guess]]
+
+
+def _context(config: LedgerConfig) -> AuditContext:
+    return AuditContext(confidence=config.confidence, verdict_confidence=config.verdict_confidence, seed=config.seed)
 
 
 def audit_recording(
@@ -56,6 +59,7 @@ def audit_recording(
     that they are not said to be missing.
     """
     steps = steps or Steps()
+    check_tables(config.audit, "ledger.audit")
     system = read_recording(folder, config)
     claims, success_claims, answers = system.claims, system.success_claims, system.answers
     ciphertexts = recorded_ciphertexts(system.ledger, system.messages, claims)
@@ -66,7 +70,6 @@ def audit_recording(
     attacks = _attacks(config)
     steps.expect(_work(system, views, attacks, split) + feature_work(system))
     attempts, guesses = _attack(views, attacks, config, answers, split, steps)
-    noises = _noises(system, steps)
     others = [attack for attack in chosen_attacks(config) if attack.target != "labels"]
     cells = feature_cells(system, [attack for attack in others if attack.target != "membership"], sealed, steps)
     steps.progress.stage("membership")
@@ -74,14 +77,8 @@ def audit_recording(
     coins = _coin_findings(system, views, guesses, split, steps)
     measured = {finding.claim for finding in membership.findings}
     coins = [finding for finding in coins if not (finding.is_untested and finding.claim in measured)]
-    findings = [
-        *coins,
-        *membership.findings,
-        *ledger_findings(system, attempts),
-        *recorded_tensors(system.ledger, system.messages, [r.kind for r in config.release]),
-        *(noise.finding for noise in noises),
-        *ciphertexts,
-    ]
+    context = replace(_context(config), claims=claims, steps=steps, attempts=attempts, progress=steps.progress)
+    registered, missing = run_audits(system, context, config.audit, covered=_COVERED)
     wire = Wire()
     for message in system.messages:
         wire.send(message)
@@ -89,8 +86,9 @@ def audit_recording(
         system=system,
         claims=claims,
         success_claims=success_claims,
-        findings=tuple(findings),
+        findings=(*coins, *membership.findings, *registered),
         not_tested=(
+            *missing,
             *_not_tested(system, coins, attempts, trained=trained),
             *untested_features(system),
             *([] if trained else membership.not_tested),
@@ -110,26 +108,10 @@ def _views(system: RecordedSystem, claimed: Sequence[Adversary], sealed: Sealed)
     return [replace(view_of(system, a, sealed), own=own_features(system, a, seen)) for a in adversaries]
 
 
-def _noises(system: RecordedSystem, steps: Steps) -> list[RecordedNoise]:
-    """Tests of the declared noise of every recorded kind."""
-    counts = Counter(m.kind for m in system.messages)
-
-    def kept(kind: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        return steps.result(f"noise of {kind}", TensorForm(), compute, work=_NOISE_WORK * counts[kind])
-
-    return recorded_noises(
-        system.ledger,
-        system.messages,
-        shared=system.shared_kinds,
-        confidence=system.config.confidence,
-        kept=kept,
-    )
-
-
 def _work(system: RecordedSystem, views: Sequence[View], attacks: Sequence[LabelAttack], split: Split | None) -> int:
     """How many messages are read, those counted several times that take longer; for the progress bar."""
     noised = {r.kind for r in system.ledger.releases if not r.once and r.noise.bounds_size}
-    work = _NOISE_WORK * sum(m.kind in noised for m in system.messages)
+    work = NOISE_WORK * sum(m.kind in noised for m in system.messages)
     if split is not None:
         claimed = _claimed(system)
         work += _SCORE_WORK * sum(len(view.messages) for view in views if view.adversary in claimed)
@@ -241,7 +223,7 @@ def _coin_findings(
 ) -> list[Finding]:
     """A test of each claim about labels by the canaries' coins; of every other claim, why nothing measured it."""
     answers, config, devices = system.answers, system.config, system.schedule.devices
-    context = AuditContext(confidence=config.confidence, verdict_confidence=config.verdict_confidence)
+    context = _context(config)
     canaries = None if answers is None else answers.canaries
     if answers is None or canaries is None or split is None:
         return [untested(OneRunAudit.name, claim, _no_coins(canaries)) for claim in system.claims]
@@ -293,56 +275,6 @@ def _not_guessed(claim: Claim) -> str:
         members = ", and so do canaries of vflpriv.plant_members" if claim.unit is Unit.ADD_REMOVE else ""
         return f"nothing measured it: {differs}; `vflpriv audit --train` measures other units{members}"
     return f"nothing measured it: no message that {claim.adversary} sees says which records it is about"
-
-
-def ledger_findings(system: RecordedSystem, attempts: Sequence[Attempt]) -> list[Finding]:
-    """Whether the ledger lists every recorded kind that is not public; one finding for each kind.
-
-    A kind that is missing breaks the ledger if an attack learns from it, and leaves it unsupported otherwise. It is
-    accounted for as an exact release of everything, so no claim rests on it and it counts by itself.
-    """
-    config = system.config
-    counts = Counter(m.kind for m in system.messages if m.kind not in config.public)
-    listed = {r.kind for r in config.release}
-    findings = []
-    for kind, count in sorted(counts.items()):
-        verdict, sentence = Verdict.CONSISTENT, f"all {count} recorded messages are in the ledger"
-        if kind not in listed:
-            reader = _reader(kind, counts, attempts, 1 - config.confidence)
-            verdict, sentence = _missing(count, reader)
-        findings.append(
-            Finding(
-                audit="ledger",
-                subject=kind,
-                verdict=verdict,
-                sentence=sentence,
-                figure=count,
-                measure="recorded messages",
-                claim_units=frozenset(),
-                decides_alone=True,
-                measures=False,
-            )
-        )
-    return findings
-
-
-def _missing(count: int, reader: Attempt | None) -> tuple[Verdict, str]:
-    """The verdict on a kind that is not in the ledger, and why."""
-    missing = f"{count} recorded messages are not in the ledger"
-    if reader is None:
-        return Verdict.UNSUPPORTED, f"{missing}: counted as exact, of everything"
-    return Verdict.VIOLATED, f"{missing}, and {reader.attack} learns {reader.target} from them"
-
-
-def _reader(kind: str, kinds: Collection[str], attempts: Sequence[Attempt], alpha: float) -> Attempt | None:
-    """The first attack that reads this kind alone and is right beyond chance, Bonferroni over all attempts."""
-    tried = [(a, a.success) for a in attempts if a.success is not None]
-    for attempt, success in tried:
-        alone = set(kinds) & find("attack", attempt.attack).needs == {kind}
-        p = beyond_p_value(success, max(success.chance, success.blind or 0.0))
-        if alone and p * len(tried) <= alpha:
-            return attempt
-    return None
 
 
 _PLANT = (

@@ -18,6 +18,7 @@ __all__ = [
     "audit_command",
     "checked_date",
     "chosen_keys",
+    "named_source",
     "places",
     "recorded_paths",
     "repeated",
@@ -118,6 +119,27 @@ def as_options(overrides: Mapping[str, Any]) -> dict[str, object]:
         _OPTIONS.get(name, "--set"): value if name in _OPTIONS else f"{name}={value}"
         for name, value in overrides.items()
     }
+
+
+def named_source(
+    source: object, transcript: object, train: object, ledger: str | Path | None
+) -> tuple[Any, Any, Any, str | Path | None]:
+    """(configuration, transcript, training function, ledger): what one argument names, told by its form.
+
+    A folder with a transcript and FILE.py:FUNCTION are described by the `ledger.toml` beside them if none is given.
+    """
+    if not isinstance(source, str | Path) or transcript is not None or train is not None:
+        return source, transcript, train, ledger
+    path, (file, colon, _) = Path(source), str(source).rpartition(":")
+    if (path / "transcript.json").is_file():
+        return None, path, None, ledger or _beside(path, path.parent)
+    if colon and file.endswith(".py"):
+        return None, None, str(source), ledger or _beside(Path(file).parent)
+    return source, transcript, train, ledger
+
+
+def _beside(*folders: Path) -> Path | None:
+    return next((folder / "ledger.toml" for folder in folders if (folder / "ledger.toml").is_file()), None)
 
 
 def recorded_paths(

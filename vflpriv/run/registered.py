@@ -1,0 +1,88 @@
+"""The one runner of audits: every registered audit on any source, with settings of its own, and what was not tested."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel
+
+from vflpriv.common.registry import available
+from vflpriv.config.errors import parse_settings
+from vflpriv.core.audit import Audit, AuditContext, Finding
+from vflpriv.core.source import Source
+from vflpriv.errors import InputError
+
+__all__ = ["Tables", "audit_work", "check_tables", "registered_audits", "run_audits"]
+
+Tables = Mapping[str, bool | Mapping[str, Any]]
+"""By the name of an audit, its settings; False turns it off, True is the same as no settings."""
+
+
+def registered_audits() -> list[Audit[Any]]:
+    """Every registered audit, those of other packages included, in the order in which they run."""
+    audits = []
+    for name, kind in available("audit").items():
+        if not issubclass(kind, Audit):
+            raise InputError("audit", name, "a class that derives from vflpriv.core.audit.Audit")
+        audits.append(kind())
+    return sorted(audits, key=lambda audit: (audit.order, audit.name))
+
+
+def check_tables(tables: Tables, where: str) -> None:
+    """Raise an InputError, before any work, if a table is of no audit, or has a setting that its audit does not."""
+    if not tables:
+        return
+    audits = {audit.name: audit for audit in registered_audits()}
+    for name, table in tables.items():
+        if name not in audits:
+            raise InputError(f"{where}.{name}", table, f"the name of an audit: one of {', '.join(audits)}")
+        _settings(audits[name], tables, where)
+
+
+def _settings(audit: Audit[Any], tables: Tables, where: str = "audit") -> BaseModel:
+    table = tables.get(audit.name, {})
+    return parse_settings(audit.settings_type, {} if isinstance(table, bool) else table, f"{where}.{audit.name}")
+
+
+def _is_off(audit: Audit[Any], tables: Tables) -> bool:
+    """Whether a table says so of the audit, or of the one that stands for it on other kinds of sources."""
+    return tables.get(audit.name) is False or (audit.name not in tables and tables.get(audit.topic) is False)
+
+
+def audit_work(source: Source, context: AuditContext, tables: Tables) -> int:
+    """Replica-rounds of all audits that will run, for the progress bar."""
+    audits = [a for a in registered_audits() if source.missing(a.needs) is None and not _is_off(a, tables)]
+    return sum(audit.work(source, replace(context, settings=_settings(audit, tables))) for audit in audits)
+
+
+def run_audits(
+    source: Source, context: AuditContext, tables: Tables, *, covered: Collection[str] = ()
+) -> tuple[list[Finding], list[str]]:
+    """The findings of all audits, and a line for everything that one of them could not test.
+
+    `covered` are audits in whose place something else is done for this source.
+    """
+    claims = {claim.key: claim for claim in context.claims}
+    audits = registered_audits()
+    able = [audit for audit in audits if source.missing(audit.needs) is None]
+    topics = {*covered, *(audit.topic or audit.name for audit in able)}
+    findings, not_tested = [], []
+    for audit in audits:
+        lacking = source.missing(audit.needs)
+        if lacking is not None:
+            # What another audit looks at in this kind of source is tested.
+            not_tested += [] if (audit.topic or audit.name) in topics else [f"{audit.name}: {lacking}"]
+            continue
+        own = replace(context, settings=_settings(audit, tables))
+        refusal = f"turned off by audit.{audit.name} = false" if _is_off(audit, tables) else audit.refusal(source, own)
+        if refusal is not None:
+            not_tested.append(f"{audit.name}: {refusal}")
+            continue
+        for finding in audit.run(source, own):
+            findings.append(finding)
+            if finding.is_untested and finding.claim in claims:
+                claim = claims[finding.claim]
+                not_tested.append(f"{claim.where} ({claim.adversary}): {finding.sentence}")
+    return findings, not_tested
