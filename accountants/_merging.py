@@ -36,6 +36,8 @@ class Merged:
 
     mu: float
     pairs: Mapping[Pair, int]
+    attained: bool = True
+    """Whether two real neighbours reach mu, or it is only a bound."""
     leaks: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
@@ -46,13 +48,14 @@ class Merged:
     @property
     def all_pairs(self) -> dict[Pair, int]:
         """Every pair with its count, the Gaussians without sampling as one."""
-        gaussians: dict[Pair, int] = {GaussianPair(self.mu): 1} if self.mu > 0 else {}
+        gaussians: dict[Pair, int] = {GaussianPair(self.mu, bound=not self.attained): 1} if self.mu > 0 else {}
         return {**gaussians, **self.pairs}
 
 
 @dataclass
 class _Sums:
     squares: list[float] = field(default_factory=list)
+    attained: bool = True
     pairs: Counter[Pair] = field(default_factory=Counter)
     leaks: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
@@ -75,11 +78,13 @@ def merge(exposure: Exposure) -> Merged:
             sums.notes[note] = None
         elif event.noise.gaussian:
             sums.squares.append(event.square)
+            sums.attained = sums.attained and event.noise.attains(event.count)
         else:
             sums.pairs[event.noise.pair(event.sensitivity)] += event.count
     return Merged(
         mu=math.sqrt(sum(sorted(sums.squares))),
         pairs=dict(sums.pairs),
+        attained=sums.attained,
         leaks=tuple(dict.fromkeys(sums.leaks)),
         assumptions=tuple(sums.notes),
     )

@@ -52,12 +52,12 @@ def exact_budget(accountant: str, merged: Merged, delta: float) -> Budget:
     epsilon = _epsilon(merged.mu, delta)
     return Budget(
         accountant=accountant,
-        method="exact composition of Gaussians",
+        method="exact composition of Gaussians" if merged.attained else "a bound on the composition of Gaussians",
         delta=delta,
-        lower=epsilon,
+        lower=epsilon if merged.attained else 0.0,
         estimate=epsilon,
         upper=epsilon,
-        mu=merged.mu,
+        mu=merged.mu if merged.attained else None,
         assumptions=merged.assumptions,
     )
 

@@ -55,7 +55,10 @@ class PrvAccountant:
     tightness = Tightness.TIGHT
 
     def supports(self, exposure: Exposure) -> str | None:
-        return refusal(exposure)
+        if (reason := refusal(exposure)) is not None:
+            return reason
+        known_by_moments = [pair.described for pair in merge(exposure).pairs if pair.by_moments]
+        return f"there is {known_by_moments[0]}" if known_by_moments else None
 
     def budget(self, exposure: Exposure, delta: float) -> Budget:
         check(self.supports(exposure), delta)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vflpriv.common import philox
 from vflpriv.common.lazy import torch
@@ -23,7 +24,7 @@ from vflpriv.common.seeds import derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Stream", "secure_normal"]
+__all__ = ["SecretStream", "Stream", "secure_normal"]
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,39 @@ class Stream:
         return drawn.narrow(-1, 0, count) if count % 4 else drawn
 
 
+class SecretStream:
+    """Numbers of R replicas from the operating system's entropy source, with the methods of a `Stream`.
+
+    A path gives new numbers every time, unless it is to `remember` them: noise that is correlated between rounds is
+    made of the same draws again.
+    """
+
+    def __init__(self, replicas: int, device: torch.device, *, remember: bool = False) -> None:
+        self._replicas, self._device = replicas, device
+        self._held: dict[tuple[int, ...], Tensor] | None = {} if remember else None
+
+    def uniform(self, count: int, *path: int) -> Tensor:
+        """(R, count) float32 in (0, 1]."""
+        uniform = 1 - _secure_uniform(1, self._replicas * count)[0]
+        return torch.from_numpy(uniform.astype(np.float32)).reshape(self._replicas, count).to(self._device)
+
+    def normal(self, count: int, *path: int) -> Tensor:
+        """(R, count) standard normals."""
+        if self._held is None:
+            return secure_normal((self._replicas, count), self._device)
+        if (count, *path) not in self._held:
+            self._held[count, *path] = secure_normal((self._replicas, count), self._device)
+        return self._held[count, *path]
+
+
 def secure_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Standard normals from the operating system's entropy source, for noise that must not be reproducible."""
-    count = math.prod(shape)
-    words = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    uniform = _secure_uniform(2, math.prod(shape))
     values = np.sqrt(-2.0 * np.log(uniform[0])) * np.cos(2 * np.pi * uniform[1])
     return torch.from_numpy(values.astype(np.float32)).reshape(shape).to(device)
+
+
+def _secure_uniform(rows: int, count: int) -> NDArray[np.float64]:
+    """(rows, count) numbers inside (0, 1), of 53 bits each."""
+    words = np.frombuffer(os.urandom(8 * rows * count), dtype=np.uint64).reshape(rows, count)
+    return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)

@@ -43,6 +43,8 @@ class Pair(ABC):
 
     described: ClassVar[str]
     """What other libraries may not know, in words."""
+    by_moments: ClassVar[bool] = False
+    """Whether only its Rényi moments are known, and not its masses."""
     library_note: ClassVar[str] = ""
     """A known fault of dp-accounting with this pair."""
     sampled: ClassVar[bool] = False
@@ -144,7 +146,7 @@ class Law(ABC):
 
     @abstractmethod
     def strength(self, sensitivity: float) -> float:
-        """The privacy loss of one release: mu of a Gaussian trade-off curve, epsilon of any other law."""
+        """The privacy loss of one release: epsilon of a pure law, mu of a Gaussian curve or of one that bounds it."""
 
     @abstractmethod
     def pair(self, sensitivity: float) -> Pair:
@@ -164,6 +166,10 @@ class Law(ABC):
         # A product that is too large is infinite; a power would be an error.
         with np.errstate(over="ignore"):
             return counts * single * single
+
+    def attains(self, count: int) -> bool:
+        """Whether two real neighbours reach `square` with so many releases, or it is only a bound."""
+        return True
 
     @property
     def joint(self) -> Law | None:
@@ -220,8 +226,11 @@ class Law(ABC):
 
     # Sampling
 
-    def draw(self, source: Draws, count: int, round_: int, party: int) -> Tensor:
-        """(R, count) draws for the release of one party in a round, from which `release` makes the noised value."""
+    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+        """(R, count) draws of the sequence with this path, from which `release` makes the noised value.
+
+        The path begins with the round where the noise of rounds depends on each other.
+        """
         raise NotImplementedError(f"the law {self} has no sampler")
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
@@ -230,11 +239,11 @@ class Law(ABC):
 
     # Tests of what was observed
 
-    def scores(self, noiseless: Floats, released: Floats, uniform: Floats) -> Floats | None:
-        """Independent standard normals, one per entry, if these values were released by this law; None if unknown.
+    def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
+        """Independent standard normals if values with this `signal` were released by this law; None if it has no test.
 
-        For a continuous law they are the quantiles of the noise; otherwise `uniform` numbers in (0, 1), one per entry,
-        choose a place within the probability of what was drawn.
+        `noise` is what was released without the signal. Of a continuous law they are the quantiles of the noise; of
+        others random numbers choose a place within the probability of what was drawn.
         """
         return None
 

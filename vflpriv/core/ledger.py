@@ -132,6 +132,7 @@ class Ledger:
         choice = choose([term for term, _ in terms])
         notes = [batches.note, *from_leaks, *(note for _, note in terms if note is not None)]
         notes += [*(note for r, _ in protected for note in r.notes if unit.per_record), *carried]
+        notes += [premise for r, _ in protected for premise in r.noise.premises]
         notes += [f"{line}; what is decrypted moves no other message but as the ledger says" for line in assumed]
         if not choice.proven:
             notes.append(f"no record is the worst case for every noise: {_BOUND.format('record')}")
@@ -206,7 +207,8 @@ class Ledger:
         Candidates are the records, or the one unit that is not a record. Where messages depend on their sender's block
         alone and the unit is at one device, they are the blocks of every device, one device after the other.
         """
-        scheme = _SCHEMES.get(self.schedule.batching) if amplified and unit.per_record else None
+        amplified = amplified and unit.per_record and all(r.noise.independent for r, _ in protected)
+        scheme = _SCHEMES.get(self.schedule.batching) if amplified else None
         several = unit.at_one_device and any(r.senders is not None for r, _ in protected)
         width = (self.schedule.devices if several else 1) * (self.schedule.records if unit.per_record else 1)
         if scheme is None:
@@ -246,7 +248,10 @@ class Ledger:
         at_first = [np.append(part, False)[first].astype(np.int64) for part, first in zip(parts, firsts, strict=True)]
         read = parts if release.leak.own else [rounds] * len(parts)
         later = [_after(part, first) for part, first in zip(read, firsts, strict=True)]
-        return [term(own, at_first), term(max(own, release.leak.sensitivity[unit]), later)]
+        moved = max(own, release.leak.sensitivity[unit])
+        if not release.noise.independent:  # one release of the whole run, whose parts do not add up
+            return [term(moved, [np.add(*counts) for counts in zip(at_first, later, strict=True)])]
+        return [term(own, at_first), term(moved, later)]
 
     def _firsts(self, release: Release, unit: Unit) -> list[NDArray[np.int64]]:
         """The first round of each record, at every device where messages depend on the sender's block alone.

@@ -34,9 +34,13 @@ _WITHOUT_REPLACEMENT = (
 
 @dataclass(frozen=True)
 class GaussianPair(Pair):
-    """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling."""
+    """N(mu, 1) against N(0, 1): any number of Gaussian releases without secret sampling.
+
+    With `bound` no two neighbours are known to be as far apart.
+    """
 
     mu: float
+    bound: bool = False
     described = "Gaussian noise"
 
     def masses(self, edges: Floats) -> tuple[Floats, Floats]:
@@ -53,6 +57,9 @@ class GaussianPair(Pair):
     def moments(self, orders: tuple[float, ...], *, fast: bool) -> Floats:
         a = np.array(orders)
         return np.asarray(a * (a - 1) * (self.mu * self.mu / 2))
+
+    def attained(self) -> Pair | None:
+        return None if self.bound else self
 
     @property
     def unsampled_mu(self) -> float:
@@ -116,14 +123,14 @@ class Gaussian(Law):
     def scaled(self, factor: float) -> Law:
         return replace(self, std=self.std * factor)
 
-    def draw(self, source: Draws, count: int, round_: int, party: int) -> Tensor:
-        return source.normal(count, round_, party)
+    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+        return source.normal(count, *path)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         return noiseless + self.std * draws
 
-    def scores(self, noiseless: Floats, released: Floats, uniform: Floats) -> Floats | None:
-        return (released - noiseless) / self.std
+    def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
+        return noise / self.std
 
     def sizes(self, values: Floats) -> Floats:
         return np.square(values / self.std) / 2

@@ -101,14 +101,14 @@ class Laplace(Law):
     def deviation(self) -> float:
         return math.sqrt(2) * self.scale
 
-    def draw(self, source: Draws, count: int, round_: int, party: int) -> Tensor:
-        return standard_laplace(source.uniform(count, round_, party))
+    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+        return standard_laplace(source.uniform(count, *path))
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         return noiseless + self.scale * draws
 
-    def scores(self, noiseless: Floats, released: Floats, uniform: Floats) -> Floats | None:
-        noise = (released - noiseless) / self.scale
+    def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
+        noise = noise / self.scale
         # The tail beyond |x| is e^{-|x|}/2: its logarithm keeps the precision of the farthest values.
         return np.asarray(-np.sign(noise) * ndtri_exp(-np.abs(noise) - math.log(2)))
 

@@ -25,9 +25,13 @@ _GROUP = 4
 
 @dataclass(frozen=True)
 class PurePair(Pair):
-    """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP."""
+    """The two answers of a coin that is right with odds e^epsilon: dominates everything that is epsilon-DP.
+
+    With `bound` no two neighbours of the mechanism are known to be as easy to tell.
+    """
 
     epsilon: float
+    bound: bool = False
     described = "randomised response"
     library_note = "its accountant ignores the count of randomised responses; composed here"
 
@@ -50,6 +54,9 @@ class PurePair(Pair):
     @property
     def pure_epsilon(self) -> float:
         return self.epsilon
+
+    def attained(self) -> Pair | None:
+        return None if self.bound else self
 
     def in_dp_accounting(self, interval: float) -> Any:
         from dp_accounting.pld import privacy_loss_distribution as pld
@@ -133,6 +140,10 @@ class Diluted(Pair):
     def moments(self, orders: tuple[float, ...], *, fast: bool) -> Floats:
         inner = self.pair.moments(orders, fast=fast)
         return np.asarray(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + inner))
+
+    @property
+    def by_moments(self) -> bool:  # type: ignore[override]
+        return self.pair.by_moments
 
     @property
     def pure_epsilon(self) -> float:

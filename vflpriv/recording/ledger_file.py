@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from vflpriv.common.registry import available
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
@@ -20,7 +22,6 @@ from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Batching
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
-from vflpriv.laws import Exact, Gaussian, Laplace, Opaque, RandomizedResponse
 from vflpriv.recording.schedule import BatchSampling, RecordedSchedule
 from vflpriv.recording.worlds_file import TrialsConfig
 
@@ -77,11 +78,16 @@ class ReleaseConfig(_Section):
 
     kind: Kind = Field(description="the kind of message, as it was recorded")
     what: str = Field("", description="a description of what it holds")
-    noise: Literal["gaussian", "laplace", "rr", "none", "opaque"] = Field(
-        description="the noise on every entry; opaque if it is ciphertext"
+    noise: str = Field(
+        description="the law of the noise on every entry: gaussian, laplace, rr (randomised response), "
+        "discrete-gaussian, discrete-laplace, exponential, correlated-gaussian, or one of a plug-in; none, or opaque if "
+        "it is ciphertext"
     )
     scale: Positive | None = Field(
         None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"
+    )
+    law: dict[str, Any] = Field(
+        default_factory=dict, description="further settings of the law, such as step, the grid of discrete noise"
     )
     assumption: str | None = Field(
         None, min_length=1, description="of ciphertext: why it tells nothing without the key, such as the scheme"
@@ -126,12 +132,16 @@ class ReleaseConfig(_Section):
 
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
+        laws = available("law")
+        if self.noise not in laws:
+            raise ValueError(f"noise to be one of {', '.join(laws)}, found {self.noise!r}")
         if (self.scale is None) != (self.noise in ("none", "opaque")):
             raise ValueError(f"a scale > 0 with noise, and no scale without noise, found {self.scale}")
         for field in ("assumption", "readable_by"):
             if (getattr(self, field) is None) == (self.noise == "opaque"):
                 stated = "none" if getattr(self, field) is None else f"it with noise = {self.noise!r}"
                 raise ValueError(f"{field} with noise = 'opaque' and with no other, found {stated}")
+        self.released_by()  # an error in the settings of the law shows here
         both = [unit for unit in self.independent_of if unit in self.sensitivity]
         if both:
             raise ValueError(f"units in independent_of that have no sensitivity, found {both[0]} in both")
@@ -171,7 +181,7 @@ class ReleaseConfig(_Section):
         return Release(
             kind=self.kind,
             what=self.what or "as the ledger file says",
-            noise=self._noise(),
+            noise=self.released_by(),
             sensitivity=self.bounds(),
             rounds=np.arange(len(rounds)) == 0 if self.once else rounds,
             seen_by=observers if self.seen_by is None else frozenset(self.seen_by),
@@ -190,7 +200,7 @@ class ReleaseConfig(_Section):
     @property
     def asks_for_leak(self) -> bool:
         """Whether the file leaves open if state that changes without noise moves this noised message."""
-        return self.leak is None and self.noise not in ("none", "opaque") and not self.once
+        return self.leak is None and self.released_by().noised and not self.once
 
     def premise(self, ways: frozenset[str]) -> str:
         """What is taken for granted where the file does not say what state the message depends on."""
@@ -201,15 +211,18 @@ class ReleaseConfig(_Section):
             f"{self.kind}"
         )
 
-    def _noise(self) -> Law:
-        scale = self.scale or 0.0
-        noises: dict[str, Law] = {
-            "gaussian": Gaussian(scale),
-            "laplace": Laplace(scale),
-            "rr": RandomizedResponse(scale),
-            "opaque": Opaque(self.assumption or "", frozenset(self.readable_by or ())),
-        }
-        return noises.get(self.noise, Exact())
+    def released_by(self) -> Law:
+        """The law of the noise; its first setting is the scale."""
+        law = available("law")[self.noise]
+        names = [field.name for field in fields(law)]
+        if self.noise == "opaque":
+            given: dict[str, Any] = {"assumption": self.assumption, "readers": frozenset(self.readable_by or ())}
+        else:
+            given = self.law if self.scale is None else {names[0]: self.scale, **self.law}
+        if unknown := sorted(set(given) - set(names)):
+            raise ValueError(f"law to have settings among {', '.join(names[1:]) or 'none'}, found {unknown[0]}")
+        made: Law = TypeAdapter(law).validate_python(given)
+        return made
 
 
 class BatchesConfig(_Section):
@@ -307,8 +320,7 @@ class LedgerConfig(_Section):
         listed = {r.kind: r for r in self.release}
         kinds = [kind for kind, directions in ways.items() if directions & {"up", "across"} and kind not in self.public]
         return all(
-            kind in listed
-            and (listed[kind].noise not in ("none", "opaque") or Unit.FEATURES not in listed[kind].bounds())
+            kind in listed and (listed[kind].released_by().noised or Unit.FEATURES not in listed[kind].bounds())
             for kind in kinds
         )
 

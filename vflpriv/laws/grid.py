@@ -1,0 +1,125 @@
+"""What laws of noise on a grid share: rounding, sampling by tables of exact probabilities, and tests of observations.
+
+Floating-point noise leaks through its last bits ("On Significance of the Least Significant Bits for Differential
+Privacy", Mironov 2012). Noise that is a whole number of steps, on values that are, has no such bits.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri
+
+from vflpriv.common.lazy import torch
+from vflpriv.common.numerics import Floats
+from vflpriv.core.law import Draws, Law
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["GridLaw"]
+
+_OFF = 1e-3
+"""A share of a step by which values may be off the grid, by the rounding of floating-point numbers."""
+_FAR = 40.0
+"""The score of a value that the law never draws."""
+_TILTS = np.geomspace(1e-4, 1e6, 201)
+
+
+class GridLaw(Law):
+    """Symmetric noise of whole steps, falling on both sides of zero.
+
+    A subclass is a frozen dataclass with the fields `step`, `entries` and `rounds`. Sensitivities are of the values
+    before they are rounded to the grid. That moves the distance of two neighbours by at most a step in each of the
+    `entries` that a unit can change; with `rounds = False` values lie on the grid already, and nothing is added.
+    """
+
+    step: float
+    entries: int
+    rounds: bool
+    bounds_size = True
+
+    @abstractmethod
+    def log_weights(self, steps: Floats) -> Floats:
+        """The logarithm of the probability of noise of so many steps, up to a constant."""
+
+    @abstractmethod
+    def reach(self) -> int:
+        """The number of steps beyond which there is less than 1e-25 of the probability, so that none is drawn."""
+
+    @property
+    def grid(self) -> float:
+        return self.step
+
+    def shift(self, sensitivity: float) -> float:
+        """The distance between neighbours on the grid, in steps; whole for one entry."""
+        steps = sensitivity / self.step
+        if self.rounds and self.entries > 1:
+            return steps + self.entries ** (1 / (self.norm or 1))
+        return float(math.ceil(steps - 1e-9)) if self.entries == 1 else steps
+
+    @property
+    def premises(self) -> tuple[str, ...]:
+        if not self.rounds:
+            return (f"values lie on a grid of step {self.step:g} before noise of whole steps is added",)
+        moved = "entry" if self.entries == 1 else "entries"
+        return (f"a unit moves at most {self.entries} {moved} of a release, rounded to steps of {self.step:g}",)
+
+    @property
+    def probabilities(self) -> Floats:
+        """P[noise = 0], P[noise = 1 step], …, each of one sign."""
+        return _probabilities(self)
+
+    @property
+    def deviation(self) -> float:
+        mass = self.probabilities
+        return self.step * math.sqrt(2 * float(np.sum(mass * np.square(np.arange(mass.size, dtype=np.float64)))))
+
+    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+        uniform = source.uniform(2 * count, *path).reshape(-1, 2, count)
+        mass = self.probabilities
+        # P[|noise| > j]: uniform numbers are finest near 0, where the far tail lies.
+        tails = torch.from_numpy(np.ascontiguousarray(2 * np.cumsum(mass[:0:-1]))).to(uniform.device)
+        size = tails.numel() - torch.searchsorted(tails, uniform[:, 0].to(tails.dtype).contiguous())
+        return torch.where(uniform[:, 1] <= 0.5, size, -size).to(uniform.dtype)
+
+    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
+        return (torch.round(noiseless / self.step) + draws) * self.step
+
+    def scores(self, noise: Floats, signal: Floats, random: np.random.Generator) -> Floats | None:
+        steps = (noise + signal) / self.step
+        whole = np.rint(steps) - np.rint(signal / self.step)
+        mass = self.probabilities
+        size = np.minimum(np.abs(whole), mass.size).astype(np.int64)
+        # The mass beyond each size on one side, and a place within that of the size itself.
+        beyond = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+        place = beyond[np.minimum(size + 1, mass.size)] + random.uniform(size=size.shape) * np.append(mass, 0.0)[size]
+        side = np.where(whole == 0, np.where(random.uniform(size=size.shape) < 0.5, -1.0, 1.0), np.sign(whole))
+        # Of noise 0 each sign has half of the mass, so that the nearer half of its interval ends at the median.
+        place = np.where(whole == 0, beyond[1] + (place - beyond[1]) / 2, place)
+        with np.errstate(divide="ignore"):
+            scores = np.minimum(-ndtri(place), _FAR)
+        off_grid = np.abs(steps - np.rint(steps)) > _OFF
+        return np.where(off_grid | (size >= mass.size), _FAR, side * scores)
+
+    def lower_tail(self, totals: Floats | float, counts: Floats | float) -> Floats:
+        """Chernoff's bound: P[Σ sizes ≤ s] ≤ e^{ts} E[e^{-t size}]^n for every t > 0."""
+        mass = self.probabilities
+        weights, sizes = (
+            np.append(mass[0], 2 * mass[1:]),
+            self.sizes(self.step * np.arange(mass.size, dtype=np.float64)),
+        )
+        log_means = np.array([math.log(float(np.sum(weights * np.exp(-t * sizes)))) for t in _TILTS])
+        exponents = np.multiply.outer(np.asarray(totals), _TILTS) + np.multiply.outer(np.asarray(counts), log_means)
+        return np.exp(np.minimum(exponents.min(-1), 0.0))
+
+
+@lru_cache(maxsize=64)
+def _probabilities(law: GridLaw) -> Floats:
+    weights = law.log_weights(np.arange(law.reach() + 1, dtype=np.float64))
+    mass = np.exp(weights - weights[0])
+    return np.asarray(mass / (mass[0] + 2 * math.fsum(mass[1:])))
