@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 from torch import Tensor
 
 from vflpriv.audits.statistics.noise_tests import smallest
@@ -23,6 +23,7 @@ from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
+from vflpriv.laws.fit import rate_p_value
 from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = ["Draws", "Places", "draw_labels", "drawn_law", "places", "positions"]
@@ -158,7 +159,7 @@ def drawn_law(found: Places, truth: Ints, uniform: Floats, epsilon: float) -> fl
             group = inside & (truth == label) & (found.allowed == k)
             kept, number = int((found.response == found.true)[group].sum()), int(group.sum())
             rate = 1 / (1 + (k - 1) * math.exp(-epsilon))
-            p_values.append(min(1.0, 2 * min(binom.cdf(kept, number, rate), binom.sf(kept - 1, number, rate))))
+            p_values.append(float(rate_p_value(kept, number, rate)))
     expected = len(uniform) / _BINS
     if expected >= 5:
         counts = np.histogram(uniform, bins=_BINS, range=(0, 1))[0]

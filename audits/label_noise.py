@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.integrate import quad
-from scipy.special import ndtri
-from scipy.stats import beta, binom, chi2, hypergeom
+from scipy.stats import beta, chi2, hypergeom
 
 from vflpriv.audits.drawn_labels import draw_labels, drawn_law, places, positions
-from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, anderson_darling, confirmed, smallest
+from vflpriv.audits.statistics.noise_tests import ALPHA, NoiseTest, confirmed, smallest
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Finding
@@ -26,8 +24,7 @@ from vflpriv.core.claims import Verdict
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
-from vflpriv.laws import Laplace, RandomizedResponse
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels, subset_law
+from vflpriv.laws.fit import rate_p_value
 from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
@@ -35,12 +32,9 @@ __all__ = [
     "budget",
     "flips_by_lag",
     "flips_by_replica",
-    "kept_by_alibi",
     "label_noise",
-    "laplace",
     "law",
     "rates",
-    "subsets",
 ]
 
 _REPLICAS = 16
@@ -131,17 +125,11 @@ def _tested(system: System, mechanism: Any, replicas: range) -> tuple[NDArray[np
         ("records", "are the flips of each record independent of every other's", flips_by_lag(flips)),
         ("once", "are the labels drawn once", _once(engine, every, observed)),
     ]
-    kept = _declared_rate(mechanism, system.classes)
-    if kept is not None:
-        tests.append(("law", "are labels kept and changed as declared", law(observed, truth, system.classes, kept)))
-    evidence = engine.data.replica_evidence
-    if evidence is not None and isinstance(mechanism.noise, Laplace):
-        b = mechanism.noise.scale
-        p_value = laplace(evidence.cpu().double().numpy() * b, truth, b)
-        tests.append(("laplace", "is the noise Laplace of the declared scale", p_value))
-    if evidence is not None and isinstance(mechanism, SubsetLabels):
-        p_value = subsets((evidence > 0).cpu().numpy(), truth, mechanism.epsilon)
-        tests.append(("subsets", "are sets of classes drawn as declared", p_value))
+    kept = mechanism.law.kept(system.classes)
+    tests.append(("law", "are labels kept and changed as declared", law(observed, truth, system.classes, kept)))
+    if (evidence := engine.data.replica_evidence) is not None:
+        observations = mechanism.law.observation_test(evidence.cpu().double().numpy(), truth)
+        tests += [] if observations is None else [observations]
     return flips, tests
 
 
@@ -174,36 +162,6 @@ def _drawn(system: System, mechanism: PriorLabels, replicas: range) -> tuple[NDA
     return (draws.responses != truth)[draws.drawn], tests
 
 
-def _declared_rate(mechanism: Any, classes: int) -> float | None:
-    """How often the mechanism keeps a label and otherwise draws among all others alike; None of other mechanisms."""
-    if isinstance(mechanism, RandomizedLabels) and isinstance(mechanism.noise, RandomizedResponse):
-        return 1 / (1 + (classes - 1) * math.exp(-mechanism.noise.epsilon))
-    if isinstance(mechanism, SubsetLabels):
-        size, inside = subset_law(classes, mechanism.epsilon)
-        return inside / size
-    if isinstance(mechanism, Alibi) and isinstance(mechanism.noise, Laplace):
-        return kept_by_alibi(mechanism.noise.scale, classes)
-    return None
-
-
-def kept_by_alibi(scale: float, classes: int) -> float:
-    """P[1 + n_0 > n_c for all others], n independent Laplace noise of this scale: ∫ f(x - 1) F(x)^(C-1) dx.
-
-    >>> round(kept_by_alibi(1e-3, 3), 6), round(kept_by_alibi(1e6, 4), 4)
-    (1.0, 0.25)
-    """
-
-    def below(x: float) -> float:
-        tail = 0.5 * math.exp(-abs(x) / scale)
-        return tail if x < 0 else 1 - tail
-
-    def integrand(x: float) -> float:
-        return math.exp(-abs(x - 1) / scale) / (2 * scale) * below(x) ** (classes - 1)
-
-    reach = 40 * scale
-    return float(quad(integrand, 1 - reach, 1 + reach, points=sorted({0.0, 1.0}), limit=400)[0])
-
-
 def _once(engine: Engine, every: torch.Tensor, observed: Ints) -> float:
     """0 if the engine's losses read other labels at a second time, or other ones than those it holds; else 1."""
 
@@ -217,12 +175,6 @@ def _once(engine: Engine, every: torch.Tensor, observed: Ints) -> float:
     return 1.0 if same else 0.0
 
 
-def _two_sided(count: Any, number: Any, rate: float) -> Floats:
-    return np.asarray(
-        np.minimum(1.0, 2 * np.minimum(binom.cdf(count, number, rate), binom.sf(count - 1, number, rate)))
-    )
-
-
 def law(observed: Ints, truth: Ints, classes: int, kept: float) -> float:
     """The p-value of "a label is kept at this rate, else one of the others at random", for each true class.
 
@@ -231,31 +183,11 @@ def law(observed: Ints, truth: Ints, classes: int, kept: float) -> float:
     p_values = []
     for label in np.unique(truth):
         drawn = np.bincount(observed[:, truth == label].ravel(), minlength=classes)
-        p_values.append(float(_two_sided(drawn[label], drawn.sum(), kept)))
+        p_values.append(float(rate_p_value(drawn[label], drawn.sum(), kept)))
         others = np.delete(drawn, label)
         expected = others.mean()
         if classes > 2 and expected >= 5:
             p_values.append(float(chi2.sf(np.square(others - expected).sum() / expected, classes - 2)))
-    return smallest(p_values)
-
-
-def subsets(members: NDArray[np.bool_], truth: Ints, epsilon: float) -> float:
-    """The p-value of "every set, (R, N, C), has the declared size, and holds the label at the declared rate".
-
-    Exact by the binomial law: of all records together, and for each true class; and so for every other class that the
-    set may hold beside it.
-    """
-    classes = members.shape[-1]
-    size, inside = subset_law(classes, epsilon)
-    if (members.sum(-1) != size).any():
-        return 0.0
-    own = np.take_along_axis(members, np.broadcast_to(truth, members.shape[:2])[..., None], axis=-1)
-    p_values = [float(_two_sided(own.sum(), own.size, inside))]
-    for label in np.unique(truth):
-        sets = members[:, truth == label].reshape(-1, classes)
-        beside = (size - inside) / (classes - 1)
-        expected = np.where(np.arange(classes) == label, inside, beside)
-        p_values += [float(_two_sided(sets[:, c].sum(), len(sets), expected[c])) for c in range(classes)]
     return smallest(p_values)
 
 
@@ -332,24 +264,3 @@ def _hypergeometric(found: Any, population: Any, marked: Any, drawn: Any) -> Flo
     low = hypergeom.cdf(found, population, marked, drawn)
     high = hypergeom.sf(found - 1, population, marked, drawn)
     return np.asarray(np.minimum(1.0, 2 * np.minimum(low, high)))
-
-
-def laplace(evidence: Floats, truth: Ints, scale: float) -> float:
-    """The p-value of "Laplace noise of this scale b on one-hot labels", from evidence times b, (R, N, C).
-
-    That is |o| - |o - 1| of each noised entry o, which is o cut off to [0, 1], on a scale from -1 to 1. With its sign
-    turned for all classes but the true one every entry is that of 1 + n: at its upper end with probability 1/2, at its
-    lower one with exp(-1/b) / 2, and between them -n is exponential, cut off at 1.
-    """
-    signs = np.where(np.arange(evidence.shape[-1]) == truth[:, None], 1.0, -1.0)
-    entries = (signs * evidence).ravel()
-    above, below = entries >= 1 - 1e-6, entries <= -1 + 1e-6
-    p_values = [
-        float(_two_sided(int(above.sum()), entries.size, 0.5)),
-        float(_two_sided(int(below.sum()), entries.size, 0.5 * math.exp(-1 / scale))),
-    ]
-    between = (1 - entries[~above & ~below]) / 2
-    if between.size >= 64:
-        uniform = -np.expm1(-between / scale) / -math.expm1(-1 / scale)
-        p_values.append(anderson_darling(ndtri(np.clip(uniform, 1e-12, 1 - 1e-12))))
-    return smallest(p_values)

@@ -28,9 +28,10 @@ from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.laws import Alibi, LabelSets, RandomizedResponse
 from vflpriv.training.clocks import Delays
 from vflpriv.training.defence import Defence, in_force, parse_defence
-from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels, SubsetLabels
+from vflpriv.training.mechanisms.labels import LabelMechanism, NoisedBefore
 from vflpriv.training.mechanisms.priors import PriorLabels
 
 __all__ = [
@@ -283,15 +284,15 @@ class EngineSettings(BaseModel):
         """The mechanism that adds noise to the labels, if any."""
         noise = 1.0 if self.label_noise is None else self.label_noise
         if self.label_protection == "alibi":
-            return Alibi(std=noise)
+            return NoisedBefore(law=Alibi(noise))
         if self.label_protection == "rr":
-            return RandomizedLabels(budget=noise)
+            return NoisedBefore(law=RandomizedResponse(noise))
         if self.label_protection == "subset":
-            return SubsetLabels(budget=noise)
+            return NoisedBefore(law=LabelSets(noise))
         if self.label_protection == "none":
             return None
         stages = 1 if self.label_protection == "rr-with-prior" else self.label_stages or 2
-        return PriorLabels(budget=noise, stages=stages, prior=self.label_prior)
+        return PriorLabels(law=RandomizedResponse(noise), stages=stages, prior=self.label_prior)
 
     def with_label_epsilon(self, epsilon: float) -> Self:
         """These settings with this ε of each label."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +20,9 @@ from vflpriv.attacks.label.zo_query import LabelZoQuery
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Defences, Guess
 from vflpriv.core.views import View
+from vflpriv.laws import Alibi, RandomizedResponse
 
-__all__ = ["LabelPosterior", "kept_by_alibi", "kept_by_response"]
+__all__ = ["LabelPosterior"]
 
 _READERS: tuple[type[LabelInference], ...] = (LabelDirect, LabelDual, LabelZoQuery)
 """Attacks that read the label which was trained on off one message; the first that applies is used."""
@@ -136,28 +135,5 @@ def _most_kept(defences: Defences, classes: int) -> float:
     """The probability that a label is kept, by the strengths of the defence in force; 1 without one."""
     response, alibi = defences.get("randomised-response"), defences.get("alibi")
     if response is not None:
-        return kept_by_response(response["epsilon"], classes)
-    return 1.0 if alibi is None else kept_by_alibi(alibi["noise_std"], classes)
-
-
-def kept_by_response(epsilon: float, classes: int) -> float:
-    """e^ε/(e^ε + C - 1).
-
-    >>> round(kept_by_response(1.0, 2), 3)
-    0.731
-    """
-    return 1 / (1 + (classes - 1) * math.exp(-epsilon))
-
-
-def kept_by_alibi(noise_std: float, classes: int) -> float:
-    """P[1 + L > all of C - 1 others], Laplace noise of this standard deviation each: ∫ f(x - 1) F(x)^(C-1) dx.
-
-    >>> round(kept_by_alibi(2.0, 10), 3), round(kept_by_alibi(0.01, 10), 3)
-    (0.199, 1.0)
-    """
-    scale = noise_std / math.sqrt(2)
-    shares = (np.arange(20_000) + 0.5) / 20_000
-    # Midpoints of equal shares of the true entry's own noise, by its quantiles.
-    entry = 1 - scale * np.sign(shares - 0.5) * np.log1p(-2 * np.abs(shares - 0.5))
-    below = np.where(entry < 0, 0.5 * np.exp(entry / scale), 1 - 0.5 * np.exp(-np.abs(entry) / scale))
-    return float(np.mean(below ** (classes - 1)))
+        return RandomizedResponse(response["epsilon"]).kept(classes)
+    return 1.0 if alibi is None else Alibi(alibi["noise_std"]).kept(classes)

@@ -13,11 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc, log_ndtr, ndtr
+from scipy.special import bdtr, bdtrc, ndtr
 from scipy.stats import chi2
 
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
+from vflpriv.laws.fit import anderson_darling, smallest
 
 __all__ = [
     "ALPHA",
@@ -25,7 +26,6 @@ __all__ = [
     "Copies",
     "NoiseTest",
     "anderson_darling",
-    "anderson_darling_limit",
     "confirmed",
     "correlation",
     "distinct_pairs",
@@ -89,25 +89,6 @@ def scale_in_groups(totals: Floats, counts: NDArray[np.int64]) -> float:
     return min(1.0, 2 * len(total) * float(tails.min()))
 
 
-def anderson_darling(z: Floats) -> float:
-    """The p-value of "N(0, 1)", nothing estimated: A² with its limit law (Marsaglia, Marsaglia 2004)."""
-    x, n = np.sort(z.ravel()), z.size
-    odd = 2 * np.arange(1, n + 1) - 1
-    statistic = -n - float(np.sum(odd * (log_ndtr(x) + log_ndtr(-x[::-1])))) / n
-    return max(0.0, 1 - anderson_darling_limit(max(statistic, 1e-6)))
-
-
-def anderson_darling_limit(a: float) -> float:
-    """P[A² < a] in the limit of infinitely many values (Marsaglia, Marsaglia 2004)."""
-    if a < 2:
-        inner = (0.0347962 - (0.011672 - 0.00168691 * a) * a) * a
-        return math.exp(-1.2337141 / a) / math.sqrt(a) * (2.00012 + (0.247105 - (0.0649821 - inner) * a) * a)
-    if a > 30:
-        return 1.0
-    inner = (0.082433 - (0.008056 - 0.0003146 * a) * a) * a
-    return math.exp(-math.exp(1.0776 - (2.30695 - (0.43424 - inner) * a) * a))
-
-
 def correlation(z: Floats, public: Floats) -> float:
     """The p-value of "the noise z, (n,), is independent of each of the public vectors", (candidates, n).
 
@@ -169,16 +150,6 @@ def lags(series: Floats, present: NDArray[np.bool_]) -> float:
     sums = np.column_stack((by_series.sum(1), by_series))
     numbers = replicas * np.column_stack((pairs * count, *(pairs for _ in range(count))))
     return smallest(product_sums(sums, numbers)[numbers > 0])
-
-
-def smallest(p_values: Floats | Sequence[float]) -> float:
-    """The smallest of several p-values after Bonferroni's correction; 1 of none.
-
-    >>> smallest([0.5, 0.01]), smallest([])
-    (0.02, 1.0)
-    """
-    array = np.asarray(p_values, dtype=np.float64)
-    return min(1.0, array.size * float(array.min())) if array.size else 1.0
 
 
 def tails(values: int, beyond: NDArray[np.int64], limits: Sequence[float]) -> float:

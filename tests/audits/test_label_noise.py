@@ -10,15 +10,16 @@ import pytest
 import torch
 
 from tests.support import ENGINES, make_system, toy_data
-from vflpriv.audits.label_noise import budget, flips_by_lag, flips_by_replica, kept_by_alibi, label_noise, law, rates
+from vflpriv.audits.label_noise import budget, flips_by_lag, flips_by_replica, label_noise, law, rates
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.common.random import Stream
 from vflpriv.core.audit import AuditContext
 from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
+from vflpriv.laws import Alibi, LabelSets, RandomizedResponse
 from vflpriv.training.engines.noise_once import NoiseOnce
 from vflpriv.training.engines.split import Split
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels
+from vflpriv.training.mechanisms.labels import NoisedBefore
 
 TRUTH = np.arange(90) % 3
 
@@ -35,7 +36,7 @@ def protecting(change):
 
 
 def drawn(engine, labels, epsilon, stream=None):
-    mechanism = RandomizedLabels(budget=epsilon)
+    mechanism = NoisedBefore(law=RandomizedResponse(epsilon))
     return mechanism.observe(labels, engine.data.classes, stream or engine.stream("labels")).argmax(-1)
 
 
@@ -95,7 +96,10 @@ def test_wrong_noise_of_labels_is_caught_by_the_test_for_it(name):
 def test_alibi_with_half_the_noise_is_caught_by_labels_and_by_evidence():
     def protect(self) -> None:
         labels = self.data.labels_of(torch.arange(self.data.records)).expand(len(self.replicas), -1)
-        declared, weaker = self.settings.label_mechanism, Alibi(std=self.settings.label_mechanism.std / 2)
+        declared, weaker = (
+            self.settings.label_mechanism,
+            NoisedBefore(law=Alibi(self.settings.label_mechanism.law.std / 2)),
+        )
         observed = weaker.observe(labels, self.data.classes, self.stream("labels"))
         self.data = self.data.with_labels(observed.argmax(-1), declared.evidence(observed))
 
@@ -107,7 +111,7 @@ def test_sets_of_classes_with_less_noise_are_caught_by_how_often_they_hold_the_l
     def protect(self, probe=None) -> None:
         labels = self.data.labels_of(torch.arange(self.data.records)).expand(len(self.replicas), -1)
         # Sets of three classes with either budget.
-        declared, weaker = self.settings.label_mechanism, SubsetLabels(budget=1.5)
+        declared, weaker = self.settings.label_mechanism, NoisedBefore(law=LabelSets(1.5))
         observed = weaker.observe(labels, self.data.classes, self.stream("labels"))
         self.data = self.data.with_labels(observed.argmax(-1), declared.evidence(observed))
 
@@ -137,8 +141,8 @@ def test_the_audit_reports_the_noise_of_labels():
 def test_alibi_keeps_labels_as_often_as_the_integral_says(std, classes):
     labels = torch.zeros(1, 100_000, dtype=torch.int64)
     stream = Stream.of(0, "labels", [0], torch.device("cpu"))
-    kept = float((Alibi(std=std).observe(labels, classes, stream).argmax(-1) == 0).double().mean())
-    assert kept == pytest.approx(kept_by_alibi(std / math.sqrt(2), classes), abs=4 * 0.5 / 100_000**0.5)
+    kept = float((NoisedBefore(law=Alibi(std)).observe(labels, classes, stream).argmax(-1) == 0).double().mean())
+    assert kept == pytest.approx(Alibi(std).kept(classes), abs=4 * 0.5 / 100_000**0.5)
 
 
 def false_alarms(repetitions, epsilon, level=0.05):

@@ -17,7 +17,6 @@ from vflpriv.audits.noise import NoiseAudit, copied, examine
 from vflpriv.audits.statistics.noise_tests import (
     Copies,
     anderson_darling,
-    anderson_darling_limit,
     confirmed,
     correlation,
     distinct_pairs,
@@ -30,6 +29,7 @@ from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.worlds.noise import Collector
 from vflpriv.core.systems import System
 from vflpriv.core.wire import SERVER, Message, Payload, device
+from vflpriv.laws.fit import anderson_darling_limit
 from vflpriv.training.engines.dpzv import Dpzv
 from vflpriv.training.engines.split import Split
 from vflpriv.training.engines.zoo_vfl import ZooVfl

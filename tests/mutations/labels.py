@@ -20,11 +20,12 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.core.wire import SERVER, Payload, Wire, device
+from vflpriv.laws import Alibi, RandomizedResponse
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import Split
 from vflpriv.training.engines.zoo_vfl import ZooSettings, ZooVfl
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.labels import Alibi, LabelMechanism, RandomizedLabels
+from vflpriv.training.mechanisms.labels import LabelMechanism, NoisedBefore
 
 __all__ = ["MUTATIONS", "labels_case"]
 
@@ -71,11 +72,11 @@ class TwiceEpsilon(_Noised):
     name = "rr-twice-epsilon"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return RandomizedLabels(budget=2 * settings.label_noise)
+        return NoisedBefore(law=RandomizedResponse(2 * settings.label_noise))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LastClassKept(RandomizedLabels):
+class _LastClassKept(NoisedBefore):
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         drawn = super().observe(labels, classes, stream)
         truth = torch.nn.functional.one_hot(labels, classes).to(drawn.dtype)
@@ -83,14 +84,14 @@ class _LastClassKept(RandomizedLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _BinaryFormula(RandomizedLabels):
+class _BinaryFormula(NoisedBefore):
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
-        wrong = math.log((classes - 1) * math.exp(self.budget))
-        return RandomizedLabels(budget=wrong).observe(labels, classes, stream)
+        wrong = math.log((classes - 1) * math.exp(self.epsilon))
+        return NoisedBefore(law=RandomizedResponse(wrong)).observe(labels, classes, stream)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Voted(RandomizedLabels):
+class _Voted(NoisedBefore):
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         replicas, records = labels.shape
         five = super().observe(labels.repeat(1, 5), classes, stream).reshape(replicas, 5, records, classes)
@@ -98,7 +99,7 @@ class _Voted(RandomizedLabels):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Fixed(RandomizedLabels):
+class _Fixed(NoisedBefore):
     def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
         same = Stream.of(0, "labels", [0] * len(labels), labels.device)
         return super().observe(labels, classes, same)
@@ -108,35 +109,35 @@ class LastClassKept(_Noised):
     name = "rr-last-class"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return _LastClassKept(budget=settings.label_noise)
+        return _LastClassKept(law=RandomizedResponse(settings.label_noise))
 
 
 class BinaryFormula(_Noised):
     name = "rr-binary-formula"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return _BinaryFormula(budget=settings.label_noise)
+        return _BinaryFormula(law=RandomizedResponse(settings.label_noise))
 
 
 class Voted(_Noised):
     name = "rr-voted"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return _Voted(budget=settings.label_noise)
+        return _Voted(law=RandomizedResponse(settings.label_noise))
 
 
 class FixedSeed(_Noised):
     name = "rr-fixed-seed"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return _Fixed(budget=settings.label_noise)
+        return _Fixed(law=RandomizedResponse(settings.label_noise))
 
 
 class HalfScale(_Noised):
     name = "alibi-half-scale"
 
     def used(self, settings: ZooSettings) -> LabelMechanism:
-        return Alibi(std=settings.label_noise / 2)
+        return NoisedBefore(law=Alibi(settings.label_noise / 2))
 
 
 class Redrawn(_Noised):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from vflpriv.common.lazy import torch
 from vflpriv.common.registry import register
 from vflpriv.core.kinds import Content
+from vflpriv.laws.laplace import standard_laplace
 from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ __all__ = ["LaplaceNoise", "laplace"]
 
 def laplace(stream: Stream, shape: tuple[int, ...], *path: int) -> Tensor:
     """(R, *shape) Laplace noise of scale 1, of the sequence with this path."""
-    uniform = stream.uniform(math.prod(shape), *path)
-    centred = (uniform - 0.5).clamp(-0.4999999, 0.4999999)
-    return (-centred.sign() * torch.log1p(-2 * centred.abs())).reshape(-1, *shape)
+    return standard_laplace(stream.uniform(math.prod(shape), *path)).reshape(-1, *shape)
 
 
 @register("defence")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from vflpriv.common.registry import register
+from vflpriv.laws import Alibi
 from vflpriv.training.defence import Defence
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
 
 __all__ = [
     "AlibiLabels",
@@ -38,7 +38,7 @@ class RandomisedResponse(Defence):
 
     @property
     def promise(self) -> str:
-        return f"label ε = {RandomizedLabels(budget=self.epsilon).epsilon:.3g}"
+        return f"label ε = {self.epsilon:.3g}"
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ class AlibiLabels(Defence):
 
     @property
     def promise(self) -> str:
-        return f"label ε = {Alibi(std=self.noise_std).epsilon:.3g}"
+        return f"label ε = {Alibi(self.noise_std).label_epsilon:.3g}"
 
     @property
     def settings(self) -> Mapping[str, Any]:

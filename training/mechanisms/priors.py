@@ -18,7 +18,7 @@ from vflpriv.common.lazy import torch
 from vflpriv.common.random import Stream
 from vflpriv.core.engine import Probe
 from vflpriv.core.schedules import Schedule
-from vflpriv.training.mechanisms.labels import Responses
+from vflpriv.training.mechanisms.labels import LabelMechanism
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +69,7 @@ def response_law(prior: Tensor, epsilon: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorLabels(Responses):
+class PriorLabels(LabelMechanism):
     """RRWithPrior of each label, once, in the first round of its stage that its record takes part in.
 
     Stages divide rounds and records evenly, the latter at random. A record whose stage has not begun moves no model: it
@@ -77,11 +77,22 @@ class PriorLabels(Responses):
     which makes it plain randomised response (LP-MST); otherwise it is `prior`, or the model's prediction.
     """
 
-    source = "LP-MST"
-    statement = "ε-DP for each label, which is answered in one stage"
     what = "every label once, by randomised response with a prior that other records' responses decide"
     stages: int = 1
     prior: tuple[float, ...] | None = None
+
+    @property
+    def source(self) -> str:
+        return "LP-MST"
+
+    @property
+    def statement(self) -> str:
+        return "ε-DP for each label, which is answered in one stage"
+
+    @property
+    def budget(self) -> float:
+        """The ε of each response."""
+        return self.law.label_epsilon
 
     @property
     def record_sensitivity(self) -> float:

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Law, Pair
+from vflpriv.core.law import Pair
+from vflpriv.laws.labels import LabelLaw
 from vflpriv.laws.pairs import PurePair
 
-__all__ = ["RandomizedResponse", "kept_share"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from vflpriv.common.random import Stream
 
-def kept_share(classes: int, epsilon: float) -> float:
-    """The probability e^ε/(e^ε + C - 1) with which randomised response keeps a label.
-
-    >>> round(kept_share(2, 1.0), 3)
-    0.731
-    """
-    return 1 / (1 + (classes - 1) * math.exp(-epsilon))
+__all__ = ["RandomizedResponse"]
 
 
 @register("law")
 @dataclass(frozen=True)
-class RandomizedResponse(Law):
-    """A label kept or replaced at random: epsilon-DP whatever the sensitivity."""
+class RandomizedResponse(LabelLaw):
+    """Keeps a label with probability e^ε/(e^ε + C - 1), else draws one of the C - 1 others (Warner 1965).
+
+    The probabilities of any output under two labels differ by at most the factor e^ε: ε-DP for each label, whatever the
+    sensitivity. An observation is the one-hot encoding of the drawn label.
+    """
 
     epsilon: float
     name = "rr"
     summary = "randomised response: a label is kept or replaced at random, with this ε"
+    source = "randomised response"
+    statement = "ε-DP for each label"
 
     def __str__(self) -> str:
         return f"RandomizedResponse(epsilon={self.epsilon:.6g})"
@@ -42,8 +47,25 @@ class RandomizedResponse(Law):
     def pair(self, sensitivity: float) -> Pair:
         return PurePair(self.epsilon)
 
+    def kept(self, classes: int) -> float:
+        """e^ε/(e^ε + C - 1).
+
+        >>> round(RandomizedResponse(1.0).kept(2), 3)
+        0.731
+        """
+        return 1 / (1 + (classes - 1) * math.exp(-self.epsilon))
+
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        replicas, records = labels.shape
+        uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
+        shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
+        drawn = torch.where(uniform[..., 0] <= self.kept(classes), labels, (labels + shift) % classes)
+        return torch.nn.functional.one_hot(drawn, classes).to(torch.float32)
+
+    def evidence(self, observed: Tensor) -> Tensor:
+        return self.epsilon * observed
+
     def table(self, inputs: int) -> Floats | None:
-        kept = kept_share(inputs, self.epsilon)
-        changed = np.full((inputs, inputs), kept * math.exp(-self.epsilon))
-        np.fill_diagonal(changed, kept)
-        return changed
+        probabilities = np.full((inputs, inputs), self.kept(inputs) * math.exp(-self.epsilon))
+        np.fill_diagonal(probabilities, self.kept(inputs))
+        return probabilities

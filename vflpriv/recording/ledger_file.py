@@ -80,8 +80,8 @@ class ReleaseConfig(_Section):
     what: str = Field("", description="a description of what it holds")
     noise: str = Field(
         description="the law of the noise on every entry: gaussian, laplace, rr (randomised response), "
-        "discrete-gaussian, discrete-laplace, exponential, correlated-gaussian, or one of a plug-in; none, or opaque if "
-        "it is ciphertext"
+        "discrete-gaussian, discrete-laplace, exponential, correlated-gaussian, alibi, label-sets, or one of a "
+        "plug-in; none, or opaque if it is ciphertext"
     )
     scale: Positive | None = Field(
         None, description="the std of Gaussian noise, the scale of Laplace noise, the ε of randomised response"

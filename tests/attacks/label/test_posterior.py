@@ -10,13 +10,14 @@ import torch
 from torch.nn.functional import one_hot
 
 from vflpriv.attacks.label.direct import LabelDirect
-from vflpriv.attacks.label.posterior import LabelPosterior, kept_by_alibi, kept_by_response
+from vflpriv.attacks.label.posterior import LabelPosterior
 from vflpriv.audits.scoring.labels import label_score
 from vflpriv.common.random import Stream
 from vflpriv.core.attack import Auxiliary
 from vflpriv.core.views import Adversary, Belongings, View
 from vflpriv.core.wire import SERVER, Message, device
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels
+from vflpriv.laws import Alibi, RandomizedResponse
+from vflpriv.training.mechanisms.labels import NoisedBefore
 
 RECORDS = 1500
 
@@ -53,7 +54,9 @@ def scored(labels, view, told):
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0])
 def test_it_beats_reading_and_gains_no_more_than_epsilon_allows(epsilon):
-    labels, view, told = watched(RandomizedLabels(budget=epsilon), {"randomised-response": {"epsilon": epsilon}})
+    labels, view, told = watched(
+        NoisedBefore(law=RandomizedResponse(epsilon)), {"randomised-response": {"epsilon": epsilon}}
+    )
     found, read = scored(labels, view, told), label_score(LabelDirect().run(view, told), labels, auxiliary=told)
     error = 3 / math.sqrt(RECORDS)
     assert found.value > read.value + 0.05
@@ -62,7 +65,7 @@ def test_it_beats_reading_and_gains_no_more_than_epsilon_allows(epsilon):
 
 def test_what_other_peoples_labels_tell_is_no_leak_of_ones_own():
     """With almost no budget the classifier still learns from all labels together: its success is all baseline."""
-    labels, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
+    labels, view, told = watched(NoisedBefore(law=RandomizedResponse(0.3)), {"randomised-response": {"epsilon": 0.3}})
     found = scored(labels, view, told)
     assert found.value > 0.5
     assert abs(found.leakage.value) < 0.08
@@ -70,7 +73,7 @@ def test_what_other_peoples_labels_tell_is_no_leak_of_ones_own():
 
 def test_knowing_epsilon_it_does_not_trust_a_label_that_was_mostly_replaced():
     """The few labels that it knows happen to be kept ones, which would let anybody else trust all of them."""
-    labels, view, told = watched(RandomizedLabels(budget=0.3), {"randomised-response": {"epsilon": 0.3}})
+    labels, view, told = watched(NoisedBefore(law=RandomizedResponse(0.3)), {"randomised-response": {"epsilon": 0.3}})
     read = LabelDirect().run(view, told).values[0]
     kept = torch.cat([((labels == c) & (read == c)).nonzero().flatten()[:4] for c in range(4)]).sort().values
     told = replace(told, records=kept, labels=labels[kept])
@@ -79,7 +82,7 @@ def test_knowing_epsilon_it_does_not_trust_a_label_that_was_mostly_replaced():
 
 
 def test_without_features_the_label_that_was_read_is_the_guess():
-    _, view, told = watched(RandomizedLabels(budget=2.0), {}, features=False)
+    _, view, told = watched(NoisedBefore(law=RandomizedResponse(2.0)), {}, features=False)
     assert torch.equal(LabelPosterior().run(view, told).values, LabelDirect().run(view, told).values)
 
 
@@ -88,14 +91,14 @@ def test_the_probability_that_a_label_is_kept_is_that_of_the_mechanism(classes):
     labels = torch.arange(20_000)[None] % classes
     stream = Stream.of(0, "noise", [0], torch.device("cpu"))
     for mechanism, kept in (
-        (Alibi(std=2.0), kept_by_alibi(2.0, classes)),
-        (RandomizedLabels(budget=1.0), kept_by_response(1.0, classes)),
+        (NoisedBefore(law=Alibi(2.0)), Alibi(2.0).kept(classes)),
+        (NoisedBefore(law=RandomizedResponse(1.0)), RandomizedResponse(1.0).kept(classes)),
     ):
         observed = mechanism.observe(labels, classes, stream).argmax(-1)
         assert float((observed == labels).double().mean()) == pytest.approx(kept, abs=0.015)
 
 
 def test_a_view_from_which_no_label_is_read_is_refused():
-    _, view, _ = watched(RandomizedLabels(budget=1.0), {})
+    _, view, _ = watched(NoisedBefore(law=RandomizedResponse(1.0)), {})
     silent = View(view.adversary, (), view.classes, view.own)
     assert LabelPosterior().refusal(silent) == "needs labels that can be read; this view holds none"

@@ -12,7 +12,9 @@ from vflpriv.audits.twins.probes import Follower, Probe
 from vflpriv.common.random import Stream
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.training.mechanisms.labels import Alibi, RandomizedLabels, SubsetLabels, subset_law
+from vflpriv.laws import Alibi, LabelSets, RandomizedResponse
+from vflpriv.laws.label_sets import subset_law
+from vflpriv.training.mechanisms.labels import NoisedBefore
 
 CPU = torch.device("cpu")
 
@@ -24,12 +26,12 @@ def noised(mechanism, classes=10, records=40_000):
 
 @pytest.mark.parametrize(("std", "epsilon"), [(1.0, 2.83), (2.0, 1.41)])
 def test_the_epsilon_of_alibi_is_that_of_its_paper(std, epsilon):
-    assert Alibi(std=std).epsilon == pytest.approx(epsilon, abs=0.005)
+    assert NoisedBefore(law=Alibi(std)).epsilon == pytest.approx(epsilon, abs=0.005)
 
 
 @pytest.mark.parametrize("budget", [0.5, 2.0, 5.0])
 def test_randomised_response_keeps_with_its_probability_and_draws_others_uniformly(budget):
-    labels, drawn = noised(RandomizedLabels(budget=budget))
+    labels, drawn = noised(NoisedBefore(law=RandomizedResponse(budget)))
     kept = (labels == drawn).float().mean()
     assert float(kept) == pytest.approx(math.exp(budget) / (math.exp(budget) + 9), abs=0.01)
     wrong = ((drawn - labels) % 10)[labels != drawn]
@@ -37,7 +39,15 @@ def test_randomised_response_keeps_with_its_probability_and_draws_others_uniform
     assert float((shares - 1 / 9).abs().max()) < 0.02
 
 
-@pytest.mark.parametrize("mechanism", [Alibi(std=0.3), Alibi(std=1.0), Alibi(std=2.0), RandomizedLabels(budget=1.0)])
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        NoisedBefore(law=Alibi(0.3)),
+        NoisedBefore(law=Alibi(1.0)),
+        NoisedBefore(law=Alibi(2.0)),
+        NoisedBefore(law=RandomizedResponse(1.0)),
+    ],
+)
 def test_likelihood_ratios_of_noised_labels_are_bounded_by_epsilon(mechanism):
     """P[output = y | label = y] / P[output = y | label = z] ≤ e^ε for every y, z: post-processing of an ε-DP label."""
     labels, drawn = noised(mechanism, classes=4, records=200_000)
@@ -49,7 +59,7 @@ def test_likelihood_ratios_of_noised_labels_are_bounded_by_epsilon(mechanism):
 @pytest.mark.parametrize(("budget", "size"), [(0.5, 4), (1.0, 3), (3.0, 1)])
 def test_every_set_with_the_label_is_e_to_the_epsilon_times_as_likely_as_one_without_it(budget, size):
     labels = (torch.arange(60_000) % 10).unsqueeze(0)
-    observed = SubsetLabels(budget=budget).observe(labels, 10, Stream.of(0, "labels", [0], CPU))
+    observed = NoisedBefore(law=LabelSets(budget)).observe(labels, 10, Stream.of(0, "labels", [0], CPU))
     members = (observed > 0)[0]
     assert subset_law(10, budget)[0] == size
     assert bool((members.sum(1) == size).all())
@@ -59,11 +69,11 @@ def test_every_set_with_the_label_is_e_to_the_epsilon_times_as_likely_as_one_wit
     assert math.log(odds) == pytest.approx(budget, abs=0.05)
     beside = torch.stack([members[labels[0] == 3][:, c].float().mean() for c in range(10) if c != 3])
     assert float((beside - beside.mean()).abs().max()) < 0.03
-    torch.testing.assert_close(SubsetLabels(budget=budget).evidence(observed)[0], budget * members)
+    torch.testing.assert_close(NoisedBefore(law=LabelSets(budget)).evidence(observed)[0], budget * members)
 
 
 def test_the_likeliest_label_of_a_set_favours_no_class():
-    _, drawn = noised(SubsetLabels(budget=0.5))
+    _, drawn = noised(NoisedBefore(law=LabelSets(0.5)))
     shares = torch.bincount(drawn[0], minlength=10) / drawn.numel()
     assert float((shares - 0.1).abs().max()) < 0.01
 
@@ -76,7 +86,7 @@ def test_less_noise_keeps_more_labels():
 
 
 def _alibi(std):
-    return Alibi(std=std)
+    return NoisedBefore(law=Alibi(std))
 
 
 @pytest.mark.parametrize(("variant", "epsilon"), [("split-alibi", 2 * math.sqrt(2) / 0.5), ("split-rr", 3.0)])
@@ -105,7 +115,7 @@ def test_training_reads_only_noised_labels():
 @pytest.mark.parametrize("std", [0.5, 1.0, 2.0, 5.0])
 def test_the_likeliest_label_favours_no_class(std):
     """Several classes are often equally likely; taking the first of them would choose it three times too often."""
-    labels, drawn = noised(Alibi(std=std))
+    labels, drawn = noised(NoisedBefore(law=Alibi(std)))
     shares = torch.bincount(drawn[0], minlength=10) / labels.numel()
     assert float((shares - 0.1).abs().max()) < 0.006
 

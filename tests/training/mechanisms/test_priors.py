@@ -17,8 +17,9 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
+from vflpriv.laws import RandomizedResponse
 from vflpriv.run.budgets import accounted
-from vflpriv.training.mechanisms.labels import RandomizedLabels
+from vflpriv.training.mechanisms.labels import NoisedBefore
 from vflpriv.training.mechanisms.priors import PriorLabels, response, response_law
 
 DEVICE = Adversary.parse("device(0)")
@@ -109,7 +110,10 @@ def test_the_ledger_counts_epsilon_once_for_labels_and_nothing_for_a_record_with
     assert (release.sensitivity[Unit.LABEL], release.sensitivity[Unit.RECORD]) == (1.0, math.inf)
     assert accounted("auto", system, DEVICE, Unit.LABEL).upper == pytest.approx(1.0, rel=1e-4)
     assert accounted("auto", system, DEVICE, Unit.RECORD).upper == math.inf
-    assert PriorLabels(budget=1.0, prior=(0.5, 0.5)).record_sensitivity == RandomizedLabels(budget=1.0).sensitivity
+    assert (
+        PriorLabels(law=RandomizedResponse(1.0), prior=(0.5, 0.5)).record_sensitivity
+        == NoisedBefore(law=RandomizedResponse(1.0)).sensitivity
+    )
 
 
 @pytest.mark.parametrize(

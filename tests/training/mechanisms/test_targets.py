@@ -18,14 +18,9 @@ from vflpriv.core.systems import System
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.data import loading as datasets
 from vflpriv.errors import InputError
+from vflpriv.laws import Alibi, RandomizedResponse
 from vflpriv.training.engines.admm import auxiliary_and_duals
-from vflpriv.training.mechanisms.labels import (
-    Alibi,
-    LabelMechanism,
-    RandomizedLabels,
-    as_target,
-    posterior,
-)
+from vflpriv.training.mechanisms.labels import LabelMechanism, NoisedBefore, as_target, posterior
 from vflpriv.training.models.base import loss_gradient
 
 SOFT = ["split-alibi", "split-concat", "fdml", "vafl-concat", "vafl-sum", "vimadmm-alibi", "vimadmm-j", "linear-admm"]
@@ -44,8 +39,8 @@ def brute_force(mechanism: LabelMechanism, seen: Tensor, prior: Tensor) -> Tenso
         joint = []
         for c in range(classes):
             onehot = torch.nn.functional.one_hot(torch.tensor(c), classes).double()
-            if isinstance(mechanism, Alibi):
-                scale = mechanism.std / math.sqrt(2)
+            if isinstance(mechanism.law, Alibi):
+                scale = mechanism.law.std / math.sqrt(2)
                 density = torch.exp(-(row - onehot).abs() / scale).div(2 * scale).prod()
             else:
                 keep = math.exp(mechanism.epsilon) / (math.exp(mechanism.epsilon) + classes - 1)
@@ -57,7 +52,7 @@ def brute_force(mechanism: LabelMechanism, seen: Tensor, prior: Tensor) -> Tenso
 
 @given(st.integers(2, 12), st.floats(0.2, 6.0), st.booleans(), st.booleans(), st.integers(0, 1000))
 def test_the_posterior_equals_bayes_rule(classes, strength, laplace, with_prior, seed):
-    mechanism = Alibi(std=strength) if laplace else RandomizedLabels(budget=strength)
+    mechanism = NoisedBefore(law=Alibi(strength)) if laplace else NoisedBefore(law=RandomizedResponse(strength))
     seen = observed(mechanism, classes, seed)
     logits = torch.randn(4, classes, generator=torch.Generator().manual_seed(seed)) if with_prior else None
     computed = posterior(mechanism.evidence(seen), logits)
@@ -69,7 +64,7 @@ def test_the_posterior_equals_bayes_rule(classes, strength, laplace, with_prior,
 
 @given(st.floats(0.2, 6.0), st.integers(0, 1000))
 def test_the_largest_observation_is_at_a_likeliest_label(std, seed):
-    mechanism = Alibi(std=std)
+    mechanism = NoisedBefore(law=Alibi(std))
     seen = observed(mechanism, 7, seed)
     computed = posterior(mechanism.evidence(seen))
     assert bool((computed.gather(-1, seen.argmax(-1, keepdim=True)).squeeze(-1) >= computed.amax(-1) - 1e-6).all())

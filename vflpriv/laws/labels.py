@@ -1,0 +1,50 @@
+"""What a law of label noise answers beside its cost: noised observations of labels, and their likelihoods."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vflpriv.common.numerics import Floats
+from vflpriv.core.law import Law
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vflpriv.common.random import Stream
+
+__all__ = ["LabelLaw"]
+
+
+class LabelLaw(Law):
+    """A law of noise that every label is given once."""
+
+    source: ClassVar[str]
+    statement: ClassVar[str]
+    """The guarantee for one label, as its claim states it."""
+    distance: ClassVar[float] = 1.0
+    """How far one changed label moves the value under the noise, in the law's norm; 1 where it has none."""
+
+    @property
+    def label_epsilon(self) -> float:
+        """The ε of one label, for every adversary that does not hold the labels."""
+        return self.strength(self.distance)
+
+    @abstractmethod
+    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+        """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
+
+    @abstractmethod
+    def evidence(self, observed: Tensor) -> Tensor:
+        """(R, N, C): the log-likelihood of an observation (R, N, C) under each label, up to terms all labels share."""
+
+    @abstractmethod
+    def kept(self, classes: int) -> float:
+        """The probability that the largest entry of an observation is at the label, all others being alike."""
+
+    def observation_test(self, evidence: Floats, truth: NDArray[np.int64]) -> tuple[str, str, float] | None:
+        """(name, question, p-value) of a test of observations by their evidence (R, N, C); None where there is none."""
+        return None
