@@ -59,7 +59,7 @@ class GridLaw(Law):
         """The distance between neighbours on the grid, in steps; whole for one entry."""
         steps = sensitivity / self.step
         if self.rounds and self.entries > 1:
-            return steps + self.entries ** (1 / (self.norm or 1))
+            return steps + float(self.entries ** (1 / (self.norm or 1)))
         return float(math.ceil(steps - 1e-9)) if self.entries == 1 else steps
 
     @property
@@ -115,7 +115,7 @@ class GridLaw(Law):
         )
         log_means = np.array([math.log(float(np.sum(weights * np.exp(-t * sizes)))) for t in _TILTS])
         exponents = np.multiply.outer(np.asarray(totals), _TILTS) + np.multiply.outer(np.asarray(counts), log_means)
-        return np.exp(np.minimum(exponents.min(-1), 0.0))
+        return np.asarray(np.exp(np.minimum(exponents.min(-1), 0.0)))
 
 
 @lru_cache(maxsize=64)

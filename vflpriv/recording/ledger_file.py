@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from vflpriv.common.registry import available
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
@@ -130,11 +130,15 @@ class ReleaseConfig(_Section):
         None, description="the tensors of its messages that this covers; by default those of a kind in the table"
     )
 
+    @field_validator("noise")
+    @classmethod
+    def _registered(cls, value: str) -> str:
+        if value not in (laws := available("law")):
+            raise ValueError(f"one of {', '.join(laws)}")
+        return value
+
     @model_validator(mode="after")
     def _possible(self) -> ReleaseConfig:
-        laws = available("law")
-        if self.noise not in laws:
-            raise ValueError(f"noise to be one of {', '.join(laws)}, found {self.noise!r}")
         if (self.scale is None) != (self.noise in ("none", "opaque")):
             raise ValueError(f"a scale > 0 with noise, and no scale without noise, found {self.scale}")
         for field in ("assumption", "readable_by"):
