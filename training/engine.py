@@ -190,6 +190,7 @@ class Engine(engine_contract.Engine):
         records = self._order[begin : begin + size]
         members = self.schedule.members(round_)
         outputs = self._defended(Content.OUTPUTS, round_, records, self.uplinks(round_, members, records))
+        # After the defence: no defence of its own takes back what a dishonest device forges.
         sent = {m: self._forged(round_, m, records, payload) for m, payload in outputs.items()}
         uplinks = {m: payload.send(wire, round_, device(m), SERVER, records) for m, payload in sent.items()}
         for m, stale in self.questions(round_).items():
@@ -197,9 +198,11 @@ class Engine(engine_contract.Engine):
             answers = self._defended(Content.OUTPUTS, round_, stale, {m: self.answer(round_, m, stale)})
             answer = answers[m].send(wire, round_, device(m), SERVER, stale)
             self.receive(m, stale, self._behind_layer(round_, m, answer))
+        # A layer stands behind the wire: adversaries see what was sent, the server trains on what comes out of it.
         read = {m: self._behind_layer(round_, m, tensors) for m, tensors in uplinks.items()}
         answers = self._defended(Content.GRADIENT, round_, records, self.serve(round_, records, read), uplinks)
         replies = {m: payload.send(wire, round_, SERVER, device(m), records) for m, payload in answers.items()}
+        # Around the honest update: an amplifier reads the step off the parameters, whatever optimiser makes it.
         amplifiers = {m: self._amplifiers[m] for m in replies if m in self._amplifiers}
         for m, amplifier in amplifiers.items():
             amplifier.before(self.bank.parameters[m])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from vflpriv.common.lazy import no_grad, torch
@@ -39,8 +38,9 @@ class CzofoSettings(AsyncSettings, OneSidedSettings):
 def _perturbed(kind: str, schedule: Schedule) -> Release:
     """The perturbations of noised embeddings: post-processing of them."""
     what = "noised embeddings moved along public directions: they tell nothing more"
-    every = np.ones(schedule.rounds, dtype=np.bool_)
-    exact = NoNoise(depends_on=frozenset()).describe(kind=kind, what=what, rounds=every, seen_by=UPLINK_READERS)
+    exact = NoNoise(depends_on=frozenset()).describe(
+        kind=kind, what=what, rounds=schedule.every_round, seen_by=UPLINK_READERS
+    )
     return replace(exact, tensors=frozenset({"perturbed"}))
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from vflpriv.common.lazy import no_grad, torch
@@ -193,13 +192,12 @@ class Dpzv(ZoEngine):
 
         With several devices what a record adds is not fresh: it depends on the embeddings that other devices sent last.
         """
-        every = np.ones(schedule.rounds, dtype=np.bool_)
         scalar, carried = _scalar(settings, schedule), not settings.server_learns_without_noise
         leak = StateLeak(carrier="the server's model w0", sensitivity=dict.fromkeys(Unit, scalar.span))
         down = scalar.describe(
             kind="zo-scalar",
             what="clipped mean loss difference, server to device",
-            rounds=every,
+            rounds=schedule.every_round,
             seen_by=EVERYONE,
             carried=carried,
             fresh=schedule.devices == 1,
@@ -208,7 +206,7 @@ class Dpzv(ZoEngine):
         up = NoNoise(depends_on=FEATURE_UNITS).describe(
             kind="embedding-pair",
             what="embeddings, device to server",
-            rounds=every,
+            rounds=schedule.every_round,
             seen_by=UPLINK_READERS - ON_THE_WIRE if settings.encrypted_uplink else UPLINK_READERS,
         )
         return (down, up, *_server_releases(settings, schedule))
@@ -279,19 +277,19 @@ def _scalar(settings: DpzvSettings, schedule: Schedule) -> ScalarMean:
 def _server_releases(settings: DpzvSettings, schedule: Schedule) -> tuple[Release, ...]:
     """The trained w0 where exact labels moved it, or the server's own noised step."""
     if settings.server_learns_without_noise:
-        last = np.arange(schedule.rounds) == schedule.rounds - 1
         what = "the trained w0, moved by exact labels"
         model = NoNoise(depends_on=frozenset(Unit))
-        return (model.describe(kind="server-model", what=what, rounds=last, seen_by=frozenset({"model"})),)
+        return (
+            model.describe(kind="server-model", what=what, rounds=schedule.last_round, seen_by=frozenset({"model"})),
+        )
     own = server_mechanism(settings, schedule)
     if own is None:
         return ()
     what = "the server's own noised step, which every later message reads"
-    every = np.ones(schedule.rounds, dtype=np.bool_)
     step = own.describe(
         kind="server-update",
         what=what,
-        rounds=every,
+        rounds=schedule.every_round,
         seen_by=EVERYONE,
         reaches_all=True,
         fresh=schedule.devices == 1,

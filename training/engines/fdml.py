@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from vflpriv.common.lazy import no_grad, torch
@@ -71,13 +70,13 @@ class Fdml(Split):
         down = NoNoise(depends_on=frozenset() if settings.noise_std else FEATURE_UNITS).describe(
             kind="summed-logits",
             what="the devices' summed logits, server to device",
-            rounds=np.ones(schedule.rounds, dtype=np.bool_),
+            rounds=schedule.every_round,
             seen_by=DOWNLINK_READERS,
         )
         model = NoNoise(depends_on=frozenset(Unit)).describe(
             kind="models",
             what="the trained models, moved by exact labels",
-            rounds=np.arange(schedule.rounds) == schedule.rounds - 1,
+            rounds=schedule.last_round,
             seen_by=frozenset({"model"}),
         )
         up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
@@ -105,7 +104,7 @@ def _labels(settings: UplinkSettings, schedule: Schedule) -> Release:
         what="logits of models that exact labels moved",
         noise=mechanism.noise,
         sensitivity={Unit.LABEL: bound},
-        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        rounds=schedule.every_round,
         seen_by=UPLINK_READERS,
         leak=StateLeak(carrier="the devices' models", sensitivity={Unit.LABEL: bound}) if noised else None,
     )

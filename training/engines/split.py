@@ -179,15 +179,17 @@ def gradient_releases(
     A gradient reads the other devices' features through their uplinks alone: where those are noised it is
     post-processing of them, otherwise it is exact in the features too. A device's own model read its raw features.
     """
-    last = np.arange(schedule.rounds) == schedule.rounds - 1
     uplinks = uplink_releases(settings, schedule, kind=up, sent=schedule.active if sent is None else sent)
     down = NoNoise(depends_on=_LABEL_UNITS if settings.noise_std else frozenset(Unit)).describe(
         kind="logit-gradient" if logits else "embedding-gradient",
         what="exact per-record gradients, server to device",
-        rounds=np.ones(schedule.rounds, dtype=np.bool_),
+        rounds=schedule.every_round,
         seen_by=DOWNLINK_READERS,
     )
     model = NoNoise(depends_on=frozenset(Unit)).describe(
-        kind="models", what="the trained models, moved by exact gradients", rounds=last, seen_by=frozenset({"model"})
+        kind="models",
+        what="the trained models, moved by exact gradients",
+        rounds=schedule.last_round,
+        seen_by=frozenset({"model"}),
     )
     return (*uplinks, down, model)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 from pydantic import Field
 
 from vflpriv.common.lazy import torch
@@ -387,11 +386,13 @@ def losses_and_models(
 
     `read` are the units that the losses depend on, `trained` those that the models depend on.
     """
-    every, last = np.ones(schedule.rounds, dtype=np.bool_), np.arange(schedule.rounds) == schedule.rounds - 1
     down = NoNoise(depends_on=read).describe(
-        kind=kind, what=f"{what}, server to device", rounds=every, seen_by=DOWNLINK_READERS
+        kind=kind, what=f"{what}, server to device", rounds=schedule.every_round, seen_by=DOWNLINK_READERS
     )
     model = NoNoise(depends_on=trained).describe(
-        kind="models", what="the trained models, moved by exact losses", rounds=last, seen_by=frozenset({"model"})
+        kind="models",
+        what="the trained models, moved by exact losses",
+        rounds=schedule.last_round,
+        seen_by=frozenset({"model"}),
     )
     return down, model

@@ -83,14 +83,8 @@ class Emptied(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientClip(Mechanism):
-    """A device's batch matrix, scaled into the Frobenius ball of radius C (VIMADMM §V).
-
-    Any two points of the ball are at most 2C apart (`client`). Scaling into a ball is the projection onto it, so one
-    replaced row moves it by at most 2C; a removed row leaves an angle of at most 90° between the two matrices, hence
-    √2·C (`add-remove`). A device with zeros for data sends what its model makes of zeros (`client-zero`, see
-    `Emptied`). Lemma 6 of the paper takes that to be zeros and declares C, which holds for models without biases.
-    """
+class _OutputClip(Mechanism):
+    """What a device's model puts out, scaled into a ball of radius C; `emptied` is what it makes of zeros."""
 
     clip: float
     emptied: Emptied = Emptied.ANYTHING
@@ -100,6 +94,17 @@ class ClientClip(Mechanism):
 
     def admissible(self, unit: Unit, values: Tensor) -> Tensor:
         return Emptied(self.emptied).outputs(values) if unit is Unit.CLIENT_ZERO else values
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientClip(_OutputClip):
+    """A device's batch matrix, scaled into the Frobenius ball of radius C (VIMADMM §V).
+
+    Any two points of the ball are at most 2C apart (`client`). Scaling into a ball is the projection onto it, so one
+    replaced row moves it by at most 2C; a removed row leaves an angle of at most 90° between the two matrices, hence
+    √2·C (`add-remove`). A device with zeros for data sends what its model makes of zeros (`client-zero`, see
+    `Emptied`). Lemma 6 of the paper takes that to be zeros and declares C, which holds for models without biases.
+    """
 
     def noiseless(self, values: Tensor) -> Tensor:
         norm = values.square().sum((-2, -1)).sqrt().clamp(min=1e-30)
@@ -121,22 +126,14 @@ class ClientClip(Mechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingClip(Mechanism):
+class EmbeddingClip(_OutputClip):
     """Each record's own embedding, scaled into the L2 ball of radius C; nothing is averaged.
 
     Replacing a record moves its row by at most 2C, removing it by at most C; a device moves all B rows at once: √B
     times as much. With zeros for data it sends what its model makes of zeros (`client-zero`, see `Emptied`).
     """
 
-    clip: float
     batch_size: int
-    emptied: Emptied = Emptied.ANYTHING
-
-    def blank(self, other: Tensor) -> Tensor:
-        return Emptied(self.emptied).blank(other)
-
-    def admissible(self, unit: Unit, values: Tensor) -> Tensor:
-        return Emptied(self.emptied).outputs(values) if unit is Unit.CLIENT_ZERO else values
 
     def noiseless(self, values: Tensor) -> Tensor:
         norm = values.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-30)

@@ -249,9 +249,9 @@ def server_model(settings: EngineSettings, data: BaseData, *, mlp: Callable[...,
     if settings.top_kind == "transformer":
         shape, folder = _encoder(settings)
         with torch.device("meta"):
-            trunk = transformer.EncoderRest(shape, data.classes)
+            layers = transformer.EncoderRest(shape, data.classes)
         return modules.ModuleModel(
-            trunk, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, trunk)
+            layers, inputs=inputs, key=(*key, folder), weights=transformer.pretrained(folder, layers)
         )
     tiles, maps = _tiles(data), _hidden_widths(settings)[0]
     with torch.device("meta"):

@@ -146,6 +146,17 @@ class Schedule:
         return tuple(np.flatnonzero(self.active[round_]).tolist())
 
     @property
+    def every_round(self) -> NDArray[np.bool_]:
+        """A mask of all rounds, by which a release says when it is made."""
+        return np.ones(self.rounds, dtype=np.bool_)
+
+    @property
+    def last_round(self) -> NDArray[np.bool_]:
+        """A mask of the last round, in which trained models are released."""
+        mask: NDArray[np.bool_] = np.arange(self.rounds) == self.rounds - 1
+        return mask
+
+    @property
     def turns(self) -> list[int] | None:
         """The one device of each round, or None if several take part in a round."""
         return [int(m) for m in self.active.argmax(1)] if (self.active.sum(1) == 1).all() else None
