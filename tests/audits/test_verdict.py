@@ -11,6 +11,7 @@ from vflpriv.audits.statistics.bounds import Errors, epsilon_error_rate, mu_erro
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.two_world.findings import describe_trials
 from vflpriv.audits.verdict import (
+    ACCOUNTING,
     Accounted,
     CorrectedFinding,
     SuccessTest,
@@ -23,6 +24,7 @@ from vflpriv.core.audit import EPSILON, MU, Finding, untested
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Judgement, SuccessClaim, Verdict
+from vflpriv.core.measurement import ClaimTest
 from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -477,3 +479,68 @@ def test_results_are_joined_by_names_that_are_there_once() -> None:
         decide([evidence(), evidence()], alpha=0.05)
     with pytest.raises(ValueError, match="Expected claims of system with distinct keys"):
         decide([evidence(claims=(CLAIM, CLAIM))], alpha=0.05)
+
+
+def about(key: str, unit: Unit, epsilon: float, *, view: str = "device") -> Claim:
+    return Claim.of_epsilon(epsilon, DELTA, key=key, source="-", where="-", statement="-", unit=unit, view=view)
+
+
+def refuting(claim: Claim, *, figure: float = 3.0) -> Finding:
+    return Finding(
+        audit="meter",
+        subject="meter",
+        verdict=Verdict.VIOLATED,
+        sentence="the meter read",
+        figure=figure,
+        measure=EPSILON,
+        claim=claim.key,
+        p_value=1e-9,
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "falls"),
+    [
+        (about("wide", Unit.RECORD, 1.0), True),
+        (about("wide", Unit.RECORD, 0.5), True),
+        (about("looser", Unit.RECORD, 2.0), False),
+        (about("label", Unit.LABEL, 1.0), False),
+        (about("elsewhere", Unit.RECORD, 1.0, view="eavesdropper"), False),
+    ],
+)
+def test_what_refutes_a_claim_refutes_those_that_imply_it(other: Claim, falls: bool) -> None:
+    features = about("features", Unit.FEATURES, 1.0)
+    accounted = {c.key: Accounted(rigorous=bounded(0.4)) for c in (features, other)}
+    given = SystemEvidence(key="s", claims=(features, other), accounted=accounted, findings=(refuting(features),))
+    decision = decide([given], alpha=0.05).systems["s"]
+    judgement = decision.judgements[other.key]
+    assert (judgement.verdict is Verdict.VIOLATED) == falls
+    assert bool(decision.tests_of(other)) == falls
+    if falls:
+        assert "whoever keeps this claim keeps features" in judgement.reason
+
+
+def test_a_measurement_above_what_is_accounted_is_a_finding_of_its_own() -> None:
+    claim = about("loose", Unit.RECORD, 10.0)
+    test = replace(refuting(claim), verdict=Verdict.CONSISTENT)
+
+    def against(other: Claim) -> ClaimTest:
+        return ClaimTest(EPSILON, 3.0, 1e-9 if other.epsilon < 3 else 1.0)
+
+    measurement = test.measuring(claim, 0.95).measurement
+    assert measurement is not None
+    measured = replace(test, p_value=1.0, measurement=replace(measurement, p_value=1.0, against=against))
+    for upper, refuted in ((1.0, True), (3.5, False)):
+        given = {claim.key: Accounted(rigorous=bounded(upper))}
+        evidence_ = SystemEvidence(key="s", claims=(claim,), accounted=given, findings=(measured,))
+        decision = decide([evidence_], alpha=0.001)
+        found = [c.finding for c in decision.systems["s"].findings if c.finding.audit == ACCOUNTING]
+        assert bool(found) == refuted
+        verdict = decision.systems["s"].judgements[claim.key].verdict
+        assert verdict is (Verdict.UNSUPPORTED if refuted else Verdict.CONSISTENT)
+        assert decision.exit_code == (1 if refuted else 0)
+        if refuted:
+            assert found[0].sentence.startswith(
+                "the bound does not hold for the program that ran: ε ≥ 3.00 was measured"
+            )
+            assert "ε ≤ 1.00 is accounted" in found[0].sentence

@@ -21,6 +21,7 @@ from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
 __all__ = ["Advised", "broken_premises", "changes", "premise_changes", "success_changes"]
 
 _REPAIRS = {
+    "accounting": "Find what the program does and the ledger does not say, which {subject} is accounted from.",
     "ledger": "List {subject} in the ledger with its noise and sensitivity, or do not send it.",
     "noise": "Add the noise that is declared to {subject}: what was sent does not have it.",
     "server-state": "Keep the state behind {subject} from carrying a record into other rounds, or declare its leak.",
