@@ -8,6 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.rendered import page_of
+from tests.report.examples import whole
 from vflpriv.render.plots.budgets import participation_plot
 from vflpriv.render.plots.svg import drawing, in_percent
 from vflpriv.render.plots.tradeoff import tradeoff_svg
@@ -58,7 +60,8 @@ def test_a_title_for_those_who_cannot_see_it(violated: ClaimRow) -> None:
 def test_colours_follow_the_page(violated: ClaimRow) -> None:
     svg = tradeoff_svg(violated)
     assert "currentColor" in svg
-    assert "var(--plot-claimed, #0072b2)" in svg
+    assert "var(--plot-claimed)" in svg
+    assert "--plot-claimed: #0072b2;" in page_of(whole())
     assert "#010203" not in svg
     assert not re.search(r"fill: #(fff|ffffff|000|000000)\b", svg)
 

@@ -254,7 +254,9 @@ def _cell(writer: BlockWriter, block: d.Table, medium: d.Medium, tag: str, colum
     for part in cell.detail or (cell.below,) * bool(cell.below):
         line = writer.inline(part)
         text += line if isinstance(part, d.Block) else element("span", line, class_="sub")
-    classes = ("n" * column.number, cell.tone.replace("alarm", ""), column.style.replace("breakable", ""))
+    # The style sheet aligns the many cells of figures, so that a page of many claims stays small.
+    number = "n" if column.number and block.style != "narrow" else ""
+    classes = (number, cell.tone.replace("alarm", ""), column.style.replace("breakable", ""))
     label = column.title if block.style == "claims" and tag == "td" else ""
     scope = "row" if tag == "th" else ""
     return element(tag, text, scope=scope, class_=" ".join(filter(None, classes)), data_label=label)

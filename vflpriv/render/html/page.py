@@ -14,6 +14,7 @@ from markupsafe import Markup
 from vflpriv.common.formatting import clean_lines
 from vflpriv.render.document import Document
 from vflpriv.render.html.blocks import BlockWriter, icon, slug
+from vflpriv.render.plots.svg import COLOURS
 
 __all__ = ["environment", "to_page"]
 
@@ -40,7 +41,7 @@ def environment() -> Environment:
     )
     script = files("vflpriv.render.html").joinpath("templates", "page.js.j2").read_text(encoding="utf-8")
     environment.filters |= {"slug": slug, "icon": icon}
-    environment.globals |= {"script": Markup(script), "script_hash": _hash(script)}
+    environment.globals |= {"inks": COLOURS, "script": Markup(script), "script_hash": _hash(script)}
     return environment
 
 

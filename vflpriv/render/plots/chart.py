@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vflpriv.common.formatting import clean
-from vflpriv.render.plots.svg import COLOURS
 
 __all__ = ["Axis", "Chart", "nice_ticks"]
 
@@ -100,6 +99,20 @@ class Chart:
     def _path(self, path: str, style: str) -> None:
         self._parts.append(f'<path d="{path}" style="{style}"/>')
 
+    def _trace(self, points: Iterable[tuple[float, float]]) -> str:
+        """A path through points, each given by its distance from the one before it, which takes fewer characters."""
+        path, before = "", (math.nan, math.nan)
+        for point in points:
+            if any(map(math.isnan, point)):
+                before = (math.nan, math.nan)
+                continue
+            x, y = round(self._x(point[0]), 1), round(self._y(point[1]), 1)
+            first = math.isnan(before[0])
+            step = (x, y) if first else (x - before[0], y - before[1])
+            path += ("M" if first else "l") + ",".join(map(_number, step))
+            before = (x, y)
+        return path
+
     def _label(self, label: str, sample: str) -> None:
         if label:
             self._legend.append((label, sample))
@@ -110,21 +123,13 @@ class Chart:
     ) -> None:  # fmt: skip
         """A line through these points, with a gap where one is no number."""
         style = _stroke(colour, width, dashes=dashes, opacity=opacity)
-        path, start = "", "M"
-        for x, y in points:
-            if math.isnan(x) or math.isnan(y):
-                start = "M"
-                continue
-            path += f"{start}{_number(self._x(x))},{_number(self._y(y))}"
-            start = "L"
-        self._path(path, style)
+        self._path(self._trace(points), style)
         self._label(label, f'<path d="M0,0H24" style="{style}"/>')
 
     def area(self, points: Sequence[tuple[float, float]], colour: str, *, opacity: float, label: str = "") -> None:
         """What lies inside the line through these points."""
-        path = "L".join(f"{_number(self._x(x))},{_number(self._y(y))}" for x, y in points)
         style = f"fill:{_ink(colour)};opacity:{opacity}"
-        self._path(f"M{path}z", style)
+        self._path(f"{self._trace(points)}z", style)
         self._label(label, f'<path d="M0-4h24v8h-24z" style="{style}"/>')
 
     def bars(self, bars: Iterable[tuple[float, float, float]], colour: str) -> None:
@@ -155,15 +160,15 @@ class Chart:
             self._parts.append(f'<g transform="translate(4,{_number(y)})">{sample}</g>')
             self.text(label, 34, y + 3.3)
         label = html.escape(clean(f"{title}. {description}"), quote=True)
-        names = f"<title>{html.escape(clean(title))}</title><desc>{html.escape(clean(description))}</desc>"
+        names = f"<title>{html.escape(clean(title))}</title>"
         look = 'style="font:9.5px system-ui,sans-serif;fill:currentColor"'
         start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_number(self._width)} {_number(height)}"'
         return f'{start} role="img" aria-label="{label}">{names}<g {look}>{"".join(self._parts)}</g></svg>\n'
 
 
 def _ink(colour: str) -> str:
-    """A colour that the page may replace."""
-    return f"var(--plot-{colour}, {COLOURS[colour]})"
+    """One of `COLOURS`, which the page sets for both colour schemes."""
+    return f"var(--plot-{colour})"
 
 
 def _stroke(colour: str, width: float, *, dashes: str = "", opacity: float = 1.0) -> str:

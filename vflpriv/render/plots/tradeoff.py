@@ -24,7 +24,7 @@ _CANARIES = {
     "worst-case": ("worst-case", "diamond"),
 }
 # Dense where the curve of a large mu bends.
-_RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 61)), [1.0]])
+_RATES: NDArray[np.float64] = np.concatenate([[0.0], ndtr(np.linspace(-4.5, 4.5, 45)), [1.0]])
 _LISTED: NDArray[np.float64] = np.array([0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9])
 _CAPTION = "If the claim holds, the errors of every test lie on or above the claimed curve."
 _TWO_WORLDS = " The box is the exact interval of both error rates; thin lines are the same trials at other thresholds."

@@ -54,8 +54,7 @@ def _verdict(claim: AnyClaim) -> d.Badge:
 
 def _narrow_verdict(claim: AnyClaim) -> d.Badge:
     """The verdict in a narrow column."""
-    words = verdict_words(claim).replace(" · ", "_·\n").replace(" ", "\n").replace("_", " ")
-    return d.Badge(claim.verdict, words.replace("\n", "\n  "))
+    return d.Badge(claim.verdict, verdict_words(claim).replace(" · ", ",\n").replace(" ", "\n"))
 
 
 def _on_page(line: Line) -> d.Cell:
@@ -91,6 +90,12 @@ def _measured(claim: AnyClaim) -> d.Cell:
     return d.Cell(shown.main, below=shown.below, tone="strong" if claim.verdict is Verdict.VIOLATED else "")
 
 
+def _narrow_measured(claim: AnyClaim) -> d.Cell:
+    """The figures with what they assume on a line of its own, so that the table fits a terminal of 80 columns."""
+    shown = measured(claim)
+    return d.Cell(shown.main.replace(", if", ",\nif"), below=shown.below.replace(", if", ",\nif"))
+
+
 _CLAIMS = (
     d.Column("Verdict", lambda line: _verdict(line.claim), only=_NAMED),
     d.Column("System", lambda line: line.system.key, only=_NAMED),
@@ -118,7 +123,8 @@ _CLAIMS = (
     d.Column(">accounted", lambda line: _narrow_accounted(line.claim.accounted), only=d.TERMINAL),
     d.Column(">Accounted", lambda line: _accounted_in_words(line.claim), only=d.WRITTEN),
     d.Column(">Accounted", lambda line: _accounted(line.claim), only=d.PAGE | d.NOTEBOOK),
-    d.Column(">Measured", lambda line: _measured(line.claim)),
+    d.Column(">Measured", lambda line: _measured(line.claim), only=~d.TERMINAL),
+    d.Column(">measured", lambda line: _narrow_measured(line.claim), only=d.TERMINAL),
     d.Column(
         ">δ",
         lambda line: f.delta(line.claim.delta) if isinstance(line.claim, ClaimRow) else f.NOTHING,
