@@ -35,7 +35,7 @@ def test_noise_of_the_given_std_is_added_to_these_devices_alone(clean: VerticalD
     for part in differences(noisy, clean):
         assert part == pytest.approx([0, 3.0, 0], abs=0.05)
     again = with_noisy_devices(clean, (1,), std=3.0, records="all", seed=0)
-    assert torch.equal(again.values[1], noisy.blocks[1])
+    assert torch.equal(again.blocks[1], noisy.blocks[1])
     other = with_noisy_devices(clean, (1,), std=3.0, records="all", seed=1)
     assert not torch.equal(other.blocks[1], noisy.blocks[1])
     count = len(noisy.test_labels)

@@ -127,7 +127,7 @@ def test_crafted_features_are_found_once(tmp_path, monkeypatch):
     monkeypatch.setattr(System, "train", None)
     again = plan(one, CanaryKind.CRAFTED, 3, store)
     assert set(first.blocks) == set(range(one.data.devices))
-    assert all(torch.equal(first.blocks[m], again.values[m]) for m in first.blocks)
+    assert all(torch.equal(first.blocks[m], again.blocks[m]) for m in first.blocks)
 
 
 def test_a_damaged_shard_is_computed_again(tmp_path):
