@@ -18,7 +18,7 @@ from vflpriv.common.registry import available, find
 from vflpriv.core.data import VerticalData
 from vflpriv.core.views import Adversary
 
-ATTACKS: dict[str, tuple[str, str, int]] = {
+SPECIAL: dict[str, tuple[str, str, int]] = {
     "feature_attribute": ("split-concat", "server", 45),
     "feature_cafe": ("split-concat", "server", 40),
     "feature_downlink": ("split-concat", "device(0)", 85),
@@ -55,6 +55,11 @@ ATTACKS: dict[str, tuple[str, str, int]] = {
 """A system and a view in which each attack applies, and the most reads of the device by training, attack and score."""
 RECORDED_ONLY = {"label_boosting"}
 """Attacks on messages that no engine sends; recordings are read on the CPU."""
+ATTACKS = {
+    name: SPECIAL.get(name, ("split-concat", "device(0)", 40))
+    for name in available("attack")
+    if name not in RECORDED_ONLY
+}
 DATA: dict[str, VerticalData] = {
     "feature_reconstruction": two_blocks(6, 8, binary=8),
     "label_direction": toy_data(classes=2),
@@ -91,8 +96,8 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_every_attack_is_here():
-    assert set(ATTACKS) | RECORDED_ONLY == set(available("attack"))
+def test_the_table_names_attacks_that_there_are():
+    assert set(SPECIAL) | RECORDED_ONLY <= set(available("attack"))
 
 
 @pytest.mark.parametrize("float64", [True, False], ids=["float64", "no float64"])
