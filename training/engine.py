@@ -245,7 +245,8 @@ class Engine(engine_contract.Engine):
         self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
     ) -> ReleasePoint:
         """A place where protected values leave in messages of this kind, with noise from the named stream."""
-        noise = NoiseSource(self.stream(stream), secure=bool(self.settings.noise_parameters.secure), name=stream)
+        secure = bool(self.settings.noise_parameters.secure)
+        noise = NoiseSource(self.stream(stream), secure=secure, name=stream, law=mechanism.noise)
         point = ReleasePoint(kind, mechanism, noise, internal=internal)
         self.release_points.append(point)
         return point

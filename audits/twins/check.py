@@ -295,7 +295,7 @@ class TwinCheck:
             leak[r] = math.sqrt(sum(release.sensitivity.get(unit, 0.0) ** 2 for release in leaks))
         observers = frozenset[str]().union(*(release.seen_by for release in releases))
         return _Declared(
-            noised=any(release.noise.gaussian for release in releases),
+            noised=any(release.noise.norm is not None for release in releases),
             observers=frozenset(self._named(observers)),
             own=own,
             leak=leak,

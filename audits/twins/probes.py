@@ -123,7 +123,7 @@ class Probe:
         self.values.append(
             Released(
                 kind=point.kind,
-                std=point.mechanism.noise_std,
+                std=point.mechanism.noise.deviation,
                 party=contributions.party,
                 noiseless=noiseless,
                 released=released,

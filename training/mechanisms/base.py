@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import Stream, secure_normal
+from vflpriv.common.random import SecretStream, Stream
 from vflpriv.core.engine import Contributions, Probe, Rows
-from vflpriv.core.law import Law
+from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.units import Unit
 from vflpriv.laws import Exact, Gaussian
@@ -37,12 +37,14 @@ def shared(values: Tensor) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """A clipped function of private values plus Gaussian noise of this std on every entry.
+    """A clipped function of private values plus noise: Gaussian of this std on every entry, or of the law given.
 
-    Inputs and outputs have a leading replica axis.
+    Inputs and outputs have a leading replica axis. Sensitivities are in the norm of the law.
     """
 
-    noise_std: float
+    noise_std: float = 0.0
+    law: Law | None = None
+    """The law of the noise, where it is not Gaussian of `noise_std`."""
     additive: ClassVar[bool] = False
     """Whether the value is a sum over records to which an absent one adds nothing."""
     scalar: ClassVar[bool] = False
@@ -62,7 +64,7 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> Mapping[Unit, float]:
-        """For each unit, a bound on the L2 distance between the noiseless values of two neighbouring inputs."""
+        """For each unit, a bound on the distance of the noiseless values of two neighbouring inputs, in the law's norm."""
 
     @property
     def declared(self) -> Mapping[Unit, float]:
@@ -89,11 +91,14 @@ class Mechanism(ABC):
 
     @property
     def noise(self) -> Law:
+        """The law of the noise."""
+        if self.law is not None:
+            return self.law
         return Gaussian(self.noise_std) if self.noise_std > 0 else Exact()
 
-    def release(self, noiseless: Tensor, normals: Tensor) -> Tensor:
-        """The noised value, from standard normals of the same shape."""
-        return noiseless + self.noise_std * normals
+    def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
+        """The noised value, from draws of the law of the same shape: standard normals of Gaussian noise."""
+        return self.noise.release(noiseless, draws)
 
     def describe(
         self,
@@ -246,7 +251,6 @@ def _length(rows: Tensor) -> Tensor:
 class NoNoise(Mechanism):
     """Values that leave as they are: no clip, no noise, and an infinite sensitivity for every unit they depend on."""
 
-    noise_std: float = 0.0
     depends_on: frozenset[Unit]
 
     def noiseless(self, values: Tensor) -> Tensor:
@@ -255,49 +259,50 @@ class NoNoise(Mechanism):
     def pulled_back(self, values: Tensor, gradient: Tensor) -> Tensor:
         return gradient
 
-    def release(self, noiseless: Tensor, normals: Tensor) -> Tensor:
-        return noiseless
-
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
         return dict.fromkeys(self.depends_on, math.inf)
 
 
 _CHUNK = 1024
+_GAUSSIAN = Gaussian(1.0)
 
 
 class NoiseSource:
-    """Standard normals for one release point. Its stream shares nothing with the directions', whose seeds devices hold.
+    """Draws of a law for one release point: standard normals of Gaussian noise.
 
-    `name` is the name of its stream, so that a run can be repeated with other noise.
+    Its stream shares nothing with the directions', whose seeds devices hold. `name` is the name of its stream, so that
+    a run can be repeated with other noise.
     """
 
-    def __init__(self, stream: Stream, *, secure: bool, name: str = "noise") -> None:
+    def __init__(self, stream: Stream, *, secure: bool, name: str = "noise", law: Law = _GAUSSIAN) -> None:
         self.name = name
-        self._stream, self._secure = stream, secure
+        self._stream, self._law = stream, law
+        keys = stream.keys
+        if secure and keys.device.type != "meta":
+            self._source: Draws = SecretStream(len(keys), torch.device(keys.device), remember=not law.independent)
+        else:
+            self._source = stream
         self._held: tuple[int, Tensor] | None = None
 
     def redrawn(self, seed: int, replicas: Sequence[int]) -> NoiseSource:
         """A source that draws from the stream of the same name of this seed and these replicas, never in secret."""
         stream = Stream.of(seed, self.name, replicas, torch.device(self._stream.keys.device))
-        return NoiseSource(stream, secure=False, name=self.name)
+        return NoiseSource(stream, secure=False, name=self.name, law=self._law)
 
     def scalar(self, round_: int) -> Tensor:
-        """(R,) one normal per replica for this round; drawn for many rounds at once."""
+        """(R,) one draw per replica for this round; of independent rounds, drawn for many at once."""
+        if not self._law.independent:
+            return self._law.draw(self._source, 1, round_, 0)[:, 0]
         begin = round_ - round_ % _CHUNK
         if self._held is None or self._held[0] != begin:
-            self._held = (begin, self._draw(_CHUNK, begin // _CHUNK))
+            self._held = (begin, self._law.draw(self._source, _CHUNK, begin // _CHUNK))
         return self._held[1][:, round_ - begin]
 
     def tensor(self, shape: tuple[int, ...], round_: int, party: int) -> Tensor:
-        """(R, *shape) normals for the release of one party in this round."""
-        return self._draw(math.prod(shape), round_, 1 + party).reshape(len(self._stream.keys), *shape)
-
-    def _draw(self, count: int, *path: int) -> Tensor:
-        keys = self._stream.keys
-        if self._secure and keys.device.type != "meta":
-            return secure_normal((len(keys), count), torch.device(keys.device))
-        return self._stream.normal(count, *path)
+        """(R, *shape) draws for the release of one party in this round."""
+        drawn = self._law.draw(self._source, math.prod(shape), round_, 1 + party)
+        return drawn.reshape(len(self._stream.keys), *shape)
 
 
 class ReleasePoint:
@@ -326,7 +331,7 @@ class ReleasePoint:
 
     def release(self, contributions: Contributions, normals: Tensor) -> Tensor:
         """The value that leaves, from standard normals of its shape."""
-        if self.probe is None or not self.mechanism.noise_std:
+        if self.probe is None or not self.mechanism.noise.noised:
             return self.mechanism.release(self.noiseless(contributions), normals)
         noiseless = self.probe.noiseless(self, contributions)
         released = self.mechanism.release(noiseless, normals)
@@ -342,7 +347,7 @@ class ReleasePoint:
 
     def rows(self, round_: int, m: int, records: Tensor, clipped: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What device m sends of these clipped rows, (R, B, width) each; each tensor has noise of its own."""
-        if not self.mechanism.noise_std:
+        if not self.mechanism.noise.noised:
             return dict(clipped)
         shape = tuple(next(iter(clipped.values())).shape[1:])
         several = len(clipped) > 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vflpriv.common.registry import register
-from vflpriv.core.law import Law, Pair
+from vflpriv.core.law import Draws, Law, Pair
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,9 @@ class Exact(Law):
 
     def pair(self, sensitivity: float) -> Pair:
         raise ValueError("Expected noise, found none: no pair of distributions dominates an exact value.")
+
+    def draw(self, source: Draws, count: int, *path: int) -> Tensor:
+        return source.normal(count, *path)
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         return noiseless
