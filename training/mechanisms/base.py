@@ -64,7 +64,7 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> Mapping[Unit, float]:
-        """For each unit, a bound on the distance of the noiseless values of two neighbouring inputs, in the law's norm."""
+        """For each unit, a bound on the distance of two neighbouring inputs' noiseless values, in the law's norm."""
 
     @property
     def declared(self) -> Mapping[Unit, float]:
