@@ -131,8 +131,6 @@ def test_no_cycle_of_imports() -> None:
 
 KNOWN_ROOM_CYCLES = {
     ("vflpriv.recording", "vflpriv.recording.files"),
-    ("vflpriv.render", "vflpriv.render.first_page"),
-    ("vflpriv.render", "vflpriv.render.html"),
     ("vflpriv.run", "vflpriv.run.noise"),
     ("vflpriv.run", "vflpriv.run.recordings"),
     ("vflpriv.training", "vflpriv.training.mechanisms"),

@@ -263,9 +263,9 @@ def _total_columns(stream: _Totals, records: Sequence[int]) -> tuple[Tensor, int
     contrasts = took_part.T @ values / took_part.square().sum(0).clamp(min=1e-3).unsqueeze(1)
     table = torch.zeros(len(records), 2 * values.shape[1], dtype=torch.float64)
     known = {record: i for i, record in enumerate(everyone.tolist())}
-    found = [(i, known[record]) for i, record in enumerate(records) if record in known]
-    if found:
-        places, columns = (torch.tensor(x) for x in zip(*found, strict=True))
+    placed = [(i, known[record]) for i, record in enumerate(records) if record in known]
+    if placed:
+        places, columns = (torch.tensor(x) for x in zip(*placed, strict=True))
         table[places] = torch.cat((contrasts, coefficients), dim=1)[columns]
     return table, table.shape[1]
 

@@ -188,14 +188,14 @@ class TwinCheck:
         self, message: Message, name: str, canary: TwinCanary, unit: Unit, size: float, harmed: set[Adversary]
     ) -> None:
         key = (unit, message.kind, name)
-        found = self.differences.get(key)
-        if found is None:
+        difference = self.differences.get(key)
+        if difference is None:
             first = replace(message, tensors={})
-            found = Difference(unit=unit, kind=message.kind, tensor=name, first=first, canary=canary.what)
-            self.differences[key] = found
-        found.messages += 1
-        found.largest = max(found.largest, size)
-        found.harmed |= harmed
+            difference = Difference(unit=unit, kind=message.kind, tensor=name, first=first, canary=canary.what)
+            self.differences[key] = difference
+        difference.messages += 1
+        difference.largest = max(difference.largest, size)
+        difference.harmed |= harmed
 
     def _protected(self, adversary: Adversary, canary: TwinCanary) -> bool:
         """Whether the ledger says that this adversary does not see the canary's unit as it is.
@@ -323,7 +323,7 @@ class TwinCheck:
 
     def excesses(self) -> list[Excess]:
         """For each unit and adversary, the canary whose μ over all rounds exceeds the accounted one most."""
-        found = []
+        excesses = []
         for adversary, totals in self._totals.items():
             worst: dict[Unit, Excess] = {}
             for (unit, record), numbers in self._by_unit(adversary).items():
@@ -339,8 +339,8 @@ class TwinCheck:
                             accounted=math.sqrt(accounted or 0.0),
                             canary=self.canaries[r].what,
                         )
-            found += list(worst.values())
-        return found
+            excesses += list(worst.values())
+        return excesses
 
     def _by_unit(self, adversary: Adversary) -> dict[tuple[Unit, int | None], list[int]]:
         numbers: dict[tuple[Unit, int | None], list[int]] = {}

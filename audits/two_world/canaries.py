@@ -172,8 +172,8 @@ def _strength(
     """
     count = len(next(iter(candidates.values())))
     replicas = [r for _ in range(count) for r in seeds for _ in (0, 1)]
-    each = {m: block.repeat_interleave(2 * len(seeds), 0) for m, block in candidates.items()}
-    carried = replace(_carrying(canary, each), world=torch.tensor([0, 1]).repeat(count * len(seeds)))
+    features = {m: block.repeat_interleave(2 * len(seeds), 0) for m, block in candidates.items()}
+    carried = replace(_carrying(canary, features), world=torch.tensor([0, 1]).repeat(count * len(seeds)))
     absent = canary.unit is Unit.ADD_REMOVE
     probe = canary_probe(system, replicas, carried) if absent else TwinProbe()
     engine = system.train(replicas, data=carried.into(system.data), probe=probe)

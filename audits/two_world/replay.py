@@ -193,8 +193,8 @@ def gap(trained: Mapping[str, Tensor], replayed: Mapping[str, Tensor]) -> float:
     """
     gaps = [0.0]
     for name, scores in trained.items():
-        one, other = scores.to(torch.float64).cpu(), replayed[name].to(torch.float64).cpu()
-        gaps.append(float((one - other).abs().max()) / max(1e-30, float(one.square().mean().sqrt())))
+        expected, again = scores.to(torch.float64).cpu(), replayed[name].to(torch.float64).cpu()
+        gaps.append(float((expected - again).abs().max()) / max(1e-30, float(expected.square().mean().sqrt())))
     return math.nan if any(math.isnan(apart) for apart in gaps) else max(gaps)
 
 

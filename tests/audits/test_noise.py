@@ -26,7 +26,7 @@ from vflpriv.audits.statistics.noise_tests import (
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.twins.probes import Released
-from vflpriv.audits.worlds.noise import Collector
+from vflpriv.audits.twins.noise import Collector
 from vflpriv.core.systems import System
 from vflpriv.core.wire import SERVER, Message, Payload, device
 from vflpriv.laws.fit import anderson_darling_limit

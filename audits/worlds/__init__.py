@@ -1,1 +1,0 @@
-"""Trainings in neighbouring worlds: canaries, trials, probes, and the store of finished trials."""
