@@ -32,8 +32,8 @@ from vflpriv.audits.statistics.noise_tests import (
     smallest,
     tails,
 )
-from vflpriv.audits.two_world.scores import noise_stds
 from vflpriv.audits.twins.noise import TAILS, CollectedNoise, NoiseRun, collect
+from vflpriv.audits.two_world.scores import noise_stds
 from vflpriv.common.numerics import Floats
 from vflpriv.common.random import Stream
 from vflpriv.common.registry import register

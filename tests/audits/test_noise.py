@@ -25,8 +25,8 @@ from vflpriv.audits.statistics.noise_tests import (
     scale,
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
-from vflpriv.audits.twins.probes import Released
 from vflpriv.audits.twins.noise import Collector
+from vflpriv.audits.twins.probes import Released
 from vflpriv.core.systems import System
 from vflpriv.core.wire import SERVER, Message, Payload, device
 from vflpriv.laws.fit import anderson_darling_limit
