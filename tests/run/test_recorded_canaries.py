@@ -48,7 +48,8 @@ def test_a_sound_system_is_not_accused(system, classes, canaries, tmp_path):
     report = audited(folder)
     (claim,) = report.systems[0].claims
     assert (claim.verdict, report.exit_code) == (Verdict.CONSISTENT, 0)
-    assert claim.deciding.trials == canaries - canaries // 3
+    # How many of the canaries that are not set aside are guessed is planned on those that are.
+    assert 0 < claim.deciding.trials <= canaries - canaries // 3
 
 
 @pytest.mark.slow

@@ -92,12 +92,13 @@ def test_it_leaves_the_view_as_it_was(watch):
 
 @pytest.mark.parametrize("augment", [0.0, 0.1])
 def test_a_seed_is_completed_alike_however_many_are_beside_it(augment):
+    """Margin: ten steps enlarge a difference in the last bit to 1e-6 at most; thirty of them have made it 1e-4."""
     system = make_system("split-concat", rounds=4)
     engine = system.train(range(5))
     engine.run(Wire())
     own = [engine.belongings(m) for m in (0, 2)]
     known = [draw_auxiliary(system.data.labels, 3, per_class=2, seed=0, replica=r) for r in range(5)]
-    settings = Completion(epochs=1, iterations=30, augment=augment)
+    settings = Completion(epochs=1, iterations=10, augment=augment)
 
     def completed(seeds: list[int]) -> torch.Tensor:
         parameters = [{name: value[seeds] for name, value in b.trained.items()} for b in own]
@@ -158,10 +159,11 @@ def buried(records: int = 900, width: int = 100) -> VerticalData:
 
 
 def test_a_trained_bottom_tells_more_than_a_fresh_one(watch, monkeypatch):
+    """Margin: seeds 0 to 3 gain 0.25 to 0.38; another CPU moves the success by less than 0.01."""
     monkeypatch.setattr(LabelCompletionPassive, "completion", Completion(epochs=1, iterations=200))
-    data = buried()
+    data = buried(width=200)
     view = watch(make_system("split-concat", data=data, rounds=150, top_hidden=(16,), **TRAINING), "device(0)")
-    known = draw_auxiliary(data.labels, 3, per_class=4, seed=1)
+    known = draw_auxiliary(data.labels, 3, per_class=2, seed=1)
     attack = LabelCompletionPassive()
     scored = label_score(
         attack.run(view, known), data.labels, auxiliary=known, blind=attack.blind(view.silent(), known)
