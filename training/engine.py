@@ -28,9 +28,9 @@ from vflpriv.training.malicious import amplifier_of
 from vflpriv.training.mechanisms.base import Mechanism, NoiseSource, ReleasePoint
 from vflpriv.training.mechanisms.labels import NoisedBefore, as_target, posterior, protected
 from vflpriv.training.mechanisms.priors import DrawnLabels, PriorLabels
+from vflpriv.training.model_factory import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, initialise
-from vflpriv.training.models.factory import check_choice, check_models, device_models, embedding_width
 from vflpriv.training.settings import EngineSettings
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from vflpriv.core.data import VerticalData
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, Belongings, View
 from vflpriv.core.wire import Message, Transcript, Wire
-from vflpriv.run.budgets import accounted
+from vflpriv.run.summary.budgets import accounted
 from vflpriv.training.engine import Engine
 
 ATTACKS = list(available("attack").values())

@@ -14,7 +14,7 @@ from vflpriv.core.kinds import Content
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Wire
-from vflpriv.run.budgets import accounted
+from vflpriv.run.summary.budgets import accounted
 from vflpriv.run.systems import inapplicable
 from vflpriv.training.defence import NO_EPSILON
 from vflpriv.training.defences import cae

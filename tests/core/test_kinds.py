@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.test_engines import VARIANTS, run
 from tests.support import make_system
 from vflpriv.core.kinds import KINDS, Content, Direction, Kind, all_kinds, kind_named, names_of, register_kind
-from vflpriv.recording.checks import check_shapes
+from vflpriv.recording.files.checks import check_shapes
 
 
 def test_properties() -> None:

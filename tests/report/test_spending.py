@@ -15,8 +15,8 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
 from vflpriv.report.rows import BudgetRow
-from vflpriv.run.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
-from vflpriv.run.rows import noise_source, release_rows, sampling_row
+from vflpriv.run.summary.budgets import account, budget_row, budget_rows, record_bins, spendings, view_budgets
+from vflpriv.run.summary.rows import noise_source, release_rows, sampling_row
 
 AUTO = AutoAccountant()
 

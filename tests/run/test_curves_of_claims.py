@@ -10,7 +10,7 @@ from vflpriv.core.ledger import Exposure
 from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
-from vflpriv.run.budgets import curve_excess
+from vflpriv.run.summary.budgets import curve_excess
 
 AUTO = AutoAccountant()
 COIN = expose(event(RandomizedResponse(1.0)), unit=Unit.LABEL)

@@ -23,11 +23,12 @@ from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases
 from vflpriv.training.held import HeldOutputs
 from vflpriv.training.mechanisms.labels import as_target
-from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, client_claims, client_noise, uplink_mechanisms
+from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.passes import Pass, Sgd, Slope
 from vflpriv.training.settings import SubsetSettings
+from vflpriv.training.uplink import UplinkSettings, client_claims, client_noise, uplink_mechanisms
 
 if TYPE_CHECKING:
     from torch import Tensor

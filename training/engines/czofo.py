@@ -18,10 +18,10 @@ from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, losses_and_models
 from vflpriv.training.engines.zoo_vfl import LABEL_UNITS, OneSidedSettings, compared_claims
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.uplink import row_noise, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import descend
 from vflpriv.training.models.finite_differences import Change
 from vflpriv.training.settings import AsyncSettings
+from vflpriv.training.uplink import row_noise, uplink_mechanisms, uplink_releases
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,9 +17,9 @@ from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.split import Split, SplitSettings
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.base import Mlp, Model
 from vflpriv.training.models.heads import Headed
+from vflpriv.training.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -28,7 +28,7 @@ from vflpriv.errors import InputError
 from vflpriv.training.engine import Engine
 from vflpriv.training.mechanisms.base import NoNoise
 from vflpriv.training.mechanisms.labels import as_target
-from vflpriv.training.mechanisms.uplink import Emptied, UplinkSettings, uplink_mechanisms, uplink_releases
+from vflpriv.training.mechanisms.uplink import Emptied
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Mlp, Model, first_replicas, initialise, loss_gradient
 from vflpriv.training.models.features.fixed import Cosines, Identity
@@ -36,6 +36,7 @@ from vflpriv.training.models.features.joint import JointFeatures, JointKind, ima
 from vflpriv.training.models.features.principal import fitted, in_coordinates, shape_of
 from vflpriv.training.models.passes import Sgd, constant, start
 from vflpriv.training.settings import WholeData
+from vflpriv.training.uplink import UplinkSettings, uplink_mechanisms, uplink_releases
 
 if TYPE_CHECKING:
     from torch import Tensor

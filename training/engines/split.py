@@ -21,24 +21,18 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.core.wire import Payload
+from vflpriv.training.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.engine import Engine
 from vflpriv.training.held import HeldOutputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise
-from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.uplink import (
-    UplinkSettings,
-    client_claims,
-    client_noise,
-    uplink_mechanisms,
-    uplink_releases,
-)
+from vflpriv.training.model_factory import server_model
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, first_replicas, initialise, loss_gradient
-from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp
 from vflpriv.training.models.passes import Pass, Sgd, constant, start
 from vflpriv.training.settings import AggregationSettings, SubsetSettings, TopSettings
+from vflpriv.training.uplink import UplinkSettings, client_claims, client_noise, uplink_mechanisms, uplink_releases
 
 if TYPE_CHECKING:
     from torch import Tensor

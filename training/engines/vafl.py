@@ -24,26 +24,20 @@ from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS, Belongings
 from vflpriv.core.wire import Payload
+from vflpriv.training.downlink import DownlinkSettings, GradientGuard
 from vflpriv.training.engine import Engine
 from vflpriv.training.engines.split import gradient_releases, through
 from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import NoNoise
-from vflpriv.training.mechanisms.downlink import DownlinkSettings, GradientGuard
-from vflpriv.training.mechanisms.uplink import (
-    Emptied,
-    UplinkSettings,
-    client_claims,
-    client_noise,
-    row_noise,
-    uplink_mechanisms,
-)
+from vflpriv.training.mechanisms.uplink import Emptied
+from vflpriv.training.model_factory import device_models, output_width, server_model
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise, loss_gradient
-from vflpriv.training.models.factory import device_models, output_width, server_model
 from vflpriv.training.models.layers import join_rows
 from vflpriv.training.models.mlp import FusedMlp, NoisyMlp, RandomNeurons
 from vflpriv.training.models.passes import Pass, Sgd, start
 from vflpriv.training.settings import AggregationSettings, AsyncSettings, TopSettings
+from vflpriv.training.uplink import UplinkSettings, client_claims, client_noise, row_noise, uplink_mechanisms
 
 if TYPE_CHECKING:
     from torch import Tensor

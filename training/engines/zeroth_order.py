@@ -23,9 +23,9 @@ from vflpriv.core.views import DOWNLINK_READERS
 from vflpriv.training.engine import Engine
 from vflpriv.training.held import table_of_outputs
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, ReleasePoint, ScalarMean, VectorMean
+from vflpriv.training.model_factory import server_model
 from vflpriv.training.models.bank import Bank
 from vflpriv.training.models.base import Model, descend, first_replicas, initialise, loss_gradient
-from vflpriv.training.models.factory import server_model
 from vflpriv.training.models.finite_differences import (
     Direction,
     Directions,

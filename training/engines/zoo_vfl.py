@@ -25,9 +25,9 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.zeroth_order import Losses, ZoEngine, ZoSettings, losses_and_models
-from vflpriv.training.mechanisms.uplink import UplinkSettings, row_noise, uplink_mechanisms, uplink_releases
 from vflpriv.training.models.finite_differences import Change, Direction, Directions, Shift, nearby
 from vflpriv.training.settings import AggregationSettings, AsyncSettings
+from vflpriv.training.uplink import UplinkSettings, row_noise, uplink_mechanisms, uplink_releases
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -128,7 +128,7 @@ def account(
     from vflpriv.core.views import Adversary
     from vflpriv.render.console import print_line
     from vflpriv.render.terminal import print_result
-    from vflpriv.run.noise.calibrate import parse_unit
+    from vflpriv.run.calibrate import parse_unit
 
     as_json = is_json(format_)
     chosen = None
@@ -179,7 +179,7 @@ def calibrate(
     from rich.console import Console
 
     from vflpriv.render.terminal import print_result
-    from vflpriv.run.noise import calibrate as calibration
+    from vflpriv.run import calibrate as calibration
 
     as_json = is_json(format_)
     settings = {"rounds": rounds, "batch_size": batch_size, **assignments(set_)}

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from vflpriv.core.wire import Transcript
 from vflpriv.errors import InputError, first_problem
-from vflpriv.recording.arrays import RecordIds, host_tensor, labels_of
-from vflpriv.recording.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
+from vflpriv.recording.files.arrays import RecordIds, host_tensor, labels_of
+from vflpriv.recording.files.checks import check_finite, check_kind_name, check_shapes, check_type, message_of
 from vflpriv.recording.files.format import SCHEMA, Entry, Head
 from vflpriv.recording.watching import Watch, batches_with_ids
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vflpriv.core.wire import Message, Party
 from vflpriv.errors import InputError
-from vflpriv.recording.checks import row_axis
+from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.format import ANSWERS, HEAD, IDS, SHARDS, Entry, Head
 from vflpriv.recording.files.writing import write_tensors
 from vflpriv.recording.recorder import RecordingWire

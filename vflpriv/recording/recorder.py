@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vflpriv.common.files import write_atomically
 from vflpriv.errors import InputError
-from vflpriv.recording.arrays import labels_of
 from vflpriv.recording.checked_wire import CheckedWire
-from vflpriv.recording.checks import row_axis
+from vflpriv.recording.files.arrays import labels_of
+from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.columns import Columns
 from vflpriv.recording.files.format import (
     ANSWERS,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, first_problem
-from vflpriv.recording.checks import check_shapes, check_values, message_of
+from vflpriv.recording.files.checks import check_shapes, check_values, message_of
 from vflpriv.recording.files.format import (
     ANSWERS,
     HEAD,

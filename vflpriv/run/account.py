@@ -20,8 +20,8 @@ from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.recording.system import read_recording
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
-from vflpriv.run.budgets import both_readings, budget_row, budget_rows
 from vflpriv.run.selection import places
+from vflpriv.run.summary.budgets import both_readings, budget_row, budget_rows
 from vflpriv.run.systems import claims_of, declare_system, read_data
 
 __all__ = [

@@ -26,10 +26,11 @@ from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.attacks import AttackReport, Cell, FeatureCell, TrainedRow
 from vflpriv.report.rows import Row
-from vflpriv.run.budgets import accounted
-from vflpriv.run.features import FeaturePlan, chosen_attacks, label_cell, parse_views, trials_of
+from vflpriv.run.features import FeaturePlan, chosen_attacks, parse_views, trials_of
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
+from vflpriv.run.summary.budgets import accounted
+from vflpriv.run.summary.cells import label_cell
 from vflpriv.run.systems import build_system, check_defences, inapplicable, load_data, read_defence
 
 __all__ = ["AttackPlan", "SystemResults", "attack_config", "attack_variant", "results_entries", "variants_of"]

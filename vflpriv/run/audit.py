@@ -32,7 +32,7 @@ from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
 from vflpriv.run.registered import audit_work, check_tables, run_audits
-from vflpriv.run.rows import utility_row
+from vflpriv.run.summary.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
 
 __all__ = ["audit_config", "audit_context", "audit_system", "audit_transcript"]

@@ -31,8 +31,10 @@ from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow, Utility
-from vflpriv.run.budgets import account, budget_row, budget_rows, curve_excess, spendings, view_budgets
-from vflpriv.run.rows import (
+from vflpriv.run.summary.advice import Advised, broken_premises, changes
+from vflpriv.run.summary.budgets import account, budget_row, budget_rows, curve_excess, spendings, view_budgets
+from vflpriv.run.summary.fingerprints import fingerprints
+from vflpriv.run.summary.rows import (
     ClaimContext,
     attack_row,
     check_row,
@@ -45,8 +47,6 @@ from vflpriv.run.rows import (
     success_row,
     traffic_row,
 )
-from vflpriv.run.summary.advice import Advised, broken_premises, changes
-from vflpriv.run.summary.fingerprints import fingerprints
 
 __all__ = ["Audited", "build_report"]
 

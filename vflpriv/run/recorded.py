@@ -22,7 +22,7 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import Message, Wire
-from vflpriv.recording.checks import readable
+from vflpriv.recording.files.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
 from vflpriv.recording.transcripts import Answers

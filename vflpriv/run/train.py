@@ -21,8 +21,8 @@ from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
 from vflpriv.report.train import Stopping, TrainReport, TrainRow, Validation
 from vflpriv.run.progress import Task, progress_bar
-from vflpriv.run.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.selection import places
+from vflpriv.run.summary.rows import staleness_row, traffic_row, utility_row
 from vflpriv.run.systems import build_system, load_data
 
 if TYPE_CHECKING:

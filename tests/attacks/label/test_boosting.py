@@ -9,7 +9,7 @@ from vflpriv.attacks.label.boosting import LabelBoosting
 from vflpriv.audits.scoring.labels import label_score
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import SERVER, Message, device
-from vflpriv.recording.checks import check_shapes
+from vflpriv.recording.files.checks import check_shapes
 
 RECORDS = 300
 

@@ -17,8 +17,8 @@ from vflpriv.core.releases import Release
 from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
 from vflpriv.laws import Exact, Gaussian
-from vflpriv.run.budgets import account
 from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
+from vflpriv.run.summary.budgets import account
 from vflpriv.run.systems import declare_system, read_data
 
 DELTA = 1e-5

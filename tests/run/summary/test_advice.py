@@ -15,8 +15,8 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import DeclaredSystem
 from vflpriv.core.units import Unit
-from vflpriv.run.budgets import account
 from vflpriv.run.summary.advice import Advised, broken_premises, changes
+from vflpriv.run.summary.budgets import account
 
 EMPTY = torch.empty(0)
 

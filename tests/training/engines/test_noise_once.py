@@ -18,7 +18,7 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
-from vflpriv.run.budgets import accounted
+from vflpriv.run.summary.budgets import accounted
 from vflpriv.run.systems import build_system, load_data
 
 ALL, SERVER = Adversary.parse("devices(all)"), Adversary.parse("server")

@@ -18,7 +18,7 @@ from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
 from vflpriv.errors import InputError
 from vflpriv.laws import RandomizedResponse
-from vflpriv.run.budgets import accounted
+from vflpriv.run.summary.budgets import accounted
 from vflpriv.training.mechanisms.labels import NoisedBefore
 from vflpriv.training.mechanisms.priors import PriorLabels, response, response_law
 

@@ -14,7 +14,7 @@ from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.schedules import Batching, Schedule
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
-from vflpriv.training.mechanisms.uplink import uplink_mechanisms, uplink_releases
+from vflpriv.training.uplink import uplink_mechanisms, uplink_releases
 
 SERVER = Adversary.parse("server")
 FIELDS = {"rounds": 60, "batch_size": 8, "protection": "embedding", "clip": 1.0, "noise_std": 4.0}

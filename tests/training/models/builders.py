@@ -10,8 +10,8 @@ import torch
 
 from tests.training.models.encoders import TOKENS
 from vflpriv.core.data import VerticalData
+from vflpriv.training.model_factory import bottom_model, server_model
 from vflpriv.training.models.base import Model
-from vflpriv.training.models.factory import bottom_model, server_model
 from vflpriv.training.settings import EngineSettings, TopSettings
 
 __all__ = ["bottom", "resnet_top", "transformer_top"]

@@ -25,10 +25,10 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.experiments.frontier.profile import Candidate, FrontierConfig
 from vflpriv.experiments.frontier.result import Audit, FullSize, Point, Reduced
+from vflpriv.experiments.frontier.targets import AtTarget
 from vflpriv.report.rows import ClaimRow
 from vflpriv.run.audit import audit_config
-from vflpriv.run.budgets import accounted
-from vflpriv.run.noise.targets import AtTarget
+from vflpriv.run.summary.budgets import accounted
 
 __all__ = ["PointAudits", "SystemAt"]
 

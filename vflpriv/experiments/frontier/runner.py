@@ -26,12 +26,12 @@ from vflpriv.experiments.curves import Try
 from vflpriv.experiments.frontier.point_audits import PointAudits
 from vflpriv.experiments.frontier.profile import Candidate, FrontierConfig
 from vflpriv.experiments.frontier.result import Entry, FrontierReport, Point
+from vflpriv.experiments.frontier.targets import AtTarget, at_target
 from vflpriv.experiments.learning import TRIED_APART, Loaded, Trainer
-from vflpriv.run.budgets import accounted
 from vflpriv.run.noise.search import NoiseTarget
-from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.progress import LateTask
 from vflpriv.run.selection import chosen_keys
+from vflpriv.run.summary.budgets import accounted
 
 __all__ = ["find_frontier"]
 

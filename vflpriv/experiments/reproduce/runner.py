@@ -21,10 +21,10 @@ from vflpriv.experiments.curves import LearningCurve, Try
 from vflpriv.experiments.learning import TRIED_APART, Loaded, Trainer
 from vflpriv.experiments.reproduce.profile import Profile, ProfileRow, Protected
 from vflpriv.experiments.reproduce.result import SHARES, Figure, Guarantee, Reproduction, TrainedLine
-from vflpriv.run.budgets import account
-from vflpriv.run.noise.calibrate import parse_unit
+from vflpriv.run.calibrate import parse_unit
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import chosen_keys
+from vflpriv.run.summary.budgets import account
 from vflpriv.run.systems import build_system
 
 __all__ = ["reproduce_profile"]

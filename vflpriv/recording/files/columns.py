@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vflpriv.recording.checks import all_finite
+from vflpriv.recording.files.checks import all_finite
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from vflpriv.core.canaries import MemberCanaries
 from vflpriv.errors import InputError
-from vflpriv.recording.arrays import host_tensor
-from vflpriv.recording.checks import check_values
+from vflpriv.recording.files.arrays import host_tensor
+from vflpriv.recording.files.checks import check_values
 from vflpriv.recording.files.format import Head
 from vflpriv.recording.files.stored import numbers_below, read_tensors, unique_ids
 

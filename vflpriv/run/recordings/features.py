@@ -25,12 +25,12 @@ from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
 from vflpriv.core.wire import LazyTensors, Message, Transcript
-from vflpriv.recording.checks import readable, row_axis
+from vflpriv.recording.files.checks import readable, row_axis
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
-from vflpriv.run.features import budget_fields, feature_cell
 from vflpriv.run.recordings.views import feature_table, seen_records, view_of, without_model
+from vflpriv.run.summary.cells import budget_fields, feature_cell
 
 __all__ = ["feature_cells", "feature_work", "untested_features"]
 

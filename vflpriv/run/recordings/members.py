@@ -22,11 +22,11 @@ from vflpriv.core.claims import Claim
 from vflpriv.core.kinds import Content, names_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary, View
-from vflpriv.recording.checks import readable
+from vflpriv.recording.files.checks import readable
 from vflpriv.recording.system import RecordedSystem
 from vflpriv.report.attacks import FeatureCell
-from vflpriv.run.features import budget_fields, feature_cell
 from vflpriv.run.recordings.views import DEVICES_TRIED, view_of
+from vflpriv.run.summary.cells import budget_fields, feature_cell
 
 __all__ = ["MembershipResults", "try_membership"]
 

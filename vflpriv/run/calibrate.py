@@ -16,8 +16,8 @@ from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError
 from vflpriv.report.account import Calibration
-from vflpriv.run.budgets import budget_row
 from vflpriv.run.noise.search import NoiseTarget, find_noise
+from vflpriv.run.summary.budgets import budget_row
 
 __all__ = ["Setup", "Target", "calibrate", "parse_unit", "safe_side"]
 

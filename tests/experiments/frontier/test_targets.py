@@ -18,8 +18,8 @@ from vflpriv.core.data import BaseData
 from vflpriv.core.systems import DeclaredSystem, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
+from vflpriv.experiments.frontier.targets import AtTarget, at_target
 from vflpriv.run.noise.search import NoiseTarget
-from vflpriv.run.noise.targets import AtTarget, at_target
 from vflpriv.run.systems import claims_of, declare_system, load_data, read_data
 
 DELTA = 1e-5

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vflpriv.core.wire import SERVER, Message, device
-from vflpriv.recording.checks import readable
+from vflpriv.recording.files.checks import readable
 
 
 def message(kind: str, name: str, value: torch.Tensor) -> Message:

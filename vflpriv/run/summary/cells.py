@@ -1,0 +1,81 @@
+"""Attempts of attacks as cells of an attack report: which attack, through whose view, how well, at which budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vflpriv.audits.scoring.attempts import Attempt
+from vflpriv.audits.scoring.score import Column
+from vflpriv.core.source import Source
+from vflpriv.core.units import Unit
+from vflpriv.core.views import Adversary
+from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell
+from vflpriv.report.pictures import sheet
+from vflpriv.run.summary.budgets import accounted
+
+__all__ = ["budget_fields", "feature_cell", "label_cell"]
+
+
+def budget_fields(accountant: str, system: Source, adversary: Adversary, unit: Unit) -> dict[str, Any]:
+    """The accounted budget of a unit against an adversary, as fields of a cell."""
+    budget = accounted(accountant, system, adversary, unit)
+    return {"unit": unit, "epsilon": budget.upper, "delta": budget.delta}
+
+
+def label_cell(fields: Mapping[str, Any], attempt: Attempt) -> Cell:
+    """One attack on labels through one view; `fields` are those of the cell that the attempt does not say."""
+    return Cell(**fields, **_common(attempt))
+
+
+def feature_cell(fields: Mapping[str, Any], attempt: Attempt) -> FeatureCell:
+    """One attack on features or membership through one view; `fields` as for labels."""
+    score, pictures = attempt.mean, attempt.pictures
+    told = {"victim": attempt.victim, "knows": tuple(sorted(attempt.knows))}
+    if score is None:
+        measure = {"measure": "AUC"} if attempt.target == "membership" else {}
+        return FeatureCell(**fields, **_common(attempt), **told, **measure)
+    figures: dict[str, float] = {}
+    for name, figure in score.figures.items():
+        figures |= {name: figure.value, f"{name}_low": figure.low, f"{name}_high": figure.high}
+    columns = tuple(map(_column_row, score.columns))
+    return FeatureCell(
+        **fields,
+        **_common(attempt),
+        **told,
+        measure=score.measure.name,
+        **score.numbers,
+        **figures,
+        columns=columns,
+        picture=None if pictures is None else sheet(pictures.numpy()),
+        map=None if pictures is None else _map(columns, pictures.shape[2:]),
+    )
+
+
+def _common(attempt: Attempt) -> dict[str, Any]:
+    """The fields that every cell has: which attack, through whose view, and how well it did or why it was not tried."""
+    fields = {"attack": attempt.attack, "adversary": str(attempt.adversary), "adaptive": attempt.adaptive}
+    score = attempt.mean
+    if score is None:
+        return {**fields, "not_applicable": attempt.refusal}
+    success = {f"success{end}": getattr(score, name) for end, name in _ENDS.items()}
+    leakage = {"leakage": score.leakage.value, "low": score.leakage.low, "high": score.leakage.high}
+    baselines = {name: getattr(score, name) for name in ("chance", "blind", "guesses", "population")}
+    return {**fields, **success, **leakage, "leakage_error": score.leakage.error, **baselines}
+
+
+_ENDS = {"": "value", "_low": "low", "_high": "high", "_error": "error"}
+
+
+def _column_row(column: Column) -> ColumnRow:
+    r2 = column.r2
+    ends = {} if r2 is None else {"value": r2.value, "low": r2.low, "high": r2.high}
+    return ColumnRow(error=column.error, mean_error=column.mean_error, **ends)
+
+
+def _map(columns: Sequence[ColumnRow], shape: Sequence[int]) -> str:
+    """The R² of every pixel as a picture: black is no better than the mean, white is exact; channels side by side."""
+    values = np.array([c.value or 0.0 for c in columns]).reshape(1, shape[0], 1, *shape[1:])
+    return sheet(values)
