@@ -100,7 +100,7 @@ class Likeness:
         own = own - torch.einsum("rbw,rb->rw", rows, weights.mean(1)) if self._blocks else own
         product = (apart * own).sum(1)
         cosine = product / (apart.norm(dim=1) * own.norm(dim=1)).clamp(min=1e-30)
-        return torch.stack((cosine, product), 1).to(torch.float64)
+        return torch.stack((cosine, product), 1)
 
     def _weights(self, records: Tensor, places: Tensor) -> Tensor:
         """(R or 1, 2, B): how much each row of a batch counts in the prediction of the canary's row in either world."""
@@ -121,6 +121,7 @@ class Likeness:
         table = torch.cat(
             [self._blocks[m].index_select(0, records.to(self._blocks[m].device)).flatten(1) for m in pairs], 1
         )
+        table = table.to(precise_device(table.device))
         either = torch.cat([pairs[m].to(table.device).flatten(2) for m in pairs], 2).to(torch.float64)
         known = torch.ones(len(records), dtype=torch.bool, device=table.device)
         known[places.to(table.device)] = False
@@ -137,7 +138,7 @@ class Likeness:
         fitted = inverse @ others if wide else others @ inverse
         weights = torch.zeros(*either.shape[:2], len(records), dtype=torch.float64, device=table.device)
         weights[:, :, known] = either @ fitted.T + 1 / max(1, len(others))
-        return weights.to(records.device)
+        return weights
 
 
 @dataclass(eq=False)

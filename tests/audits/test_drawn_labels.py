@@ -12,6 +12,7 @@ from tests.support import make_system, toy_data
 from vflpriv.audits.drawn_labels import Draws, places, positions
 from vflpriv.audits.label_noise import label_noise
 from vflpriv.core.claims import Verdict
+from vflpriv.laws.randomised_response import RandomizedResponse
 from vflpriv.training.engines.split import Split
 from vflpriv.training.mechanisms.priors import DrawnLabels, PriorLabels
 
@@ -49,11 +50,17 @@ class _TwiceEpsilon(PriorLabels):
     def epsilon(self) -> float:
         return self.budget / 2
 
+    @property
+    def noise(self) -> RandomizedResponse:
+        return RandomizedResponse(self.epsilon)
+
 
 def test_twice_the_declared_epsilon_is_found(monkeypatch):
     declared = system(label_noise=1.0)
     monkeypatch.setattr(
-        type(declared.settings), "label_mechanism", property(lambda s: _TwiceEpsilon(budget=2.0, stages=2))
+        type(declared.settings),
+        "label_mechanism",
+        property(lambda s: _TwiceEpsilon(law=RandomizedResponse(2.0), stages=2)),
     )
     assert {"law"} <= {test.name for test in label_noise(declared).rejected}
 

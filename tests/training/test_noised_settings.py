@@ -126,7 +126,7 @@ def test_settings_are_read_again_as_they_were_written():
 def test_label_noise_is_what_it_was_where_no_label_epsilon_is_given():
     model = find("engine", "split").settings_type
     assert model(**ALL_ROUNDS).label_noise == 1.0
-    assert model(**ALL_ROUNDS, label_protection="alibi").label_mechanism.std == 1.0
+    assert model(**ALL_ROUNDS, label_protection="alibi").label_mechanism.law.std == 1.0
     assert model(**ALL_ROUNDS, label_protection="rr", label_noise=3.0).label_mechanism.epsilon == 3.0
     (claim,) = declared("split", label_protection="alibi", label_noise=2.0)[1]
     assert (claim.epsilon, claim.unit, claim.where) == (pytest.approx(math.sqrt(2)), Unit.LABEL, "label_protection")

@@ -98,7 +98,7 @@ class Mechanism(ABC):
 
     def release(self, noiseless: Tensor, draws: Tensor) -> Tensor:
         """The noised value, from draws of the law of the same shape: standard normals of Gaussian noise."""
-        return self.noise.release(noiseless, draws)
+        return noiseless + self.noise_std * draws if self.law is None else self.law.release(noiseless, draws)
 
     def describe(
         self,
