@@ -8,9 +8,8 @@ from functools import cache
 
 from vflpriv.accountants._merging import Merged, merge
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.budgets import Accountant, quick_upper
+from vflpriv.core.budgets import Accountant, mu_of, quick_upper
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.tradeoff import mu_of
 from vflpriv.errors import InputError
 
 __all__ = ["calibrate_noise"]

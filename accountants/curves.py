@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from vflpriv.common.numerics import Floats
-from vflpriv.core.budgets import Accountant
+from vflpriv.core.budgets import Accountant, curve, epsilon_of
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.tradeoff import curve, epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

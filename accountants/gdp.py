@@ -9,10 +9,9 @@ from scipy.special import ndtri
 
 from vflpriv.accountants._merging import Merged, check, merge, refusal, unbounded
 from vflpriv.common.registry import register
-from vflpriv.core.budgets import Budget, Tightness
+from vflpriv.core.budgets import Budget, Tightness, epsilon_of
 from vflpriv.core.law import Pair
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = ["CENTRAL_LIMIT", "GdpAccountant", "approximations", "central_limit", "exact_budget", "unsampled"]
 

@@ -41,8 +41,7 @@ from vflpriv.common.seeds import host_generator
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
 from vflpriv.core.engine import Engine
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.training.mechanisms.base import NoiseSource
 
 __all__ = [

@@ -32,13 +32,11 @@ from vflpriv.common.registry import register
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import Guess
-from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, Finding, measured, untested
+from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, ClaimTest, Finding, Measurement, measured, untested
 from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim
 from vflpriv.core.ledger import Ledger, Reading
-from vflpriv.core.measurement import ClaimTest, Measurement
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System, accelerated
+from vflpriv.core.systems import Offer, System, accelerated
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError

@@ -23,8 +23,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.seeds import derive
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.training.mechanisms.base import Mechanism, NoNoise, OuterMean, ScalarMean, VectorMean

@@ -25,8 +25,7 @@ from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import Canary, CanaryKind, most_exposed
 from vflpriv.core.claims import Verdict
 from vflpriv.core.releases import Release
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.core.units import Unit
 
 __all__ = ["EmptiedDevice", "MovedReleases", "StateAudit"]

@@ -11,10 +11,9 @@ from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.audits.success import JudgedSuccess, SuccessTest, beyond_p_value, judge_success, success_tests
 from vflpriv.common.formatting import confidence as level
 from vflpriv.common.formatting import delta, epsilon, exact, mu, p_value
-from vflpriv.core.audit import EPSILON, MU, Finding
+from vflpriv.core.audit import EPSILON, GAUSSIAN_NOISE, MU, ClaimTest, Finding
 from vflpriv.core.budgets import Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, Judgement, Verdict
-from vflpriv.core.measurement import GAUSSIAN_NOISE, ClaimTest
 
 __all__ = [
     "ACCOUNTING",

@@ -27,8 +27,7 @@ from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.data import VerticalData
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message

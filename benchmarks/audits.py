@@ -28,9 +28,9 @@ from vflpriv.audits.two_world.scores import LikelihoodRatio, for_replicas
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.numerics import Floats
 from vflpriv.common.store import Store
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.systems import System
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.views import Adversary
 from vflpriv.data import loading as datasets
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from scipy.optimize import brentq, minimize_scalar
 
+from vflpriv.core.budgets import mu_of
 from vflpriv.core.claims import Claim
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.tradeoff import mu_of
 from vflpriv.core.units import FEATURE_UNITS, Unit
 from vflpriv.core.views import DOWNLINK_READERS, UPLINK_READERS
 from vflpriv.errors import InputError

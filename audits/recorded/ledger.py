@@ -10,7 +10,7 @@ from vflpriv.audits.success import beyond_p_value
 from vflpriv.common.registry import find, register
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.claims import Verdict
-from vflpriv.core.source import Offer
+from vflpriv.core.systems import Offer
 
 __all__ = ["LedgerAudit", "ledger_findings"]
 

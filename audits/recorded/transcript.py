@@ -12,7 +12,7 @@ from vflpriv.audits.wire import recorded_tensors
 from vflpriv.common.registry import register
 from vflpriv.common.store import TensorForm
 from vflpriv.core.audit import Audit, AuditContext, Finding
-from vflpriv.core.source import Offer
+from vflpriv.core.systems import Offer
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,9 +24,9 @@ from scipy.special import betaincc, betainccinv, expit, logsumexp, ndtr, ndtri
 
 from vflpriv.common.numerics import Floats, interval
 from vflpriv.common.seeds import host_generator
+from vflpriv.core.audit import Errors
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.measurement import Errors
-from vflpriv.core.tradeoff import epsilon_of
 
 __all__ = [
     "Errors",

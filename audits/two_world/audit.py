@@ -22,8 +22,7 @@ from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Pro
 from vflpriv.core.audit import Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

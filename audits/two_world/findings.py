@@ -6,10 +6,9 @@ from vflpriv.audits.statistics.bounds import mu_estimate, mu_rectangle
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import WHOLE_VIEW, WholeViewTrials
 from vflpriv.common.formatting import count
-from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding, measured
+from vflpriv.core.audit import EPSILON, KNOWN_NOISE, MU, AuditContext, Bound, Errors, Finding, Measurement, measured
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim
-from vflpriv.core.measurement import KNOWN_NOISE, Bound, Errors, Measurement
 from vflpriv.core.views import Adversary
 
 __all__ = ["TWO_WORLD", "describe_trials", "trial_finding", "whole_view_finding"]

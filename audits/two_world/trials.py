@@ -23,9 +23,9 @@ from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.power import power_dp, power_gdp
 from vflpriv.audits.statistics.sequential import Looks
 from vflpriv.common.numerics import Floats
+from vflpriv.core.audit import EPSILON, GAUSSIAN_NOISE, MU, ClaimTest
 from vflpriv.core.canaries import Canary
 from vflpriv.core.claims import Claim
-from vflpriv.core.measurement import EPSILON, GAUSSIAN_NOISE, MU, ClaimTest
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

@@ -12,7 +12,7 @@ from tests.support import make_system
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.curves import DELTAS, over_rounds, privacy_curve, record_epsilons
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.tradeoff import curve, delta_of, epsilon_of
+from vflpriv.core.budgets import curve, delta_of, epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse

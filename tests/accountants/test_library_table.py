@@ -15,8 +15,8 @@ from vflpriv.accountants._merging import SEEN
 from vflpriv.accountants.gdp import CENTRAL_LIMIT, GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.ledger import Sampling
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 

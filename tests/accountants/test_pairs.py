@@ -15,7 +15,7 @@ from vflpriv.accountants._composition import compose
 from vflpriv.accountants._lattice import optimistic, pessimistic
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.tradeoff import delta_of, epsilon_of
+from vflpriv.core.budgets import delta_of, epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian
 from vflpriv.laws.gaussian import GaussianPair

@@ -11,7 +11,7 @@ from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.gdp import GdpAccountant, central_limit
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.core.tradeoff import mu_of
+from vflpriv.core.budgets import mu_of
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian, Laplace
 

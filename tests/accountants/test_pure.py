@@ -13,9 +13,9 @@ from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
 from vflpriv.audits.verdict import Accounted, judge
+from vflpriv.core.budgets import curve, mu_of_pure
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Event, Sampling
-from vflpriv.core.tradeoff import curve, mu_of_pure
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 

@@ -19,7 +19,7 @@ from vflpriv.audits.twins.probes import CoinProbe, Released
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.config.loading import load_config
-from vflpriv.core.measurement import KNOWN_NOISE
+from vflpriv.core.audit import KNOWN_NOISE
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary

@@ -20,12 +20,10 @@ from vflpriv.audits.verdict import (
     exit_code,
     judge,
 )
-from vflpriv.core.audit import EPSILON, MU, Finding, untested
-from vflpriv.core.budgets import Budget, CurveExcess
+from vflpriv.core.audit import EPSILON, MU, ClaimTest, Finding, untested
+from vflpriv.core.budgets import Budget, CurveExcess, epsilon_of
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Claim, Judgement, SuccessClaim, Verdict
-from vflpriv.core.measurement import ClaimTest
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

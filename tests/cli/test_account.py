@@ -13,7 +13,7 @@ import pytest
 import vflpriv
 from tests.cli.test_cli import run
 from vflpriv.accountants import cross_checks
-from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.render.plots.curves import curves_png
 from vflpriv.report.account import Curves

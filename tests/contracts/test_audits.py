@@ -13,8 +13,7 @@ from vflpriv.common.registry import available
 from vflpriv.core.audit import Audit, AuditContext, Finding
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.claims import Verdict
-from vflpriv.core.source import Offer
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Offer, System
 from vflpriv.errors import InputError
 from vflpriv.run import registered as run
 from vflpriv.training.mechanisms.labels import label_claims

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.core.budgets import Budget, most_gain
-from vflpriv.core.tradeoff import delta_of, epsilon_of
+from vflpriv.core.budgets import Budget, delta_of, epsilon_of, most_gain
 
 
 def budget(epsilon: float, delta: float, mu: float | None = None) -> Budget:

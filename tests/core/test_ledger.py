@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vflpriv.common.registry import find
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.ledger import Reading
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

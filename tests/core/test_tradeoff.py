@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vflpriv.core.tradeoff import curve, delta_of, epsilon_of, mu_of
+from vflpriv.core.budgets import curve, delta_of, epsilon_of, mu_of
 
 MUS, DELTAS = st.floats(1e-3, 200), st.floats(1e-12, 0.4)
 

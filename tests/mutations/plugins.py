@@ -13,7 +13,7 @@ import torch
 
 from tests.mutations.case import DELTA, TRIALS, Mutation, Outcome
 from tests.seams.plugins import Plugin
-from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.report.audit import read_report
 from vflpriv.testing import Train, assert_training_epsilon
 

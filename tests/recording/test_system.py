@@ -9,8 +9,7 @@ import torch
 
 import vflpriv
 from vflpriv.core.claims import Claim
-from vflpriv.core.source import Source
-from vflpriv.core.systems import System
+from vflpriv.core.systems import Source, System
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.recording.ledger_file import LedgerConfig

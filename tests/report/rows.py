@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from vflpriv.core.budgets import curve, epsilon_of, mu_of
 from vflpriv.core.claims import Verdict
-from vflpriv.core.tradeoff import curve, epsilon_of, mu_of
 from vflpriv.report.audit import (
     AttackRow,
     BoundRow,

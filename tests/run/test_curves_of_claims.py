@@ -6,8 +6,8 @@ import pytest
 
 from tests.accountants.exposures import event, expose
 from vflpriv.accountants.auto import AutoAccountant
+from vflpriv.core.budgets import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
 from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 from vflpriv.run.summary.budgets import curve_excess

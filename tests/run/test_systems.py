@@ -6,8 +6,7 @@ import pytest
 
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
-from vflpriv.core.source import DEFAULT_DELTA
-from vflpriv.core.systems import System
+from vflpriv.core.systems import DEFAULT_DELTA, System
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, declare_system, load_data, read_data
 

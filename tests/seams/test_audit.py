@@ -103,7 +103,7 @@ METER = """
 from pydantic import BaseModel
 from vflpriv.core.audit import MU, Audit, Finding
 from vflpriv.core.claims import Verdict
-from vflpriv.core.source import Offer
+from vflpriv.core.systems import Offer
 
 class MeterSettings(BaseModel, frozen=True, extra="forbid"):
     gain: float = 1.0

@@ -14,11 +14,11 @@ from pydantic import Field, model_validator
 
 from vflpriv.common.lazy import no_grad, torch
 from vflpriv.common.registry import register
+from vflpriv.core.budgets import epsilon_of, mu_of
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Capabilities, Contributions
 from vflpriv.core.releases import Release, StateLeak
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.tradeoff import epsilon_of, mu_of
 from vflpriv.core.units import FEATURE_UNITS, Unit
 from vflpriv.core.views import EVERYONE, ON_THE_WIRE, UPLINK_READERS
 from vflpriv.core.wire import Payload

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from vflpriv.core.tradeoff import epsilon_of, mu_of, mu_of_pure
+from vflpriv.core.budgets import epsilon_of, mu_of, mu_of_pure
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

@@ -13,7 +13,7 @@ from vflpriv.core.canaries import MemberCanaries
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.source import Offer, Source
+from vflpriv.core.systems import Offer, Source
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Message
 from vflpriv.errors import InputError

@@ -13,7 +13,7 @@ from vflpriv.config.models import Config
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure
-from vflpriv.core.source import Source
+from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.errors import InputError

@@ -26,7 +26,7 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget, CurveExcess
 from vflpriv.core.claims import MIN_TRIALS, Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.source import Source
+from vflpriv.core.systems import Source
 from vflpriv.core.wire import Traffic
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell

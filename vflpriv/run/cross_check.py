@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vflpriv.accountants.cross_checks import cross_checks
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Reading
-from vflpriv.core.source import Source
+from vflpriv.core.systems import Source
 from vflpriv.report.account import AccountedClaim, Accounts, CrossCheckRow
 
 __all__ = ["with_cross_checks"]

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from vflpriv.common.registry import available
 from vflpriv.config.errors import parse_settings
 from vflpriv.core.audit import Audit, AuditContext, Finding
-from vflpriv.core.source import Source
+from vflpriv.core.systems import Source
 from vflpriv.errors import InputError
 
 __all__ = ["Tables", "audit_work", "check_tables", "registered_audits", "run_audits"]

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from vflpriv.common.numerics import Floats
-from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.budgets import epsilon_of
 
 __all__ = ["KNOWN", "Known", "allowed", "gaussian", "laplace", "response", "subsampled"]
 

@@ -28,7 +28,7 @@ from vflpriv.audits.statistics.bounds import (
     pooled,
     tail,
 )
-from vflpriv.core.tradeoff import curve, epsilon_of
+from vflpriv.core.budgets import curve, epsilon_of
 
 ALL = (
     mu_rectangle,

@@ -31,7 +31,7 @@ from vflpriv.audits.statistics.bounds import (
 )
 from vflpriv.audits.statistics.significance import holm_adjusted
 from vflpriv.common.numerics import Floats
-from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.budgets import epsilon_of
 
 Counts = tuple[Floats, int, Floats, int]
 REPETITIONS = 4000

@@ -21,8 +21,8 @@ from vflpriv.audits.statistics.one_run import (
     p_value_one_run_gdp,
     refutes_gdp,
 )
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.canaries import Canaries
-from vflpriv.core.tradeoff import epsilon_of
 
 PUBLIC = {1000: (0.39, 0.43, 0.31), 10_000: (0.56, 0.56, 0.43)}
 

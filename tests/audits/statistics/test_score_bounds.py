@@ -19,8 +19,8 @@ from vflpriv.audits.statistics.bounds import (
 )
 from vflpriv.audits.statistics.guesses import epsilon_guesses
 from vflpriv.audits.statistics.pilot import Pilot, pilot_size
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.laws import Gaussian, Laplace

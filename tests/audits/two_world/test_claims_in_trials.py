@@ -16,10 +16,9 @@ from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.verdict import Accounted, SystemEvidence, decide
 from vflpriv.common.numerics import Floats
 from vflpriv.core.audit import EPSILON, MU, AuditContext, Finding
-from vflpriv.core.budgets import Budget
+from vflpriv.core.budgets import Budget, epsilon_of
 from vflpriv.core.canaries import Canary, CanaryKind
 from vflpriv.core.claims import Claim, Verdict
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 

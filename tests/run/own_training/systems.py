@@ -7,7 +7,7 @@ import os
 import numpy as np
 import torch
 
-from vflpriv.core.tradeoff import mu_of
+from vflpriv.core.budgets import mu_of
 
 RECORDS, ROUNDS, RECORD = 8, 4, 3
 STD = ROUNDS**0.5 / mu_of(1.0, 1e-5)

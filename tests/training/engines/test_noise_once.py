@@ -12,8 +12,8 @@ from tests.support import make_system
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.config.loading import load_config
 from vflpriv.core.audit import AuditContext
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.claims import Verdict
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire

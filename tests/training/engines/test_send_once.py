@@ -12,7 +12,7 @@ from tests.support import make_system, toy_data
 from vflpriv.accountants.gdp import GdpAccountant
 from vflpriv.audits.noise import NoiseAudit
 from vflpriv.config.loading import load_config
-from vflpriv.core.tradeoff import epsilon_of
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire

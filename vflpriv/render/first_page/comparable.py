@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vflpriv.common.formatting import NOTHING, clean, epsilon, mu, percent
+from vflpriv.core.audit import MU
 from vflpriv.core.claims import Verdict
-from vflpriv.core.measurement import MU
 from vflpriv.render.document import Cell
 from vflpriv.report.audit import BudgetRow, ClaimRow, SuccessClaimRow
 from vflpriv.report.rows import USEFUL

@@ -13,7 +13,7 @@ import numpy as np
 
 from vflpriv.common import formatting as f
 from vflpriv.common.files import write_atomically
-from vflpriv.core.tradeoff import curve
+from vflpriv.core.budgets import curve
 from vflpriv.render.plots.svg import COLOURS, STYLE
 from vflpriv.report.account import Curves
 

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from vflpriv.common.formatting import confidence, delta, epsilon, mu, percent, shorten
 from vflpriv.common.numerics import interval
-from vflpriv.core.tradeoff import curve
+from vflpriv.core.budgets import curve
 from vflpriv.render.document import Plot
 from vflpriv.render.plots.chart import Axis, Chart
 from vflpriv.render.shared import tabled

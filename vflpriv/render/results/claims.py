@@ -7,8 +7,8 @@ from functools import partial
 from typing import NamedTuple
 
 from vflpriv.common import formatting as f
+from vflpriv.core.audit import KNOWN_NOISE
 from vflpriv.core.claims import Verdict
-from vflpriv.core.measurement import KNOWN_NOISE
 from vflpriv.render import document as d
 from vflpriv.render.first_page.comparable import (
     NO_BOUND,

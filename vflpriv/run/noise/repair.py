@@ -13,8 +13,7 @@ from vflpriv.core.budgets import Accountant
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.releases import Release
-from vflpriv.core.source import Source
-from vflpriv.core.systems import DeclaredSystem
+from vflpriv.core.systems import DeclaredSystem, Source
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 from vflpriv.run.noise.search import NoiseTarget, find_noise

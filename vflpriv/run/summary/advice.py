@@ -13,8 +13,7 @@ from vflpriv.core.audit import Finding
 from vflpriv.core.budgets import Accountant, Budget
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.source import Source
-from vflpriv.core.systems import DeclaredSystem
+from vflpriv.core.systems import DeclaredSystem, Source
 from vflpriv.report.rows import USEFUL, ChangeRow
 from vflpriv.run.noise.repair import Repair, find_repair, rounded_up
 

@@ -10,11 +10,10 @@ import numpy as np
 from vflpriv.accountants.curves import DELTAS, over_rounds, record_epsilons
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
-from vflpriv.core.budgets import Accountant, Budget, CurveExcess
+from vflpriv.core.budgets import Accountant, Budget, CurveExcess, delta_of, epsilon_of
 from vflpriv.core.claims import Claim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
-from vflpriv.core.source import Source
-from vflpriv.core.tradeoff import delta_of, epsilon_of
+from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.rows import BudgetRow, Spending, ViewBudget

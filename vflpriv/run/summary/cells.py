@@ -9,7 +9,7 @@ import numpy as np
 
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.score import Column
-from vflpriv.core.source import Source
+from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
 from vflpriv.report.attacks import Cell, ColumnRow, FeatureCell

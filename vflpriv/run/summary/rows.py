@@ -15,12 +15,12 @@ from vflpriv.audits.statistics.power import EXCESS
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.common import formatting
 from vflpriv.core import wire
+from vflpriv.core.audit import EPSILON, KNOWN_NOISE, Bound
+from vflpriv.core.budgets import epsilon_of
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
-from vflpriv.core.measurement import EPSILON, KNOWN_NOISE, Bound
 from vflpriv.core.schedules import Schedule
-from vflpriv.core.tradeoff import epsilon_of
 from vflpriv.report.audit import (
     AttackRow,
     BoundRow,
