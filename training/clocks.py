@@ -16,10 +16,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from vflpriv.common.numerics import Floats
 from vflpriv.common.seeds import host_generator
+from vflpriv.common.toml import Section
 from vflpriv.core.schedules import Activation
 from vflpriv.errors import InputError
 
@@ -29,10 +30,8 @@ _CHUNK = 1024
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
-class Delay(BaseModel):
+class Delay(Section):
     """Independent delays of one distribution, with a mean for all devices, or for each one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     distribution: Literal["constant", "exponential", "poisson"] = Field(
         "constant", description="of the delays; poisson is a Poisson number of steps"
@@ -59,10 +58,8 @@ class Delay(BaseModel):
         return np.full(count, mean)
 
 
-class Delays(BaseModel):
+class Delays(Section):
     """What a device's job is made of: its compute time, and the delay of its messages both ways together."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     compute: Delay | None = Field(None, description="what a device computes in one round; no time if not given")
     network: Delay | None = Field(

@@ -15,9 +15,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from vflpriv.common.registry import available, find
+from vflpriv.common.toml import Section
 from vflpriv.core.kinds import Content, kind_named
 from vflpriv.core.wire import Payload
 from vflpriv.errors import InputError
@@ -97,10 +98,8 @@ class Guard:
         return {}
 
 
-class Defence(BaseModel, ABC):
+class Defence(Section, ABC):
     """A defence and how strong it is. Its fields are its strengths; their descriptions are the user documentation."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: ClassVar[str]
     summary: ClassVar[str]

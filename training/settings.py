@@ -13,8 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     SerializeAsAny,
     ValidationInfo,
@@ -23,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from vflpriv.common.toml import Section
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import NoiseParameters
 from vflpriv.core.schedules import Activation, Batching
@@ -88,10 +87,8 @@ def label_noise_for(protection: str, epsilon: float) -> float:
     return Alibi.std_for(epsilon) if protection == "alibi" else epsilon
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(Section):
     """Settings that every engine takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rounds: int = Field(
         ge=1,

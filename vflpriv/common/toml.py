@@ -1,4 +1,7 @@
-"""TOML text of plain values: a whole file, or one value on a line. TOML has no null, so that None is left out."""
+"""Sections of TOML files as models, and TOML text of plain values: a whole file, or one value on a line.
+
+TOML has no null, so that None is left out.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import tomlkit
+from pydantic import BaseModel, ConfigDict
 
-__all__ = ["toml_file", "toml_value"]
+__all__ = ["Section", "toml_file", "toml_value"]
+
+
+class Section(BaseModel):
+    # Without a docstring: schemas would show it for every section that has none of its own.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def toml_file(values: Mapping[str, Any]) -> str:

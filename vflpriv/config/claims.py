@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from vflpriv.common.toml import Section
 from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -15,10 +16,8 @@ from vflpriv.errors import InputError
 __all__ = ["AttackClaimConfig", "ClaimConfig"]
 
 
-class _Claimed(BaseModel):
+class _Claimed(Section):
     """What every claim has: its name, its source, the unit and the view."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name")
     source: str = Field("this configuration", description="who makes the claim")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from vflpriv.common.toml import Section
 from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.defences import DefenceVariant, defence_variants
 from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
@@ -26,11 +27,7 @@ __all__ = [
 Trials = Annotated[int, Field(ge=0)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which data set, and how it is split over devices."""
 
     name: str = Field("digits", description="a data set that `vflpriv data` lists")
@@ -99,7 +96,7 @@ class DataConfig(_Section):
     )
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """When `vflpriv train` stops; audits and attacks train all rounds, and budgets count all of them."""
 
     patience: int | None = Field(
@@ -112,7 +109,7 @@ class TrainConfig(_Section):
     evaluate_every: int = Field(20, ge=1, description="rounds from one evaluation on validation records to the next")
 
 
-class OneRunConfig(_Section):
+class OneRunConfig(Section):
     """Many canaries in one training; a fair coin for each decides whether it is in."""
 
     canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
@@ -127,7 +124,7 @@ class OneRunConfig(_Section):
         return self
 
 
-class AuditConfig(_Section):
+class AuditConfig(Section):
     """What is audited about a system, and with how many trainings."""
 
     canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
@@ -185,7 +182,7 @@ class AuditConfig(_Section):
         return self.trials.get(kind, 0) if kind in self.canaries else 0
 
 
-class FeatureConfig(_Section):
+class FeatureConfig(Section):
     """Attacks of `vflpriv attack` and `vflpriv audit` on one device's features, and on membership."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all but slow ones if not given")
@@ -204,7 +201,7 @@ class FeatureConfig(_Section):
     defences: tuple[str, ...] | None = Field(None, description="names of the defences to try; all if not given")
 
 
-class AttackConfig(_Section):
+class AttackConfig(Section):
     """Attacks of `vflpriv attack` on every system."""
 
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all but slow ones if not given")
@@ -239,7 +236,7 @@ TuningRuns = Annotated[
 ]
 
 
-class SystemConfig(_Section):
+class SystemConfig(Section):
     """One system: an engine with its settings."""
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for files")
@@ -253,7 +250,7 @@ class SystemConfig(_Section):
     claim: tuple[ClaimConfig, ...] = Field((), description="claims to check beside those of the engine")
 
 
-class Config(_Section):
+class Config(Section):
     """A whole configuration. `[engine]` and `[audit]` at the top level are short for a single system."""
 
     seed: int = Field(0, ge=0, description="the seed from which all random streams are derived")

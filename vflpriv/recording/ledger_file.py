@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from vflpriv.common.registry import available
+from vflpriv.common.toml import Section
 from vflpriv.config.claims import AttackClaimConfig, ClaimConfig
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
@@ -44,11 +45,7 @@ _SEEN_BY: Mapping[str, frozenset[str]] = {
 _ALL_ADVERSARIES = _SEEN_BY["up"] | _SEEN_BY["down"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class LeakConfig(_Section):
+class LeakConfig(Section):
     """State that depends on private data without noise, and that later messages of this kind depend on."""
 
     carrier: str = Field(description="the state, such as the server's model")
@@ -69,7 +66,7 @@ class LeakConfig(_Section):
         return StateLeak(carrier=self.carrier, sensitivity=bounds, own=self.own)
 
 
-class ReleaseConfig(_Section):
+class ReleaseConfig(Section):
     """One kind of message: how far each unit can change it, and the noise on it.
 
     A unit that is named neither in `sensitivity` nor in `independent_of`, nor is included in one that is, may change
@@ -229,7 +226,7 @@ class ReleaseConfig(_Section):
         return made
 
 
-class BatchesConfig(_Section):
+class BatchesConfig(Section):
     """How batches were drawn. The transcript says which records were in them."""
 
     batching: Batching = Field(Batching.SHUFFLE, description="shuffle, poisson, fixed or full")
@@ -242,7 +239,7 @@ class BatchesConfig(_Section):
         return BatchSampling(batching=self.batching, size=self.size, unrecorded=self.unrecorded_rounds)
 
 
-class LedgerConfig(_Section):
+class LedgerConfig(Section):
     """A whole ledger file."""
 
     key: str = Field("recorded", pattern=r"^[\w.-]+$", description="short name of the system")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from vflpriv.common.toml import Section
 from vflpriv.core.claims import MIN_TRIALS
 from vflpriv.core.units import Unit
 
 __all__ = ["TrialsConfig"]
 
 
-class TrialsConfig(BaseModel):
+class TrialsConfig(Section):
     """What `vflpriv audit --train` has to be told about `train(wire, world, seed)`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     unit: Unit = Field(
         description="what differs between world 0 and world 1: label, features, record, add-remove, client, client-zero"

@@ -11,8 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from vflpriv.common.toml import Section
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import put, read_tree
 from vflpriv.config.models import Config, DataConfig, SystemConfig
@@ -24,11 +25,7 @@ __all__ = ["Candidate", "FrontierConfig", "load_frontier"]
 Epsilon = Annotated[float, Field(gt=0, le=1000)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Candidate(_Section):
+class Candidate(Section):
     """An engine with settings that are fixed, and some of which the best are taken."""
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for plots")
@@ -46,7 +43,7 @@ class Candidate(_Section):
     images: bool = Field(False, description="whether it needs blocks that are bands of an image's rows")
 
 
-class FrontierConfig(_Section):
+class FrontierConfig(Section):
     """One question: the best accuracy at each ε, for a unit, a view and a δ, on one data set."""
 
     seed: int = Field(0, ge=0, description="the seed of the first training; others follow")

@@ -11,8 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from vflpriv.common.toml import Section
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import read_tree
 from vflpriv.config.models import Config, DataConfig, SystemConfig
@@ -29,11 +30,7 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 Printed = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Quick(_Section):
+class Quick(Section):
     """What `--quick` trains instead: its figures show the shape, not the last digits."""
 
     rounds: float = Field(0.1, gt=0, le=1, description="share of each row's rounds")
@@ -45,7 +42,7 @@ class Quick(_Section):
     seeds: int = Field(1, ge=1, description="trainings of each row")
 
 
-class Protected(_Section):
+class Protected(Section):
     """The guarantee that is printed beside a row: its ε, and of what under which view it is accounted here."""
 
     claimed: float = Field(gt=0, description="ε as it is printed")
@@ -53,7 +50,7 @@ class Protected(_Section):
     view: str = Field(description="from whom: device, devices(all), server, …")
 
 
-class ProfileRow(_Section):
+class ProfileRow(Section):
     """One training of a table: settings that differ from those of all rows, and the printed figures."""
 
     key: str = Field(pattern=r"^[\w.-]+$", description="short name, for --only and for plots")
@@ -78,7 +75,7 @@ class ProfileRow(_Section):
     explained: str = Field("", description="why ours differs by more than a point, in one line")
 
 
-class Profile(_Section):
+class Profile(Section):
     """One table or figure of a paper."""
 
     name: str = ""
