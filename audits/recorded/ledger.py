@@ -26,7 +26,7 @@ class LedgerAudit(Audit[Any]):
     needs = frozenset({Offer.MESSAGES, Offer.LEDGER_FILE})
 
     def run(self, source: Any, context: AuditContext) -> list[Finding]:
-        return ledger_findings(source, context.attempts)
+        return ledger_findings(source, [a for a in context.attempts if a.target == "labels"])
 
 
 def ledger_findings(system: Any, attempts: Sequence[Any]) -> list[Finding]:

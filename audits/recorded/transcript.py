@@ -17,9 +17,9 @@ from vflpriv.core.systems import Offer
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["NOISE_WORK", "CiphertextAudit", "RecordedNoiseAudit", "RecordedWireAudit"]
+__all__ = ["CiphertextAudit", "RecordedNoiseAudit", "RecordedWireAudit"]
 
-NOISE_WORK = 3
+_NOISE_WORK = 3
 """How long a test of a message's noise takes, beside an attack that reads it."""
 _NEEDS = frozenset({Offer.MESSAGES, Offer.LEDGER_FILE})
 
@@ -49,11 +49,16 @@ class RecordedNoiseAudit(Audit[Any]):
     order = 62
     needs = _NEEDS
 
+    def work(self, source: Any, context: AuditContext) -> int:
+        del context
+        noised = {r.kind for r in source.ledger.releases if not r.once and r.noise.bounds_size}
+        return _NOISE_WORK * sum(m.kind in noised for m in source.messages)
+
     def run(self, source: Any, context: AuditContext) -> list[Finding]:
         counts = Counter(m.kind for m in source.messages)
 
         def kept(kind: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-            return context.steps.result(f"noise of {kind}", TensorForm(), compute, work=NOISE_WORK * counts[kind])
+            return context.steps.result(f"noise of {kind}", TensorForm(), compute, work=_NOISE_WORK * counts[kind])
 
         noises = recorded_noises(
             source.ledger, source.messages, shared=source.shared_kinds, confidence=context.confidence, kept=kept

@@ -21,7 +21,7 @@ from vflpriv.training.mechanisms.labels import label_claims
 REGISTERED: dict[str, type[Audit]] = available("audit")
 AUDITS = {name: audit for name, audit in REGISTERED.items() if Offer.LEDGER_FILE not in audit.needs}
 """Those of engines."""
-RECORDED = ("ledger", "recorded-wire", "recorded-noise", "ciphertexts")
+RECORDED = ("label-coins", "membership", "ledger", "recorded-wire", "recorded-noise", "ciphertexts")
 SYSTEMS = ("dpzv-joint", "dpzv-sgd", "split-rr", "split-client", "split-concat")
 
 
@@ -113,7 +113,17 @@ def test_audits_run_in_their_declared_order_and_others_last(monkeypatch: pytest.
 
     monkeypatch.setattr(run, "available", lambda kind: {"a-late-one": Late, **REGISTERED})
     names = [audit.name for audit in run.registered_audits()]
-    assert names == ["wire", "sensitivity", "noise", "server-state", "two-world", "one-run", *RECORDED, "a-late-one"]
+    assert names == [
+        "wire",
+        "sensitivity",
+        "noise",
+        "server-state",
+        "two-world",
+        "function-trials",
+        "one-run",
+        *RECORDED,
+        "a-late-one",
+    ]
     system = make_system("dpzv-joint")
     assert (Late().refusal(system, AuditContext()), Late().work(system, AuditContext())) == (None, 0)
 

@@ -101,16 +101,13 @@ def test_what_rests_on_the_ledger_alone_measures_nothing(tmp_path):
     folder = recorded(tmp_path / "run", noise_only, classes=2, canaries=0)
     config = gaussian_totals(scale=0.5)
     audit = audit_recording(folder, config)
-    assert [(f.audit, f.measures) for f in audit.findings if not f.is_untested] == [
+    assert [(f.audit, f.measures) for f in audit.findings] == [
         *(("ledger", False), ("ledger", False)),
         ("noise", False),
     ]
-    (coins,) = [f for f in audit.findings if f.is_untested]
-    assert coins.sentence == "nothing measured it: no canaries were recorded"
-    assert any(
-        line.startswith("ε from below: no canaries were recorded; labels, canaries = vflpriv.plant(")
-        for line in audit.not_tested
-    )
+    (line,) = [line for line in audit.not_tested if line.startswith("label-coins: ")]
+    missing = "it needs canaries in labels, whose coins are known, which a transcript does not offer here"
+    assert line.startswith(f"label-coins: {missing}; labels, canaries = vflpriv.plant(")
 
 
 def test_noise_that_is_too_small_was_measured(tmp_path):
@@ -132,14 +129,17 @@ def test_each_claim_that_canaries_cannot_test_says_why(tmp_path):
     assert lines == [f"claim c1 (device(0)): {features.sentence}", f"claim c2 (outsider): {outsider.sentence}"]
 
 
-@pytest.mark.parametrize(("canaries", "missing"), [(19, "too few canaries"), (None, "no labels")])
+@pytest.mark.parametrize(
+    ("canaries", "missing"),
+    [(19, "19 canaries were recorded, and fewer than 20 say nothing"), (None, "it needs canaries in labels")],
+)
 def test_too_few_canaries_and_missing_labels_are_named(canaries, missing, tmp_path):
     folder = recorded(tmp_path / "run", response_of_one, classes=2, canaries=canaries or 0)
     if canaries is None:
         (folder / "answers.safetensors").unlink()
     audit = audit_recording(folder, ledger())
     assert not any(f.is_test for f in audit.findings)
-    assert any(line.startswith(f"ε from below: {missing} were recorded; ") for line in audit.not_tested)
+    assert any(line.startswith(f"label-coins: {missing}") and "vflpriv.plant(" in line for line in audit.not_tested)
 
 
 def test_an_eavesdropper_does_not_see_what_the_ledger_says_is_hidden_from_it(tmp_path):

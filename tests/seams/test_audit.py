@@ -182,6 +182,29 @@ def test_what_it_needs_and_a_source_does_not_offer_stands_under_not_tested(tmp_p
     assert any(f"meter: {missing}" in line for line in report.not_tested)
 
 
+def test_audits_of_all_three_kinds_of_source_are_registered_and_ask_what_a_source_offers(tmp_path: Path) -> None:
+    report, _, _ = metered(tmp_path, "function", "meter = true", needs="Offer.WORLDS, Offer.MESSAGES")
+    claim = report.systems[0].claims[0]
+    assert [row.audit for row in claim.measurements] == ["two-world", "meter"]
+    assert not [line for line in report.not_tested if "a transcript" in line and "does not offer" in line]
+    missing = "it needs canaries in labels, whose coins are known, which a training function does not offer here"
+    assert any(line.endswith(f"label-coins: {missing}") for line in report.not_tested)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "audit"), [("transcript", "label-coins", "one-run"), ("function", "function-trials", "two-world")]
+)
+@pytest.mark.parametrize("table", [False, True])
+def test_coins_and_trials_are_audits_that_a_table_turns_off(
+    tmp_path: Path, kind: str, name: str, audit: str, table: bool
+) -> None:
+    report, _, _ = metered(tmp_path, kind, f"{name} = {str(table).lower()}")
+    measured = [row.audit for claim in report.systems[0].claims for row in claim.measurements]
+    assert (audit in measured) is table
+    off = f"{name}: turned off by audit.{name} = false"
+    assert any(off in line for line in report.not_tested) is not table
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

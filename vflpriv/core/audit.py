@@ -23,7 +23,7 @@ from vflpriv.core.claims import MIN_TRIALS, Claim, Verdict
 from vflpriv.core.releases import Release
 from vflpriv.core.systems import Offer, Source
 from vflpriv.core.units import Unit
-from vflpriv.core.views import Adversary
+from vflpriv.core.views import Adversary, View
 
 __all__ = [
     "EPSILON",
@@ -340,8 +340,12 @@ class AuditContext:
     """Runs trainings that do not depend on each other."""
     steps: Steps = field(default_factory=Steps)
     """Computes what takes long in a recorded audit, or takes it from an earlier run."""
+    views: Sequence[View] = ()
+    """What adversaries see of a recorded training."""
+    asked_views: Sequence[View] = ()
+    """What adversaries are answered when they ask a recorded model about candidates for membership."""
     attempts: Sequence[Any] = ()
-    """What attacks on labels reached through the views of a recorded training."""
+    """What attacks on labels and on membership reached through these views."""
 
     @property
     def alpha(self) -> float:

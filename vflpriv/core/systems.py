@@ -74,6 +74,8 @@ class Source(ABC):
 
     kind: ClassVar[str]
     """Which kind it is, as reports say it: "an engine"."""
+    how_to_offer: ClassVar[Mapping[Offer, str]] = {}
+    """What makes it offer something that it may lack, as reports advise it."""
 
     key: str
     title: str
@@ -160,8 +162,16 @@ class Source(ABC):
 
     def missing(self, needs: Collection[Offer]) -> str | None:
         """What an audit needs and this source does not offer, as a phrase; None if it offers all of it."""
-        absent = [offer.description for offer in Offer if offer in needs and offer not in self.offers]
-        return f"it needs {' and '.join(absent)}, which {self.kind} does not offer here" if absent else None
+        absent = [offer for offer in Offer if offer in needs and offer not in self.offers]
+        if not absent:
+            return None
+        described = " and ".join(offer.description for offer in absent)
+        advice = [self.how_to_offer[offer] for offer in absent if offer in self.how_to_offer]
+        return "; ".join((f"it needs {described}, which {self.kind} does not offer here", *advice))
+
+    def name_of(self, claim: Claim) -> str:
+        """How lines of the report call a claim."""
+        return claim.where
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["DOWNLINK_READERS", "EVERYONE", "ON_THE_WIRE", "UPLINK_READERS", "Adversary", "Belongings", "View"]
+__all__ = [
+    "DEVICES_TRIED",
+    "DOWNLINK_READERS",
+    "EVERYONE",
+    "ON_THE_WIRE",
+    "UPLINK_READERS",
+    "Adversary",
+    "Belongings",
+    "View",
+]
 
 ON_THE_WIRE = frozenset({"eavesdropper", "outsider"})
 """Kinds of adversaries that are no party: they observe what is sent, unless it is encrypted."""
@@ -26,6 +35,8 @@ DOWNLINK_READERS = ON_THE_WIRE | {"device", "devices"}
 """Who sees what the server sends to devices."""
 EVERYONE = UPLINK_READERS | DOWNLINK_READERS | {"model"}
 """Who sees what is sent, and what the trained models depend on."""
+DEVICES_TRIED = 4
+"""How many devices of a system that is not ours are looked at where a claim is about any device."""
 
 _SYNTAX = re.compile(r"^(device|devices|eavesdropper|server|model|outsider)(?:\(([\d,\s]*|all)\))?$")
 _FORMS = "device, device(M), devices(all), devices(M, …), eavesdropper, server, model or outsider"

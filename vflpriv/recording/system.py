@@ -30,6 +30,12 @@ class RecordedSystem(Source):
     """A system that was trained elsewhere, once. It can be accounted for and attacked, but not trained again."""
 
     kind: ClassVar[str] = "a transcript"
+    how_to_offer: ClassVar[Mapping[Offer, str]] = {
+        Offer.WORLDS: "it is of one training, and `vflpriv audit --train`, vflpriv.testing.assert_training_epsilon or "
+        "an engine of your own (entry point vflpriv.engines) adds trials in two worlds",
+        Offer.LABEL_COINS: "labels, canaries = vflpriv.plant(labels, classes=…, canaries=200, seed=…) before training "
+        "and wire.labels(labels, canaries=canaries) while recording measure claims about labels",
+    }
     key: str
     title: str
     seed: int
@@ -81,6 +87,10 @@ class RecordedSystem(Source):
     def messages(self) -> Sequence[Message]:
         """Everything that was sent."""
         return self.recording.transcript.messages
+
+    def name_of(self, claim: Claim) -> str:
+        """By its key: `where` is optional in a ledger file."""
+        return f"claim {claim.key}"
 
     @property
     def shared_kinds(self) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,23 +57,13 @@ def audit_work(source: Source, context: AuditContext, tables: Tables) -> int:
     return sum(audit.work(source, replace(context, settings=_settings(audit, tables))) for audit in audits)
 
 
-def run_audits(
-    source: Source, context: AuditContext, tables: Tables, *, covered: Collection[str] = ()
-) -> tuple[list[Finding], list[str]]:
-    """The findings of all audits, and a line for everything that one of them could not test.
-
-    `covered` are audits in whose place something else is done for this source.
-    """
+def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[list[Finding], list[str]]:
+    """The findings of all audits, and a line for everything that one of them could not test."""
     claims = {claim.key: claim for claim in context.claims}
     audits = registered_audits()
-    able = [audit for audit in audits if source.missing(audit.needs) is None]
-    topics = {*covered, *(audit.topic or audit.name for audit in able)}
-    findings, not_tested = [], []
+    findings, not_tested = [], _lacking(source, audits)
     for audit in audits:
-        lacking = source.missing(audit.needs)
-        if lacking is not None:
-            # What another audit looks at in this kind of source is tested.
-            not_tested += [] if (audit.topic or audit.name) in topics else [f"{audit.name}: {lacking}"]
+        if source.missing(audit.needs) is not None:
             continue
         own = replace(context, settings=_settings(audit, tables))
         refusal = f"turned off by audit.{audit.name} = false" if _is_off(audit, tables) else audit.refusal(source, own)
@@ -84,5 +74,19 @@ def run_audits(
             findings.append(finding)
             if finding.is_untested and finding.claim in claims:
                 claim = claims[finding.claim]
-                not_tested.append(f"{claim.where} ({claim.adversary}): {finding.sentence}")
+                not_tested.append(f"{source.name_of(claim)} ({claim.adversary}): {finding.sentence}")
     return findings, not_tested
+
+
+def _lacking(source: Source, audits: Sequence[Audit[Any]]) -> list[str]:
+    """Of each topic that no audit can test here, what the audit lacks that is made for this kind of source."""
+    by_topic: dict[str, list[Audit[Any]]] = {}
+    for audit in audits:
+        by_topic.setdefault(audit.topic or audit.name, []).append(audit)
+    lines = []
+    for same_topic in by_topic.values():
+        # Of two that lack as much, the one that uses more of what is there is meant for such sources.
+        closest = max(same_topic, key=lambda a: (-len(a.needs - source.offers), len(a.needs & source.offers)))
+        lacking = source.missing(closest.needs)
+        lines += [] if lacking is None else [f"{closest.name}: {lacking}"]
+    return lines

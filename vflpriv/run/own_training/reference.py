@@ -72,8 +72,13 @@ class Reference:
         )
 
     @property
+    def messages(self) -> list[Message]:
+        """What was sent in either world."""
+        return [message for sent in self.worlds for message in sent]
+
+    @property
     def rounds(self) -> int:
-        return 1 + max((m.round for messages in self.worlds for m in messages), default=0)
+        return 1 + max((m.round for m in self.messages), default=0)
 
 
 class _DigestingWire(CheckedWire):

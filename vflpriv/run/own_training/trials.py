@@ -29,7 +29,7 @@ from vflpriv.recording.worlds_file import TrialsConfig
 from vflpriv.run.own_training.function import OwnTraining
 from vflpriv.run.own_training.reference import Reference, sizes
 
-__all__ = ["TrialPlan", "trained_features", "training_seed"]
+__all__ = ["TrainedFeatures", "TrialPlan", "trained_features", "training_seed"]
 
 SHARD = 8
 """Trainings of a shard. It is the same everywhere: a killed audit loses at most as many per worker."""

@@ -17,10 +17,7 @@ from vflpriv.recording.system import RecordedSystem
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DEVICES_TRIED", "feature_table", "hidden_kinds", "own_features", "seen_records", "view_of", "without_model"]
-
-DEVICES_TRIED = 4
-"""How many devices are looked at where a claim is about any device."""
+__all__ = ["feature_table", "hidden_kinds", "own_features", "seen_records", "view_of", "without_model"]
 
 
 def view_of(system: RecordedSystem, adversary: Adversary, sealed: Sealed, transcript: Transcript | None = None) -> View:
