@@ -62,6 +62,8 @@ class LabelInference(ABC):
     heavy: ClassVar[bool] = False
     adapts_to: ClassVar[frozenset[str]] = frozenset()
     """The defences that it knows: it uses what is public about them."""
+    most: ClassVar[int] = 4000
+    """Records that are attacked together, where that takes long; of more, so many are drawn at random."""
 
     def refusal(self, view: View) -> str | None:
         if "summed-logits" in view.kinds and view.adversary.is_device:

@@ -17,6 +17,7 @@ __all__ = [
     "REPLIES",
     "UPLINKS",
     "Observation",
+    "by_link",
     "first_columns",
     "known_positions",
     "last_and_mean",
@@ -124,6 +125,12 @@ def records_of(messages: Iterable[Message]) -> Tensor:
     shared = {id(m.records): m.records for m in messages if m.records is not None}
     records: Tensor = torch.cat(list(shared.values())).unique()
     return records
+
+
+def by_link(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages of each device and kind, apart from those of others."""
+    links = sorted({(m.device, m.kind) for m in messages})
+    return [[m for m in messages if (m.device, m.kind) == link] for link in links]
 
 
 def positions_in(records: Tensor, messages: Iterable[Message]) -> Iterator[Tensor]:

@@ -108,6 +108,8 @@ class Defence(Section, ABC):
     """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
     binary: ClassVar[bool] = False
     """Whether it is for labels of two classes alone."""
+    switch: ClassVar[Mapping[str, str]] = {}
+    """The engine settings that choose it, where engines have the protection themselves."""
     read_from: ClassVar[Mapping[str, str]] = {}
     """For each strength the engine setting that holds it, where engines have the protection themselves."""
 
@@ -119,7 +121,7 @@ class Defence(Section, ABC):
     @property
     def settings(self) -> Mapping[str, Any]:
         """The engine settings that it sets, where engines have the protection themselves."""
-        return {}
+        return {**self.switch, **{name: getattr(self, strength) for strength, name in self.read_from.items()}}
 
     def guard(self, stream: Stream) -> Guard | None:
         """The defence at work in one training; `stream` is for its random numbers alone."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from vflpriv.attacks._base import LabelInference
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS, embeddings_of, without_embeddings
 from vflpriv.attacks.label._clusters import clustered
@@ -31,8 +29,6 @@ class LabelEmbeddingClusters(LabelInference):
     summary = "splits any number of classes by clusters of the embeddings"
     needs = EMBEDDING_NEEDS
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return without_embeddings(view)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import records_of, with_places
+from vflpriv.attacks._observations import by_link, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label._clusters import clustered
 from vflpriv.common.registry import register
@@ -34,8 +32,6 @@ class LabelGradientClusters(LabelInference):
     summary = "splits any number of classes by clusters of each record's mean gradient"
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
@@ -44,9 +40,7 @@ class LabelGradientClusters(LabelInference):
         messages = view.of_kind(*self.needs)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
         records = sample.records
-        links = sorted({(m.device, m.kind) for m in messages})
-        columns = [_mean_gradients([m for m in messages if (m.device, m.kind) == link], records) for link in links]
-        points = torch.cat(columns, dim=1)
+        points = torch.cat([_mean_gradients(of_link, records) for of_link in by_link(messages)], dim=1)
         return sample.guess(clustered(points, records, auxiliary, view.classes).unsqueeze(0))
 
 

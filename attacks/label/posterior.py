@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -49,8 +48,6 @@ class LabelPosterior(LabelInference):
     needs = frozenset().union(*(reader.needs for reader in _READERS)) | EMBEDDING_NEEDS
     auxiliary = True
     adapts_to = frozenset({"randomised-response", "alibi", "lp-mst", "rr-with-prior"})
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return f"labels that can be read; {sent_instead(view)}" if _reader(view) is None else None

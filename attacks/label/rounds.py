@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from vflpriv.attacks._base import LabelInference, sent_instead
 from vflpriv.attacks._embeddings import EMBEDDING_NEEDS
 from vflpriv.attacks._estimators import posterior
 from vflpriv.attacks._left_out import LeftOut, known_rows
-from vflpriv.attacks._observations import known_positions, records_of, with_places
+from vflpriv.attacks._observations import by_link, known_positions, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label._clusters import clustered
 from vflpriv.attacks.label._mixture import Link, class_shares
@@ -64,8 +63,7 @@ class LabelRounds(LabelInference):
             *("dcor", "mid", "cae", "dcae"),
         }
     )
-    most: ClassVar[int] = 2000
-    """Records that are attacked together; of more, so many are drawn at random."""
+    most = 2000
 
     def missing(self, view: View) -> str | None:
         return None if _GRADIENTS & view.kinds else f"gradients of each record; {sent_instead(view)}"
@@ -74,10 +72,7 @@ class LabelRounds(LabelInference):
         messages = view.of_kind(*_GRADIENTS)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
         records = sample.records
-        links = [
-            _link([m for m in messages if (m.device, m.kind) == link], records, view.classes, auxiliary.defences)
-            for link in sorted({(m.device, m.kind) for m in messages})
-        ]
+        links = [_link(of_link, records, view.classes, auxiliary.defences) for of_link in by_link(messages)]
         known, which = known_positions(records, auxiliary.records)
         labels = auxiliary.labels[which]
         rows = known_rows(view, auxiliary, records)

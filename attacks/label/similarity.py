@@ -6,14 +6,12 @@ arXiv:2203.05222.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from vflpriv.attacks._base import LabelInference, sent_instead
-from vflpriv.attacks._observations import known_positions, records_of, with_places
+from vflpriv.attacks._observations import by_link, known_positions, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
@@ -41,8 +39,6 @@ class LabelSimilarity(LabelInference):
     summary = "takes the label of the known records whose gradients have the most similar direction"
     needs = frozenset({"logit-gradient", "embedding-gradient"})
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
@@ -50,10 +46,7 @@ class LabelSimilarity(LabelInference):
     def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)
         sample = Sample.draw(records_of(messages), auxiliary, self.most)
-        links = sorted({(m.device, m.kind) for m in messages})
-        directions = torch.cat(
-            [_directions([m for m in messages if (m.device, m.kind) == link], sample.records) for link in links], dim=1
-        )
+        directions = torch.cat([_directions(of_link, sample.records) for of_link in by_link(messages)], dim=1)
         positions, known = known_positions(sample.records, auxiliary.records)
         sums = directions.new_zeros(view.classes, directions.shape[1])
         sums.index_add_(0, auxiliary.labels[known], normalize(directions[positions], dim=1))

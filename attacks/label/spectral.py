@@ -6,7 +6,6 @@ Sun et al., "Label Leakage and Protection from Forward Embedding in Vertical Fed
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
@@ -34,8 +33,6 @@ class LabelSpectral(LabelInference):
     summary = "splits two classes along the first singular vector of the embeddings"
     needs = EMBEDDING_NEEDS
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return without_embeddings(view) or not_two_classes(view)

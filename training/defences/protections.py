@@ -33,16 +33,13 @@ class RandomisedResponse(Defence):
     name = "randomised-response"
     summary = "the server flips labels at random before training"
     source = "Warner 1965"
+    switch: ClassVar[Mapping[str, str]] = {"label_protection": "rr"}
     read_from: ClassVar[Mapping[str, str]] = {"epsilon": "label_noise"}
     epsilon: float = Field(1.0, gt=0, description="ε of one label")
 
     @property
     def promise(self) -> str:
         return f"label ε = {self.epsilon:.3g}"
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"label_protection": "rr", "label_noise": self.epsilon}
 
 
 @register("defence")
@@ -55,16 +52,13 @@ class AlibiLabels(Defence):
     name = "alibi"
     summary = "the server adds Laplace noise to one-hot labels before training"
     source = "Malek et al. 2021, ALIBI"
+    switch: ClassVar[Mapping[str, str]] = {"label_protection": "alibi"}
     read_from: ClassVar[Mapping[str, str]] = {"noise_std": "label_noise"}
     noise_std: float = Field(2.0, gt=0, description="standard deviation of the noise on every entry")
 
     @property
     def promise(self) -> str:
         return f"label ε = {Alibi(self.noise_std).label_epsilon:.3g}"
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"label_protection": "alibi", "label_noise": self.noise_std}
 
 
 @register("defence")
@@ -136,6 +130,7 @@ class EmbeddingNoise(Defence):
     name = "embedding-noise"
     summary = "devices clip and noise the output of each record"
     source = "VAFL, §4"
+    switch: ClassVar[Mapping[str, str]] = {"protection": "embedding"}
     read_from: ClassVar[Mapping[str, str]] = {"clip": "clip", "noise_std": "noise_std"}
     clip: float = Field(1.0, gt=0, description="bound of the L2 norm of an output")
     noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
@@ -143,10 +138,6 @@ class EmbeddingNoise(Defence):
     @property
     def promise(self) -> str:
         return "feature ε by the ledger"
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"protection": "embedding", "clip": self.clip, "noise_std": self.noise_std}
 
 
 @register("defence")
@@ -160,6 +151,7 @@ class ClientNoise(Defence):
     name = "client-noise"
     summary = "devices clip and noise all outputs of a round together"
     source = "VIMADMM, §V"
+    switch: ClassVar[Mapping[str, str]] = {"protection": "client"}
     read_from: ClassVar[Mapping[str, str]] = {"clip": "clip", "noise_std": "noise_std"}
     clip: float = Field(8.0, gt=0, description="bound of the Frobenius norm of a round's outputs")
     noise_std: float = Field(0.5, gt=0, description="standard deviation of the noise on every entry")
@@ -167,10 +159,6 @@ class ClientNoise(Defence):
     @property
     def promise(self) -> str:
         return "client ε by the ledger"
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"protection": "client", "clip": self.clip, "noise_std": self.noise_std}
 
 
 @register("defence")
@@ -187,7 +175,3 @@ class GradientNoise(Defence):
     read_from: ClassVar[Mapping[str, str]] = {"clip": "gradient_clip", "noise_std": "gradient_noise_std"}
     clip: float = Field(0.01, gt=0, description="bound of the L2 norm of a record's gradient of the batch mean")
     noise_std: float = Field(0.01, gt=0, description="standard deviation of the noise on every entry")
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return {"gradient_clip": self.clip, "gradient_noise_std": self.noise_std}

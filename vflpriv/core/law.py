@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -141,6 +142,8 @@ class Law(ABC):
     """Whether the release is a choice that takes the place of the value, and not the value plus noise."""
     bounds_size: ClassVar[bool] = False
     """Whether noise around any signal is at least as large as noise alone, so that recorded values are tested."""
+    sized_by: ClassVar[str | None] = None
+    """The field that says how large the noise is, such as `std`; None where no number scales it."""
 
     # What a release costs
 
@@ -208,11 +211,15 @@ class Law(ABC):
     @property
     def level(self) -> float | None:
         """The number that says how large the noise is, its std or scale; None where no number scales it."""
-        return None
+        return None if self.sized_by is None else float(getattr(self, self.sized_by))
 
     def scaled(self, factor: float) -> Law:
         """The law with so many times as much noise; itself where no number scales it."""
-        return self
+        if self.level is None:
+            return self
+        own: Any = self
+        law: Law = replace(own, **{str(self.sized_by): self.level * factor})
+        return law
 
     @property
     def deviation(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from vflpriv.common.lazy import torch
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Law, Pair
+from vflpriv.core.law import Pair
 from vflpriv.laws.fit import anderson_darling, rate_p_value, smallest
 from vflpriv.laws.labels import LabelLaw
 from vflpriv.laws.laplace import Laplace, standard_laplace
@@ -41,6 +41,7 @@ class Alibi(LabelLaw):
 
     std: float
     name = "alibi"
+    sized_by = "std"
     summary = "Laplace noise of this std on every entry of one-hot labels"
     source = "ALIBI"
     statement = "ε = 2√2/λ for Laplace noise of standard deviation λ on one-hot labels"
@@ -69,13 +70,6 @@ class Alibi(LabelLaw):
 
     def pair(self, sensitivity: float) -> Pair:
         return self.laplace.pair(sensitivity)
-
-    @property
-    def level(self) -> float | None:
-        return self.std
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, std=self.std * factor)
 
     @property
     def deviation(self) -> float:

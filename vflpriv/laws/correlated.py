@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class CorrelatedGaussian(Law):
     encoder: Rows
     separation: int = 1
     name = "correlated-gaussian"
+    sized_by = "std"
     summary = "normal noise of this std, correlated between rounds by a known matrix"
     norm = 2
     gaussian = True
@@ -81,13 +82,6 @@ class CorrelatedGaussian(Law):
 
     def pair(self, sensitivity: float) -> Pair:
         return GaussianPair(self.strength(sensitivity))
-
-    @property
-    def level(self) -> float | None:
-        return self.std
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, std=self.std * factor)
 
     @property
     def deviation(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Law, Pair
+from vflpriv.core.law import Pair
 from vflpriv.laws.gaussian import GaussianPair
 from vflpriv.laws.grid import GridLaw
 from vflpriv.laws.pairs import AtomicPair, ratio
@@ -97,6 +97,7 @@ class DiscreteGaussian(GridLaw):
     entries: int = 1
     rounds: bool = True
     name = "discrete-gaussian"
+    sized_by = "std"
     summary = "whole steps of a grid with the weights of a normal density of this std"
     norm = 2
 
@@ -111,13 +112,6 @@ class DiscreteGaussian(GridLaw):
         if self.entries > 1 or std > _FINEST:
             return MomentsOfGaussian(self.strength(sensitivity))
         return DiscreteGaussianPair(int(self.shift(sensitivity)), std)
-
-    @property
-    def level(self) -> float | None:
-        return self.std
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, std=self.std * factor)
 
     def log_weights(self, steps: Floats) -> Floats:
         return -np.square(steps * (self.step / self.std)) / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import register
-from vflpriv.core.law import Law, Pair
+from vflpriv.core.law import Pair
 from vflpriv.laws.grid import GridLaw
 from vflpriv.laws.pairs import AtomicPair, PurePair, ratio
 
@@ -70,6 +70,7 @@ class DiscreteLaplace(GridLaw):
     entries: int = 1
     rounds: bool = True
     name = "discrete-laplace"
+    sized_by = "scale"
     summary = "whole steps of a grid with exponentially falling weights, of this scale"
     norm = 1
 
@@ -88,13 +89,6 @@ class DiscreteLaplace(GridLaw):
         if shift > _MOST_LOSSES:
             return PurePair(self.strength(sensitivity))
         return DiscreteLaplacePair(shift, self.step / self.scale)
-
-    @property
-    def level(self) -> float | None:
-        return self.scale
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, scale=self.scale * factor)
 
     def log_weights(self, steps: Floats) -> Floats:
         return -steps * (self.step / self.scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +35,7 @@ class Exponential(Law):
     scale: float
     monotonic: bool = False
     name = "exponential"
+    sized_by = "scale"
     summary = "one of several candidates, with odds that grow exponentially with utility over this scale"
     norm = math.inf
     selects = True
@@ -47,13 +48,6 @@ class Exponential(Law):
 
     def pair(self, sensitivity: float) -> Pair:
         return PurePair(self.strength(sensitivity), bound=True)
-
-    @property
-    def level(self) -> float | None:
-        return self.scale
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, scale=self.scale * factor)
 
     def draw(self, source: Draws, count: int, *path: int) -> Tensor:
         # -log(uniform) is exponential, and its logarithm's opposite Gumbel.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class Gaussian(Law):
 
     std: float
     name = "gaussian"
+    sized_by = "std"
     summary = "independent normal noise on every entry, of this std"
     norm = 2
     gaussian = True
@@ -113,15 +114,8 @@ class Gaussian(Law):
         return Gaussian(1.0)
 
     @property
-    def level(self) -> float | None:
-        return self.std
-
-    @property
     def deviation(self) -> float:
         return self.std
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, std=self.std * factor)
 
     def draw(self, source: Draws, count: int, *path: int) -> Tensor:
         return source.normal(count, *path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Laplace(Law):
 
     scale: float
     name = "laplace"
+    sized_by = "scale"
     summary = "independent Laplace noise on every entry, of this scale"
     norm = 1
     bounds_size = True
@@ -89,13 +90,6 @@ class Laplace(Law):
 
     def pair(self, sensitivity: float) -> Pair:
         return LaplacePair(self.strength(sensitivity))
-
-    @property
-    def level(self) -> float | None:
-        return self.scale
-
-    def scaled(self, factor: float) -> Law:
-        return replace(self, scale=self.scale * factor)
 
     @property
     def deviation(self) -> float:

@@ -21,7 +21,7 @@ from vflpriv.recording.ledger_file import load_ledger
 from vflpriv.recording.system import read_recording
 from vflpriv.report.account import AccountedClaim, AccountRow, Accounts, Curves
 from vflpriv.run.selection import places
-from vflpriv.run.summary.budgets import both_readings, budget_row, budget_rows
+from vflpriv.run.summary.budgets import both_readings, budget_row, budget_rows, claim_fields
 from vflpriv.run.systems import claims_of, declare_system, read_data
 
 __all__ = [
@@ -87,12 +87,7 @@ def account_system(system: Source, accountant: Accountant, delta: float | None, 
 def _claim(system: Source, claim: Claim, accountant: Accountant) -> AccountedClaim:
     rows = [budget_row(exposure, budget) for exposure, budget in _claim_budgets(system, claim, accountant)]
     return AccountedClaim(
-        key=claim.key,
-        source=claim.source,
-        where=claim.where,
-        statement=claim.statement,
-        unit=claim.unit.value,
-        adversary=str(claim.adversary),
+        **claim_fields(claim),
         delta=claim.delta,
         epsilon=claim.epsilon,
         mu=claim.mu,

@@ -32,7 +32,15 @@ from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import FeatureCell
 from vflpriv.report.audit import BudgetRow, ClaimRow, Report, SystemRow, Utility
 from vflpriv.run.summary.advice import Advised, broken_premises, changes
-from vflpriv.run.summary.budgets import account, budget_row, budget_rows, curve_excess, spendings, view_budgets
+from vflpriv.run.summary.budgets import (
+    account,
+    budget_row,
+    budget_rows,
+    claim_fields,
+    curve_excess,
+    spendings,
+    view_budgets,
+)
 from vflpriv.run.summary.fingerprints import fingerprints
 from vflpriv.run.summary.rows import (
     ClaimContext,
@@ -276,13 +284,8 @@ def _claim(
     deciding = decision.deciding(claim, min_trials)
     rows = [measurement_row(test, context, decides=test is deciding) for test in decision.tests_of(claim)]
     return ClaimRow(
-        key=claim.key,
-        source=claim.source,
-        where=claim.where,
-        statement=claim.statement,
-        unit=claim.unit.value,
+        **claim_fields(claim),
         unit_description=claim.unit.description,
-        adversary=str(claim.adversary),
         delta=claim.delta,
         epsilon=claim.epsilon,
         mu=claim.mu,

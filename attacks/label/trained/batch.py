@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,8 +43,6 @@ class LabelBatch(TogetherInference):
     summary = "finds the labels whose gradients would be those of a batch"
     needs = frozenset({"embedding-gradient"})
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return None if self.needs & view.kinds else f"gradients of embeddings; {sent_instead(view)}"

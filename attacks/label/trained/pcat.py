@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -55,8 +54,6 @@ class LabelPcat(TogetherInference):
     summary = "trains a stand-in for the server's model on the embeddings of a few known records, round by round"
     needs = EMBEDDING_NEEDS
     auxiliary = True
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def missing(self, view: View) -> str | None:
         return without_embeddings(view)

@@ -7,7 +7,6 @@ Learning", WPES 2022.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 
@@ -39,8 +38,6 @@ class LabelUnsplit(SurrogateInference):
 
     name = "label_unsplit"
     summary = "takes the label whose gradient on a clone of the server's model is nearest to the one received"
-    most: ClassVar[int] = 4000
-    """Records that are attacked together; of more, so many are drawn at random."""
 
     def run_together(self, view: View, auxiliaries: Sequence[Auxiliary]) -> list[Guess]:
         first = FirstPass.of(view, auxiliaries, self.most)

@@ -1,9 +1,10 @@
-"""Budgets as rows of a report: per view and unit, in both readings, over rounds and over records."""
+"""Claims and budgets as rows of a report: per view and unit, in both readings, over rounds and over records."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from vflpriv.accountants.curves import DELTAS, over_rounds, record_epsilons
 from vflpriv.common.numerics import Floats
 from vflpriv.common.registry import find
 from vflpriv.core.budgets import Accountant, Budget, CurveExcess, delta_of, epsilon_of
-from vflpriv.core.claims import Claim
+from vflpriv.core.claims import Claim, SuccessClaim
 from vflpriv.core.ledger import Exposure, Ledger, Reading
 from vflpriv.core.systems import Source
 from vflpriv.core.units import Unit
@@ -24,6 +25,7 @@ __all__ = [
     "both_readings",
     "budget_row",
     "budget_rows",
+    "claim_fields",
     "curve_excess",
     "record_bins",
     "spendings",
@@ -120,6 +122,12 @@ def budget_row(exposure: Exposure, budget: Budget) -> BudgetRow:
         not_applicable=exposure.not_applicable,
         assumed=exposure.assumed,
     )
+
+
+def claim_fields(claim: Claim | SuccessClaim) -> dict[str, Any]:
+    """What every row of a claim says of it: its name, its source, the unit and the view."""
+    names = {name: getattr(claim, name) for name in ("key", "source", "where", "statement")}
+    return {**names, "unit": claim.unit.value, "adversary": str(claim.adversary)}
 
 
 def view_budgets(

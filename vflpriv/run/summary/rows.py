@@ -36,6 +36,7 @@ from vflpriv.report.audit import (
     Utility,
 )
 from vflpriv.run.summary.advice import premise_changes, success_changes
+from vflpriv.run.summary.budgets import claim_fields
 
 __all__ = [
     "ClaimContext",
@@ -151,12 +152,7 @@ def success_row(judged: JudgedSuccess, reproduce: str) -> SuccessClaimRow:
     claim, success = judged.test.claim, judged.test.success
     low, high = (None, None) if judged.bounds is None else judged.bounds
     return SuccessClaimRow(
-        key=claim.key,
-        source=claim.source,
-        where=claim.where,
-        statement=claim.statement,
-        unit=claim.unit.value,
-        adversary=str(claim.adversary),
+        **claim_fields(claim),
         attack=claim.attack,
         rate=claim.rate,
         success=judged.test.rate,
