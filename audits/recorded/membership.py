@@ -15,6 +15,7 @@ from vflpriv.common.registry import register
 from vflpriv.core.attack import Guess
 from vflpriv.core.audit import Audit, AuditContext, Finding, untested
 from vflpriv.core.canaries import MemberCanaries
+from vflpriv.core.claims import Claim
 from vflpriv.core.systems import Offer
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -41,29 +42,49 @@ class MembershipAudit(Audit[Any]):
     needs = frozenset({Offer.MESSAGES, Offer.LEDGER_FILE, Offer.MEMBER_COINS})
 
     def refusal(self, source: Any, context: AuditContext) -> str | None:
-        return membership_refusal(source, context.seed)
+        reason = membership_refusal(source, context.seed)
+        others = [claim for claim in context.claims if _is_ours(source, claim) and claim.unit not in MEMBER_UNITS]
+        return reason and "; ".join((reason, *dict.fromkeys(_instead(source, claim) for claim in others)))
 
     def run(self, source: Any, context: AuditContext) -> list[Finding]:
-        """A test of each claim whose unit is that of the canaries; of others about records, why there is none."""
-        canaries, split = source.members, member_split(source, context.seed)
+        """A test of each claim whose unit is that of the canaries; of the others, why there is none."""
+        split = member_split(source, context.seed)
         assert split is not None
         scores = _scores(source, split, context)
         findings = []
         for claim in context.claims:
-            if claim.unit not in MEMBER_UNITS:
-                continue
-            adversaries, planted = claim.adversary.each(source.schedule.devices), canaries.unit
+            adversaries = claim.adversary.each(source.schedule.devices)
             own = {key: score for key, score in scores.items() if key[0] in adversaries}
-            coins = guess_members(canaries, split, own) if claim.unit is planted else None
-            reason = f"{claim.adversary} sees no round that is about all canaries, those left out too"
-            if claim.unit is not planted:
-                differs = f"the claim is about {claim.unit.description}, and coins decided about {planted.description}"
-                reason = f"{differs}; {HOW_TO_PLANT}"
+            coins = guess_members(source.members, split, own) if claim.unit is source.members.unit else None
             if coins is not None:
                 findings.append(coins.finding(claim, context))
-            elif Offer.WORLDS not in source.offers:  # where there are trials, they say of every claim what tested it
-                findings.append(untested(OneRunAudit.name, claim, f"nothing measured it: {reason}"))
+            elif _is_ours(source, claim):
+                findings.append(untested(OneRunAudit.name, claim, f"nothing measured it: {_reason(source, claim)}"))
         return findings
+
+
+def _is_ours(source: Any, claim: Claim) -> bool:
+    """Whether no other audit says what measured the claim, or why nothing did: trials, or coins of labels."""
+    others_say = Offer.LABEL_COINS in source.offers and claim.unit not in MEMBER_UNITS
+    return Offer.WORLDS not in source.offers and not others_say
+
+
+def _reason(source: Any, claim: Claim) -> str:
+    """Why the coins do not measure a claim."""
+    planted = source.members.unit
+    if claim.unit is planted:
+        return f"{claim.adversary} sees no round that is about all canaries, those left out too"
+    differs = f"the claim is about {claim.unit.description}, and coins decided about {planted.description}"
+    return f"{differs}; {_instead(source, claim)}"
+
+
+def _instead(source: Any, claim: Claim) -> str:
+    """What would measure a claim about another unit."""
+    if claim.unit in MEMBER_UNITS:
+        return HOW_TO_PLANT
+    if claim.unit.implies(Unit.LABEL):
+        return str(source.how_to_offer[Offer.LABEL_COINS])
+    return "`vflpriv audit --train` measures other units"
 
 
 def member_split(source: Any, seed: int) -> Split | None:

@@ -48,6 +48,23 @@ def test_a_model_that_remembers_nobody_is_not_accused(system, unit, tmp_path):
     assert claim.deciding.trials >= 30
 
 
+@pytest.mark.parametrize("name", ["membership", "one-run"])
+def test_it_is_an_audit_that_a_table_of_the_ledger_turns_off(tmp_path, name):
+    report, system = results(tmp_path / "run", memorised, "record", changes={"audit": {name: False}})
+    assert not system.claims[0].measurements
+    assert any(line.endswith(f"membership: turned off by audit.{name} = false") for line in report.not_tested)
+    assert system.features  # attacks are no audit
+
+
+@pytest.mark.parametrize("canaries", [120, 10])
+def test_claims_about_other_units_are_named_with_what_would_measure_them(tmp_path, canaries):
+    folder = recorded(tmp_path / "run", memorised, canaries=canaries)
+    report = audited(folder, ledger(claim=[*claims("label", "outsider"), *claims("features", "device")]))
+    lines = "\n".join(line for line in report.not_tested if "members" in line or "claim " in line)
+    assert "labels, canaries = vflpriv.plant(" in lines
+    assert "`vflpriv audit --train` measures other units" in lines
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("system", [never_trained, noised])

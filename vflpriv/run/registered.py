@@ -46,14 +46,15 @@ def _settings(audit: Audit[Any], tables: Tables, where: str = "audit") -> BaseMo
     return parse_settings(audit.settings_type, {} if isinstance(table, bool) else table, f"{where}.{audit.name}")
 
 
-def _is_off(audit: Audit[Any], tables: Tables) -> bool:
-    """Whether a table says so of the audit, or of the one that stands for it on other kinds of sources."""
-    return tables.get(audit.name) is False or (audit.name not in tables and tables.get(audit.topic) is False)
+def _turned_off(audit: Audit[Any], tables: Tables) -> str | None:
+    """Which table turns the audit off: its own, or that of the audit that stands for it on other kinds of sources."""
+    name = audit.name if audit.name in tables else audit.topic
+    return f"turned off by audit.{name} = false" if tables.get(name) is False else None
 
 
 def audit_work(source: Source, context: AuditContext, tables: Tables) -> int:
     """Replica-rounds of all audits that will run, for the progress bar."""
-    audits = [a for a in registered_audits() if source.missing(a.needs) is None and not _is_off(a, tables)]
+    audits = [a for a in registered_audits() if source.missing(a.needs) is None and not _turned_off(a, tables)]
     return sum(audit.work(source, replace(context, settings=_settings(audit, tables))) for audit in audits)
 
 
@@ -66,7 +67,7 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
         if source.missing(audit.needs) is not None:
             continue
         own = replace(context, settings=_settings(audit, tables))
-        refusal = f"turned off by audit.{audit.name} = false" if _is_off(audit, tables) else audit.refusal(source, own)
+        refusal = _turned_off(audit, tables) or audit.refusal(source, own)
         if refusal is not None:
             not_tested.append(f"{audit.name}: {refusal}")
             continue
