@@ -26,6 +26,7 @@ from vflpriv.core.wire import Message
 
 __all__ = [
     "FeatureInference",
+    "GradientInference",
     "LabelInference",
     "TogetherInference",
     "decode_features",
@@ -92,6 +93,16 @@ class LabelInference(ABC):
         probabilities = posterior([own.features for own in view.own.values()], auxiliary, view.classes)
         records = torch.arange(len(probabilities), device=probabilities.device)
         return Guess(records, probabilities.argmax(-1).unsqueeze(0))
+
+
+class GradientInference(LabelInference):
+    """Base of attacks on labels that read each record's gradients and know a few labels."""
+
+    needs = frozenset({"logit-gradient", "embedding-gradient"})
+    auxiliary = True
+
+    def missing(self, view: View) -> str | None:
+        return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
 
 class TogetherInference(LabelInference):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._base import GradientInference
 from vflpriv.attacks._observations import known_positions
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
 
-__all__ = ["GradientInference", "agreement", "guess_by_threshold", "not_two_classes", "two_means"]
+__all__ = ["TwoClassInference", "agreement", "guess_by_threshold", "not_two_classes", "two_means"]
 
 
 def not_two_classes(view: View) -> str | None:
@@ -18,16 +18,11 @@ def not_two_classes(view: View) -> str | None:
     return None if view.classes == 2 else f"two classes; here there are {view.classes}"
 
 
-class GradientInference(LabelInference):
+class TwoClassInference(GradientInference):
     """Base of attacks on two classes that read each record's gradients and know a few labels."""
 
-    needs = frozenset({"logit-gradient", "embedding-gradient"})
-    auxiliary = True
-
     def missing(self, view: View) -> str | None:
-        if not self.needs & view.kinds:
-            return f"gradients of each record; {sent_instead(view)}"
-        return not_two_classes(view)
+        return super().missing(view) or not_two_classes(view)
 
 
 def two_means(scores: Tensor) -> Tensor:

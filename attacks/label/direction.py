@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
-from vflpriv.attacks.label._two_classes import GradientInference, guess_by_threshold
+from vflpriv.attacks.label._two_classes import TwoClassInference, guess_by_threshold
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
@@ -19,7 +19,7 @@ __all__ = ["LabelDirection"]
 
 
 @register("attack")
-class LabelDirection(GradientInference):
+class LabelDirection(TwoClassInference):
     """The cosine between a record's gradients and those of the few records whose label is known.
 
     g = (p - y) ∂logit/∂h: p - y has opposite signs for the two labels, and ∂logit/∂h differs little between records.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._base import GradientInference
 from vflpriv.attacks._observations import by_link, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.attacks.label._clusters import clustered
@@ -18,7 +18,7 @@ __all__ = ["LabelGradientClusters"]
 
 
 @register("attack")
-class LabelGradientClusters(LabelInference):
+class LabelGradientClusters(GradientInference):
     """k-means, one cluster for each class, on each record's mean gradient over all its rounds.
 
     A record's gradient is (p - onehot(y)) W: its mean is near the head's row of its class. Noise on gradients or labels
@@ -30,11 +30,6 @@ class LabelGradientClusters(LabelInference):
 
     name = "label_gradient_clusters"
     summary = "splits any number of classes by clusters of each record's mean gradient"
-    needs = frozenset({"logit-gradient", "embedding-gradient"})
-    auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
     def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from vflpriv.attacks._observations import positions_in, records_of, sum_by_record
-from vflpriv.attacks.label._two_classes import GradientInference, guess_by_threshold, two_means
+from vflpriv.attacks.label._two_classes import TwoClassInference, guess_by_threshold, two_means
 from vflpriv.common.registry import register
 from vflpriv.core.attack import Auxiliary, Guess
 from vflpriv.core.views import View
@@ -17,7 +17,7 @@ __all__ = ["LabelNorm"]
 
 
 @register("attack")
-class LabelNorm(GradientInference):
+class LabelNorm(TwoClassInference):
     """‖g_i‖ divided by the mean of its batch, averaged over the rounds; two clusters, named by the few known labels.
 
     A record's gradient has the norm |p - y| up to a common factor: where one class is rare, the model is more certain

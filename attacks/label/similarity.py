@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from vflpriv.attacks._base import LabelInference, sent_instead
+from vflpriv.attacks._base import GradientInference
 from vflpriv.attacks._observations import by_link, known_positions, records_of, with_places
 from vflpriv.attacks._samples import Sample
 from vflpriv.common.registry import register
@@ -22,7 +22,7 @@ __all__ = ["LabelSimilarity"]
 
 
 @register("attack")
-class LabelSimilarity(LabelInference):
+class LabelSimilarity(GradientInference):
     """The class whose known records have the largest cosine similarity with a record's gradients.
 
     A record's gradient is (p - onehot(y)) W: of two records with one label the cosine is near 1, however large the
@@ -37,11 +37,6 @@ class LabelSimilarity(LabelInference):
 
     name = "label_similarity"
     summary = "takes the label of the known records whose gradients have the most similar direction"
-    needs = frozenset({"logit-gradient", "embedding-gradient"})
-    auxiliary = True
-
-    def missing(self, view: View) -> str | None:
-        return None if self.needs & view.kinds else f"gradients of each record; {sent_instead(view)}"
 
     def run(self, view: View, auxiliary: Auxiliary) -> Guess:
         messages = view.of_kind(*self.needs)

@@ -73,12 +73,7 @@ class Fdml(Split):
             rounds=schedule.every_round,
             seen_by=DOWNLINK_READERS,
         )
-        model = NoNoise(depends_on=frozenset(Unit)).describe(
-            kind="models",
-            what="the trained models, moved by exact labels",
-            rounds=schedule.last_round,
-            seen_by=frozenset({"model"}),
-        )
+        model = NoNoise(depends_on=frozenset(Unit)).describe_models("exact labels", schedule)
         up = uplink_releases(settings, schedule, kind="logits", sent=schedule.active)
         return (*up, _labels(settings, schedule), down, model)
 

@@ -180,10 +180,5 @@ def gradient_releases(
         rounds=schedule.every_round,
         seen_by=DOWNLINK_READERS,
     )
-    model = NoNoise(depends_on=frozenset(Unit)).describe(
-        kind="models",
-        what="the trained models, moved by exact gradients",
-        rounds=schedule.last_round,
-        seen_by=frozenset({"model"}),
-    )
+    model = NoNoise(depends_on=frozenset(Unit)).describe_models("exact gradients", schedule)
     return (*uplinks, down, model)

@@ -389,10 +389,5 @@ def losses_and_models(
     down = NoNoise(depends_on=read).describe(
         kind=kind, what=f"{what}, server to device", rounds=schedule.every_round, seen_by=DOWNLINK_READERS
     )
-    model = NoNoise(depends_on=trained).describe(
-        kind="models",
-        what="the trained models, moved by exact losses",
-        rounds=schedule.last_round,
-        seen_by=frozenset({"model"}),
-    )
+    model = NoNoise(depends_on=trained).describe_models("exact losses", schedule)
     return down, model

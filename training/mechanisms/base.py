@@ -21,6 +21,7 @@ from vflpriv.common.random import SecretStream, Stream
 from vflpriv.core.engine import Contributions, Probe, Rows
 from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release, StateLeak
+from vflpriv.core.schedules import Schedule
 from vflpriv.core.units import Unit
 from vflpriv.laws import Exact, Gaussian
 
@@ -262,6 +263,11 @@ class NoNoise(Mechanism):
     @property
     def sensitivity(self) -> Mapping[Unit, float]:
         return dict.fromkeys(self.depends_on, math.inf)
+
+    def describe_models(self, moved_by: str, schedule: Schedule) -> Release:
+        """The trained models, which whoever holds them reads after the last round."""
+        what, readers = f"the trained models, moved by {moved_by}", frozenset({"model"})
+        return self.describe(kind="models", what=what, rounds=schedule.last_round, seen_by=readers)
 
 
 _CHUNK = 1024

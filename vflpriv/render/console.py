@@ -12,10 +12,9 @@ from rich.text import Text
 from vflpriv.common import formatting as f
 from vflpriv.render.fitting import ColumnWidths, chunks, fitted
 
-__all__ = ["LEAK_STYLES", "Cell", "Writer", "print_line"]
+__all__ = ["Cell", "Writer", "print_line"]
 
 Cell = str | Text
-LEAK_STYLES = ("dim", "green", "yellow", "red", "bold red")
 """Styles of the levels of leakage, from none to the highest."""
 _WIDE = 100
 """The width from which optional columns are shown too."""

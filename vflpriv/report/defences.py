@@ -22,8 +22,6 @@ __all__ = ["DefenceFrontier", "DefencePoint", "defence_frontiers"]
 
 _EVERYTHING = 0.9999
 """An ε that allows attacks this gain, and those above about 10 do, promises nothing."""
-_Cells = Mapping[tuple[str, str], Sequence[Cell]]
-"""The cells of attacks on labels, by system and defence."""
 
 
 @dataclass(frozen=True, kw_only=True)
