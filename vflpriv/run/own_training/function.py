@@ -17,7 +17,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import numpy as np
@@ -54,18 +54,17 @@ class OwnTraining:
     @property
     def function(self) -> Train:
         """The function, loaded in this process if it was not before."""
-        found: Any = self.given or self._loaded()
+        loaded: Any = self.given or self._loaded()
         for part in self.attribute.split(".") if self.given is None else ():
-            found = getattr(found, part, None)
-        if not callable(found):
+            loaded = getattr(loaded, part, None)
+        if not callable(loaded):
             raise InputError(_FIELD, self.name, f"the name of a function: there is no {self.attribute} in it")
-        self._check_signature(found)
-        function: Train = found
-        return function
+        self._check_signature(loaded)
+        return cast(Train, loaded)
 
-    def _check_signature(self, found: Any) -> None:
+    def _check_signature(self, function: Any) -> None:
         try:
-            taken = inspect.signature(found)
+            taken = inspect.signature(function)
         except (TypeError, ValueError):
             return  # a function in C does not say what it takes
         try:
