@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflpriv.common.numerics import Floats
 from vflpriv.data.columns import Column
 from vflpriv.data.files import Dataset, Raw, contents, fixed_order
 from vflpriv.data.parsers import parse_idx, parse_json, parse_numbers, parse_png, parse_rows
@@ -42,13 +44,21 @@ def bundled(
     del folder
     path = _installed_table(table)
     if path.is_file():
-        rows = np.loadtxt(path, delimiter=",", skiprows=header)
+        rows = _table(path, header)
         features, labels = rows[:, :-1], rows[:, -1].astype(np.int64)
     else:
         from sklearn import datasets
 
         features, labels = getattr(datasets, loader)(return_X_y=True)
     return divided(features.reshape(-1, *shape), labels, train)
+
+
+@cache
+def _table(path: Path, header: int) -> Floats:
+    """The numbers of a text file, which are read once: that takes longer than a short training."""
+    rows: Floats = np.loadtxt(path, delimiter=",", skiprows=header)
+    rows.flags.writeable = False
+    return rows
 
 
 def _installed_table(name: str) -> Path:

@@ -92,7 +92,9 @@ def test_it_leaves_the_view_as_it_was(watch):
 
 @pytest.mark.parametrize("augment", [0.0, 0.1])
 def test_a_seed_is_completed_alike_however_many_are_beside_it(augment):
-    """Margin: ten steps enlarge a difference in the last bit to 1e-6 at most; thirty of them have made it 1e-4."""
+    """Margin: Adam steps by its rate, in either direction, where a gradient is zero but for its rounding: 2e-5 after ten
+    steps on some CPUs. Other seeds differ by 0.3.
+    """
     system = make_system("split-concat", rounds=4)
     engine = system.train(range(5))
     engine.run(Wire())
@@ -107,9 +109,9 @@ def test_a_seed_is_completed_alike_however_many_are_beside_it(augment):
         return complete(bottoms, [known[seed] for seed in seeds], 3, settings)
 
     together = completed([0, 1, 2, 3, 4])
-    assert not torch.allclose(together[0], together[1], atol=1e-2)
+    assert not torch.allclose(together[0], together[1], atol=0.1)
     for seeds in ([0], [3], [4, 1], [2, 0, 3]):
-        assert torch.allclose(completed(seeds), together[seeds], rtol=0, atol=1e-5)
+        assert torch.allclose(completed(seeds), together[seeds], rtol=0, atol=1e-3)
 
 
 def test_one_run_of_all_seeds_gives_what_each_gives_alone(short):
