@@ -92,8 +92,9 @@ def test_it_leaves_the_view_as_it_was(watch):
 
 @pytest.mark.parametrize("augment", [0.0, 0.1])
 def test_a_seed_is_completed_alike_however_many_are_beside_it(augment):
-    """Margin: Adam steps by its rate, in either direction, where a gradient is zero but for its rounding: 2e-5 after ten
-    steps on some CPUs. Other seeds differ by 0.3.
+    """Margin: Adam steps by its rate, in either direction, where a gradient is zero but for its rounding.
+
+    That makes 2e-5 after ten steps on some CPUs; other seeds differ by 0.3.
     """
     system = make_system("split-concat", rounds=4)
     engine = system.train(range(5))
