@@ -39,7 +39,8 @@ def noted_calls() -> Iterator[list[Call]]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(root):
+        # An environment may lie in the checkout, with the libraries in it.
+        if event == "call" and code.co_filename.startswith(root) and "/site-packages/" not in code.co_filename:
             calls.append((code.co_filename.removeprefix(root), code.co_qualname))
 
     threading.setprofile(note)
