@@ -53,6 +53,7 @@ def test_embeddings_that_hold_labels_tell_more_than_features(tmp_path):
 
 
 def test_embeddings_of_an_untrained_model_tell_no_more_than_features(tmp_path):
+    """Margin: the attack is at chance, of which the lower end of its interval lies a sixth below."""
     for row in attempts(recorded(tmp_path / "run", learnt=0.0)).values():
         if row.success is not None:
             assert row.low <= max(row.chance, row.blind)

@@ -27,6 +27,7 @@ def results(folder, system, unit, *, views=("outsider",), changes=None, **option
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_memorising_model_whose_predictions_are_published_is_refuted(unit, tmp_path):
+    """Margin: nearly every coin is guessed, ε ≥ 1.2; a guess or two that go the other way cost 0.1."""
     report, system = results(tmp_path / "run", memorised, unit, views=VIEWS)
     assert report.exit_code == 1
     for claim in system.claims:
@@ -42,6 +43,7 @@ def test_a_memorising_model_whose_predictions_are_published_is_refuted(unit, tmp
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("system", [never_trained, noised])
 def test_a_model_that_remembers_nobody_is_not_accused(system, unit, tmp_path):
+    """Margin: how many guesses are made is planned on canaries set aside: all, half or some 40 of 80."""
     report, found = results(tmp_path / "run", system, unit)
     (claim,) = found.claims
     assert (claim.verdict, report.exit_code) == (Verdict.CONSISTENT, 0)
@@ -80,7 +82,10 @@ def test_models_that_remember_nobody_are_not_accused_over_twenty_seeds(system, u
 
 
 def test_where_a_row_stands_in_its_message_tells_nothing(tmp_path):
-    """The queries list members first; a score that read positions would guess every coin."""
+    """The queries list members first; a score that read positions would guess every coin.
+
+    Margin: at chance half of 80 are right, give or take 4.5; 56 are asked.
+    """
     _, system = results(tmp_path / "run", never_trained, "add-remove", views=("device",))
     assert system.claims[0].deciding.facts["right"] < 0.7 * system.claims[0].deciding.trials
 
