@@ -394,16 +394,30 @@ def judge(
     if accounted.excess is not None or exceeds(budget, claim):
         joined = f"{_above_claim(accounted, budget, claim)}, {'but' if tests else 'and'} {tested}"
         return Judgement(Verdict.UNSUPPORTED, "; ".join((joined + _paper(accounted.paper), *remarks)))
+    return _within_claim(claim, accounted, budget, bearing, tested, min_trials, ledger)
+
+
+def _within_claim(
+    claim: Claim,
+    accounted: Accounted,
+    budget: Budget,
+    bearing: Sequence[CorrectedFinding],
+    tested: str,
+    min_trials: int,
+    ledger: str,
+) -> Judgement:
+    """Of a claim that nothing refutes and whose budget is within it: consistent, or unmeasured."""
+    tests, remarks = [c for c in bearing if c.finding.is_test], _remarks(bearing)
     within, checks = _comparison(budget, claim, exceeds=False), _checks(bearing)
+    few = (tested,) if tests else ()
     if accounted.assumed:
         rests = f"{within}, but it rests on an assumption: {'; '.join(accounted.assumed)}"
-        return Judgement(Verdict.UNMEASURED, "; ".join((rests, *((tested,) if tests else ()), *remarks)))
+        return Judgement(Verdict.UNMEASURED, "; ".join((rests, *few, *remarks)))
     if any(_enough(c.finding, min_trials) for c in tests):
         return Judgement(Verdict.CONSISTENT, f"{within}, and {tested}")
     if checks:
         return Judgement(Verdict.CONSISTENT, f"{within}, and {checks}; {tested}")
     nothing = "nothing that was measured speaks for it" if remarks else "nothing was measured"
-    few = (tested,) if tests else ()
     return Judgement(
         Verdict.UNMEASURED, "; ".join((f"{within}, as accounted from {ledger}; {nothing}", *few, *remarks))
     )
