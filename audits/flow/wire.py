@@ -1,0 +1,141 @@
+"""What a program under examination is given: private values in two worlds, and a wire that its parties send over.
+
+A program is an ordinary function with torch code in it. It asks the wire for its private values, trains, and sends. The
+plain wire only runs it, in one of the two worlds; the tracer has a wire of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import torch
+from torch import Tensor
+
+__all__ = ["FlowWire", "Party", "Payload", "PlainWire", "Program", "SentMessage", "identical", "parties_of"]
+
+Party = str | int
+"""The server ("server") or the number of a device."""
+Payload = Tensor | Mapping[str, Tensor]
+
+
+class FlowWire(ABC):
+    """Private values and messages of a program."""
+
+    @abstractmethod
+    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        """A private value, and what it is in the neighbouring world: of the same shape and dtype.
+
+        It may be asked for several values: the labels, the block of a party.
+        """
+
+    @overload
+    def send(
+        self,
+        kind: str,
+        tensors: Tensor,
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def send(
+        self,
+        kind: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Mapping[str, Tensor]: ...
+
+    @abstractmethod
+    def send(
+        self,
+        kind: str,
+        tensors: Payload,
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Payload:
+        """Send a message; what its receiver gets has the same structure. Record ids that travel along are seen too."""
+
+
+Program = Callable[[FlowWire], object]
+"""A training. It draws as it likes, from torch, NumPy or `random`; all of them are seeded before it runs."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SentMessage:
+    """A message as it was sent; `tensors` are copies."""
+
+    kind: str
+    sender: Party
+    receivers: tuple[Party, ...]
+    round: int | None
+    tensors: Mapping[str, Tensor]
+
+    def seen_by(self, view: str | int) -> bool:
+        """Whether an adversary with this view sees the message."""
+        return view == "eavesdropper" or view == self.sender or view in self.receivers
+
+
+def parties_of(receiver: Party | Sequence[Party]) -> tuple[Party, ...]:
+    """The parties that receive a message."""
+    return (receiver,) if isinstance(receiver, str | int) else tuple(receiver)
+
+
+def identical(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors agree in shape, dtype and every bit: -0.0 is not 0.0, and payloads of NaN count."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+
+
+class PlainWire(FlowWire):
+    """Runs a program in world 0 or 1 and keeps its messages; with `received`, receivers get these instead."""
+
+    def __init__(self, world: int = 0, received: Sequence[SentMessage] = ()) -> None:
+        self.world = world
+        self.sent: list[SentMessage] = []
+        self._received = received
+
+    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        return (other if self.world else value).clone()
+
+    def send(  # type: ignore[override]
+        self,
+        kind: str,
+        tensors: Payload,
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Payload:
+        named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
+        kept = {name: tensor.detach().clone() for name, tensor in named.items()}
+        if records is not None:
+            kept["records"] = records.detach().clone()
+        self.sent.append(
+            SentMessage(kind=kind, sender=sender, receivers=parties_of(receiver), round=round_, tensors=kept)
+        )
+        arrived = {name: self._arrives(name, tensor) for name, tensor in named.items()}
+        return arrived[""] if isinstance(tensors, Tensor) else arrived
+
+    def _arrives(self, name: str, tensor: Tensor) -> Tensor:
+        place = len(self.sent) - 1
+        first = self._received[place].tensors.get(name) if place < len(self._received) else None
+        return (tensor if first is None else first).detach().clone()
