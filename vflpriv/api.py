@@ -7,17 +7,19 @@ Nothing is printed; progress is shown on a terminal only. Bad input raises `Inpu
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vflpriv.common.files import writable
 from vflpriv.common.store import empty_store
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
-from vflpriv.report.formats import DEFAULT_FORMATS, Context, checked_formats, save_result
+from vflpriv.report.formats import DEFAULT_FORMATS, Context, Saved, checked_formats, save_result
 from vflpriv.run.executors.table import executor_of
 from vflpriv.run.selection import (
     as_options,
@@ -34,6 +36,7 @@ from vflpriv.run.selection import (
 )
 
 if TYPE_CHECKING:
+    from vflpriv.common.tasks import Executor
     from vflpriv.core.budgets import Accountant
     from vflpriv.core.units import Unit
     from vflpriv.core.views import Adversary
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Accounting", "Source", "account", "accounting", "attack", "audit", "frontier", "reproduce", "train"]
 
 Source = str | Path | Mapping[str, Any] | Config
-_TRIALS = "trials"
+S = TypeVar("S", bound=Saved)
 
 
 def audit(
@@ -88,20 +91,17 @@ def audit(
     counts = {"--trials": trials, "--workers": workers}
     recorded = recorded_paths(transcript, ledger, beside | counts) if own is None else None
     names, day = checked_formats(formats, "report"), checked_date(date)
-    running = _Running(out=out, trials=trials, fresh=fresh, trust_ledger=trust_ledger, quiet=quiet, workers=workers)
-    source = Path(config) if isinstance(config, str | Path) else None
     if own is not None and train is not None:
-        source, report = own, _audit_training(train, own, running)
+        source: object = own
+        work = _training_audit(train, own, trials)
     elif recorded is not None:
-        source, report = recorded[1], _audit_recording(*recorded, running)
+        source, work = recorded[1], _recording_audit(*recorded)
     else:
-        report = _audit_config(config, overrides or {}, only, running)
-    report = report.model_copy(update={"date": day})
-    if out is not None:
-        if isinstance(config, Mapping | Config):
-            names = tuple(dict.fromkeys((*names, "toml")))
-        save_result(report, Path(out), names, _context(source))
-    return report
+        source, work = config, _config_audit(config, overrides or {}, only, trials, out)
+    running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
+    report = running.result(partial(work, trust_ledger=trust_ledger)).model_copy(update={"date": day})
+    written = (*names, "toml") if isinstance(config, Mapping | Config) else names
+    return running.saved(report, written, source)
 
 
 def attack(
@@ -131,16 +131,11 @@ def attack(
     embedded = Path(str(files("vflpriv.config").joinpath("attack.toml")))
     chosen = load_config(embedded if config is None else config, overrides)
     places(chosen, only)
-    folder, running = _folder(out), executor_of(workers)
-    store = _store(folder, fresh)
+    running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
     from vflpriv.run.attack import attack_config
 
-    with running as executor:
-        matrix = attack_config(chosen, only=only, store=store, quiet=quiet, executor=executor)
-    report = held_to(matrix, limits, corrected)
-    if folder is not None:
-        save_result(report, folder, names, _context(Path(config) if isinstance(config, str | Path) else None))
-    return report
+    matrix = running.result(partial(attack_config, chosen, only=only))
+    return running.saved(held_to(matrix, limits, corrected), names, config)
 
 
 def account(
@@ -259,26 +254,12 @@ def reproduce(
     profile, names = load_profile(name), checked_formats(formats, "reproduction")
     count, first = whole_number(seeds, "--seeds", least=1), whole_number(seed, "--seed", least=0)
     rounds = share_of(share, "--share")
-    folder, running = _folder(out), executor_of(workers)
-    store = _store(folder, fresh)
+    running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
     from vflpriv.experiments.reproduce.runner import reproduce_profile
 
-    with running as executor:
-        report = reproduce_profile(
-            profile,
-            quick=quick,
-            share=rounds,
-            seeds=count,
-            seed=first or 0,
-            only=only,
-            device=device or "auto",
-            store=store,
-            quiet=quiet,
-            executor=executor,
-        )
-    if folder is not None:
-        save_result(report, folder, names, Context())
-    return report
+    chosen = {"quick": quick, "share": rounds, "seeds": count, "seed": first or 0, "only": only}
+    work = partial(reproduce_profile, profile, device=device or "auto", **chosen)
+    return running.saved(running.result(work), names)
 
 
 def frontier(
@@ -299,95 +280,84 @@ def frontier(
     from vflpriv.experiments.frontier.profile import load_frontier
 
     chosen, names = load_frontier(config, overrides), checked_formats(formats, "frontier")
-    folder, running = _folder(out), executor_of(workers)
-    store = _store(folder, fresh)
+    running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
     from vflpriv.experiments.frontier.runner import find_frontier
 
     command = repeated("frontier", config, overrides or {}, only)
-    with running as executor:
-        report = find_frontier(chosen, command=command, only=only, store=store, quiet=quiet, executor=executor)
-    if folder is not None:
-        save_result(report, folder, names, Context())
-    return report
+    return running.saved(running.result(partial(find_frontier, chosen, command=command, only=only)), names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Running:
-    """How an audit runs, whatever it audits."""
+    """Where a run stores and computes, which is checked before its work."""
 
-    out: str | Path | None
-    trials: object
-    fresh: bool
-    trust_ledger: bool
+    folder: Path | None
+    store: Path | None
+    """The folder for finished trials."""
     quiet: bool | None
-    workers: int | str | None
+    executors: AbstractContextManager[Executor]
+
+    @classmethod
+    def of(cls, *, out: str | Path | None, fresh: bool, quiet: bool | None, workers: object) -> _Running:
+        """`fresh` deletes the finished trials of an earlier run, and no other file."""
+        folder, executors = _folder(out), executor_of(workers)
+        store = None if folder is None else folder / "trials"
+        if store is not None and fresh:
+            empty_store(store)
+        return cls(folder=folder, store=store, quiet=quiet, executors=executors)
+
+    def result(self, work: Callable[..., S]) -> S:
+        """What the work finds, which is told where it runs."""
+        with self.executors as executor:
+            return work(store=self.store, quiet=self.quiet, executor=executor)
+
+    def saved(self, report: S, formats: Sequence[str], source: object = None) -> S:
+        """The report, written if there is a folder; formats may point to lines of the `source`, if it is a file."""
+        if self.folder is not None:
+            path = Path(source) if isinstance(source, str | Path) else None
+            # An embedded configuration is no file.
+            context = Context(config=path if path is not None and path.is_file() else None)
+            save_result(report, self.folder, dict.fromkeys(formats), context)
+        return report
 
 
-def _audit_config(
-    config: Source | None, overrides: Mapping[str, Any], only: Sequence[str], running: _Running
-) -> Report:
-    chosen = selected(load_config(config, overrides), only, running.trials)
-    folder, executors = _folder(running.out), executor_of(running.workers)
-    store = _store(folder, running.fresh)
-    from vflpriv.run.audit import audit_config
+def _config_audit(
+    config: Source | None, overrides: Mapping[str, Any], only: Sequence[str], trials: object, out: str | Path | None
+) -> Callable[..., Report]:
+    chosen = selected(load_config(config, overrides), only, trials)
+    command = audit_command(config, None if out is None else Path(out), overrides, trials)
 
-    command = audit_command(config, folder, overrides, running.trials)
-    with executors as executor:
-        return audit_config(
-            chosen,
-            store=store,
-            command=command,
-            quiet=running.quiet,
-            trust_ledger=running.trust_ledger,
-            executor=executor,
-        )
+    def work(**running: Any) -> Report:
+        from vflpriv.run.audit import audit_config
+
+        return audit_config(chosen, command=command, **running)
+
+    return work
 
 
-def _audit_recording(transcript: Path, ledger: Path, running: _Running) -> Report:
+def _recording_audit(transcript: Path, ledger: Path) -> Callable[..., Report]:
     from vflpriv.recording.ledger_file import load_ledger
 
     config = load_ledger(ledger)
-    store = _store(_folder(running.out), running.fresh)
-    from vflpriv.run.audit import audit_transcript
-
     command = shlex.join(["vflpriv", "audit", "--transcript", str(transcript), "--ledger", str(ledger)])
-    return audit_transcript(
-        transcript,
-        config,
-        command=command,
-        trust_ledger=running.trust_ledger,
-        store=store,
-        quiet=running.quiet,
-    )
+
+    def work(**running: Any) -> Report:
+        from vflpriv.run.audit import audit_transcript
+
+        return audit_transcript(transcript, config, command=command, **running)
+
+    return work
 
 
-def _audit_training(train: str | Train, ledger: Path, running: _Running) -> Report:
+def _training_audit(train: str | Train, ledger: Path, trials: object) -> Callable[..., Report]:
     from vflpriv.recording.ledger_file import load_ledger
     from vflpriv.run.own_training.audit import audit_training, trials_of
     from vflpriv.run.own_training.function import find_training
 
-    config = trials_of(load_ledger(ledger), running.trials)
-    training = find_training(train)
-    folder, executors = _folder(running.out), executor_of(running.workers)
-    store = _store(folder, running.fresh)
-    named = train if isinstance(train, str) else training.name
-    parts = ["vflpriv", "audit", "--train", named, "--ledger", str(ledger)]
-    command = shlex.join(parts + ([] if running.trials is None else ["--trials", str(running.trials)]))
-    with executors as executor:
-        return audit_training(
-            training,
-            config,
-            store=store,
-            command=command,
-            quiet=running.quiet,
-            trust_ledger=running.trust_ledger,
-            executor=executor,
-        )
-
-
-def _context(source: Path | None) -> Context:
-    """The audited file for formats that point to its lines; an embedded configuration is not one."""
-    return Context(config=source if source is not None and source.is_file() else None)
+    config, training = trials_of(load_ledger(ledger), trials), find_training(train)
+    parts = ["vflpriv", "audit", "--train", train if isinstance(train, str) else training.name, "--ledger", str(ledger)]
+    command = shlex.join(parts + ([] if trials is None else ["--trials", str(trials)]))
+    return partial(audit_training, training, config, command=command)
 
 
 def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
@@ -396,12 +366,3 @@ def _folder(out: str | Path | None, field: str = "--out") -> Path | None:
         return None
     writable(Path(out), field)
     return Path(out)
-
-
-def _store(folder: Path | None, fresh: bool) -> Path | None:
-    """The folder for finished trials; `fresh` deletes those of an earlier run, and no other file."""
-    if folder is None:
-        return None
-    if fresh:
-        empty_store(folder / _TRIALS)
-    return folder / _TRIALS

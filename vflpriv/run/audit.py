@@ -77,12 +77,13 @@ def audit_transcript(
     trust_ledger: bool = False,
     store: Path | None = None,
     quiet: bool | None = True,
+    executor: Executor | None = None,
 ) -> Report:
     """Audit a recorded training by its transcript and its ledger file; `store` is a folder for finished attacks."""
     find("accountant", config.accountant)  # refused before the work, not after it
     with LateTask(quiet) as task:
         steps = recorded_steps(store, transcript, config, task, task.expect)
-        audited = [audit_recording(transcript, config, steps=steps)]
+        audited = [audit_recording(transcript, config, steps=steps, executor=executor)]
         task.stage("accounting")
         return build_report(
             audited,

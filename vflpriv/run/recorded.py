@@ -32,10 +32,12 @@ from vflpriv.run.registered import audit_work, check_tables, run_audits
 __all__ = ["audit_recorded", "audit_recording"]
 
 
-def audit_recording(folder: Path, config: LedgerConfig, *, steps: Steps | None = None) -> Audited:
+def audit_recording(
+    folder: Path, config: LedgerConfig, *, steps: Steps | None = None, executor: Executor | None = None
+) -> Audited:
     """Read a transcript, attack and audit it; `steps` keeps what is finished, and shows the progress."""
     check_tables(config.audit, "ledger.audit")
-    return audit_recorded(read_recording(folder, config), steps=steps or Steps())
+    return audit_recorded(read_recording(folder, config), steps=steps or Steps(), executor=executor)
 
 
 def audit_recorded(
