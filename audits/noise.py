@@ -208,8 +208,6 @@ class NoiseAudit(Audit[System]):
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """One finding for each kind of noised release, and one for noised labels; claims rest on the noise."""
-        if not context.options.get("noise", True):
-            return []
         context.progress.stage(f"{system.key}: noise")
         labels = label_noise(system)
         kinds = [_finding(result) for result in self.measure(system, confidence=context.confidence)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, Tasks, Worker
 from vflpriv.core.attack import Guess
 from vflpriv.core.audit import EPSILON, MU, Audit, AuditContext, ClaimTest, Finding, Measurement, measured, untested
-from vflpriv.core.canaries import Canaries, MemberCanaries, draw_canaries
+from vflpriv.core.canaries import Canaries, MemberCanaries, OneRunSettings, draw_canaries
 from vflpriv.core.claims import MIN_TRIALS, Claim
 from vflpriv.core.ledger import Ledger, Reading
 from vflpriv.core.systems import Offer, System, accelerated
@@ -173,27 +172,27 @@ class OneRunAudit(Audit[System]):
     summary = "trains once with many canaries and measures how many of their coins a view can guess"
     order = 50
     needs = frozenset({Offer.RELEASE_POINTS})
+    settings_type = OneRunSettings
+    on_request = True
 
     def __init__(self, *, store: Store | None = None, executor: Executor | None = None) -> None:
         self.store, self.executor = store or Store(), executor or InProcess()
 
     def work(self, system: System, context: AuditContext) -> int:
-        return system.schedule.rounds if context.options.get("one_run") and self._testable(system, context) else 0
+        return system.schedule.rounds if self._testable(system, context) else 0
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """A test of every claim about labels, all views in one training; and why, of claims that it cannot test."""
-        options: Mapping[str, Any] | None = context.options.get("one_run")
-        if options is None:
-            return []
+        settings: OneRunSettings = context.settings or OneRunSettings()
         findings, claims = [], self._testable(system, context)
         if claims:
-            context.progress.stage(f"{system.key}: one run, {options['canaries']} canaries")
+            context.progress.stage(f"{system.key}: one run, {settings.canaries} canaries")
             views = list(dict.fromkeys(claim.adversary for claim in claims))
             runs = OneRunAudit(store=Store(context.store), executor=context.executor).measure(
                 system,
                 views,
-                canaries=options["canaries"],
-                guesses=options.get("guesses"),
+                canaries=settings.canaries,
+                guesses=settings.guesses,
                 advance=context.progress.advance,
             )
             findings = [runs[claim.adversary].finding(claim, context) for claim in claims]
@@ -243,7 +242,7 @@ class OneRunAudit(Audit[System]):
         """One training with so many canaries, scored through several views. `advance` receives the rounds done."""
         planted = plant(system, canaries)
         if guesses is not None and guesses > canaries:
-            raise InputError("audit.one_run.guesses", guesses, f"at most canaries = {canaries}")
+            raise InputError("audit.one-run.guesses", guesses, f"at most canaries = {canaries}")
         names = [str(adversary) for adversary in adversaries]
         entry = Entry(
             key=system.result_key(self.store, "one-run", canaries, "+".join(names)),
@@ -288,7 +287,7 @@ def train_with_coins(
 def plant(system: System, canaries: int) -> Canaries:
     """Canaries in the labels of a system's records."""
     data = system.data
-    field = "audit.one_run.canaries"
+    field = "audit.one-run.canaries"
     return draw_canaries(data.labels, data.classes, canaries=canaries, seed=system.seed, field=field)
 
 

@@ -119,8 +119,6 @@ class SensitivityAudit(Audit[System]):
         A published bound that is smaller than the proven one is a premise of the published claims alone, and is left
         aside where none of them is to be tested.
         """
-        if not context.options.get("sensitivity", True):
-            return []
         context.progress.stage(f"{system.key}: sensitivity search")
         mechanisms = system.engine.mechanisms(system.settings, system.schedule)
         pairs = self.search_all(mechanisms, batch_size=system.schedule.batch_size, seed=context.seed)

@@ -134,8 +134,6 @@ class StateAudit(Audit[System]):
         A published bound that is smaller than the proven one is a premise of the published claims alone, and is left
         aside where none of them is to be tested.
         """
-        if not context.options.get("state", True):
-            return []
         context.progress.stage(f"{system.key}: state")
         moved = [_moved_finding(result) for result in self.moved(system)]
         published = context.published(system)

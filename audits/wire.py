@@ -68,16 +68,12 @@ class WireAudit(Audit[System]):
     needs = frozenset({Offer.RELEASE_POINTS})
 
     def work(self, system: System, context: AuditContext) -> int:
-        if not context.options.get("wire", True):
-            return 0
         canaries = plan_twins(system, [claim.unit for claim in context.claims])
         wholes = plan_runs(system, [canary.unit for canary in canaries])
         return (2 * len(canaries) + 1 + len(wholes)) * system.schedule.rounds
 
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """What the ledger leaves out; then, for each unit, whether anything moves that should not."""
-        if not context.options.get("wire", True):
-            return []
         context.progress.stage(f"{system.key}: wire, two worlds")
         ledger, canaries = system.ledger, plan_twins(system, [claim.unit for claim in context.claims])
         adversaries = [a for claim in context.claims for a in claim.adversary.each(system.schedule.devices)]

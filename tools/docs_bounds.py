@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tools.docs_markdown import docstrings, fence, join, sentence, settings_table, table
 from vflpriv.common import formatting as f
 from vflpriv.common.registry import available
-from vflpriv.config.models import AuditConfig
 from vflpriv.core.ledger import Event, Exposure, Reading, Sampling
 from vflpriv.core.units import Unit
 from vflpriv.core.views import Adversary
@@ -16,13 +15,6 @@ from vflpriv.laws import Gaussian, Laplace, RandomizedResponse
 __all__ = ["DELTA", "accountant_page", "audit_page"]
 
 DELTA = 1e-5
-_AUDIT_SETTINGS = {
-    "two-world": ("canaries", "trials", "full_trials", "reach", "min_trials", "stop_early"),
-    "one-run": ("one_run",),
-    "sensitivity": ("sensitivity",),
-    "noise": ("noise",),
-    "server-state": ("state",),
-}
 
 
 def audit_page(name: str) -> str:
@@ -32,8 +24,10 @@ def audit_page(name: str) -> str:
         f"# {name}",
         f"*{sentence(audit.summary)}*",
         docstrings(audit),
-        "## Settings in `[audit]`",
-        settings_table(AuditConfig, _AUDIT_SETTINGS.get(name, ())) or "None of its own.",
+        f"## Settings in `[audit.{name}]`",
+        settings_table(audit.settings_type) if audit.settings_type.model_fields else "It has none.",
+        f"`{name} = false` turns it off."
+        + (f" It runs where the section has its table, or `{name} = true`." if audit.on_request else ""),
     )
 
 

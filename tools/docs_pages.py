@@ -24,7 +24,6 @@ from vflpriv.config.models import (
     Config,
     DataConfig,
     FeatureConfig,
-    OneRunConfig,
     SystemConfig,
 )
 from vflpriv.core.canaries import CanaryKind
@@ -45,7 +44,6 @@ _SECTIONS = {
     "`[data]`": DataConfig,
     "`[[system]]`": SystemConfig,
     "`[audit]` or `[system.audit]`": AuditConfig,
-    "`audit.one_run`": OneRunConfig,
     "`[[system.claim]]`": ClaimConfig,
     "`[attack]`": AttackConfig,
     "`[attack.features]`": FeatureConfig,

@@ -20,7 +20,7 @@ from vflpriv.common.registry import register
 from vflpriv.common.store import Entry, Store, TensorForm
 from vflpriv.common.tasks import Advancing, Executor, InProcess, NoProgress, Progress
 from vflpriv.core.audit import Audit, AuditContext, Finding, untested
-from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, CanaryKind, TwoWorldSettings
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import Offer, System
 from vflpriv.core.units import Unit
@@ -40,6 +40,7 @@ class TwoWorldAudit(Audit[System]):
     summary = "trains in two neighbouring worlds and measures how well a view tells them apart"
     order = 40
     needs = frozenset({Offer.WORLDS, Offer.RELEASE_POINTS})
+    settings_type = TwoWorldSettings
 
     def __init__(self, *, store: Store | None = None, executor: Executor | None = None) -> None:
         self.store, self.executor = store or Store(), executor or InProcess()
@@ -50,7 +51,7 @@ class TwoWorldAudit(Audit[System]):
     def run(self, system: System, context: AuditContext) -> list[Finding]:
         """A test of every claim with every kind of canary that can test it; why, where none can."""
         questions = _questions(system, context)
-        early = bool(context.options.get("stop_early"))
+        early = _settings(context).stop_early
         # If the other systems have as many tests, Holm's procedure rejects whatever is below this level.
         tests = sum(len(question.claims) + len(question.watched_claims) for question in questions)
         level = context.verdict_alpha / max(1, context.systems * tests)
@@ -77,7 +78,7 @@ class TwoWorldAudit(Audit[System]):
 
     def _untested(self, system: System, context: AuditContext, tested: Collection[str | None]) -> list[Finding]:
         """Why the other claims are not tested, by the first kind of canary that was to test them."""
-        kinds = list(_trials_by_kind(context))[:1]
+        kinds = list(_settings(context).trials_by_kind)[:1]
         refusals = [
             (claim, self.view_refusal(system, claim.adversary, unit=claim.unit, kind=kind))
             for kind in kinds
@@ -204,7 +205,7 @@ class TwoWorldAudit(Audit[System]):
 def _questions(system: System, context: AuditContext) -> list[Question]:
     """What is asked of trainings: for each kind of canary and each unit, the views of the claims that it can test."""
     questions, units = [], list(dict.fromkeys(claim.unit for claim in context.claims))
-    for kind, trials in _trials_by_kind(context).items():
+    for kind, trials in _settings(context).trials_by_kind.items():
         for unit in units:
             claims = tuple(
                 claim
@@ -226,8 +227,8 @@ def _question(
         unit=unit,
         adversaries=tuple(dict.fromkeys(claim.adversary for claim in claims)),
         confidence=context.confidence,
-        reach=context.options.get("reach", REACH),
-        full=context.options.get("full_trials", FULL_TRIALS),
+        reach=_settings(context).reach,
+        full=_settings(context).full_trials,
         claims=claims,
     )
 
@@ -242,9 +243,10 @@ def _watched(system: System, context: AuditContext, unit: Unit, questions: Seque
         for claim in context.claims
         if claim.unit is unit and whole_view_refusal(system, claim.adversary, unit) is None
     ]
-    most, fewest = context.options.get("whole_view", 0), 2 * context.min_trials
+    settings, fewest = _settings(context), 2 * context.min_trials
     carriers = [q for q in questions if q.unit is unit and q.kind is not CanaryKind.WORST_CASE and q.trials >= fewest]
-    trials = min(most, max((q.trials for q in carriers), default=max(_trials_by_kind(context).values(), default=0)))
+    others = max(settings.trials_by_kind.values(), default=0)
+    trials = min(settings.whole_view, max((q.trials for q in carriers), default=others))
     if not claims or trials < fewest:
         return list(questions)
     if not carriers:
@@ -258,10 +260,9 @@ def _work(system: System, question: Question) -> int:
     return system.schedule.rounds * sum(chosen.trainings for chosen in question.sets(system))
 
 
-def _trials_by_kind(context: AuditContext) -> dict[CanaryKind, int]:
-    """Trainings in each world by kind of canary, of the kinds that have any."""
-    trials: Mapping[CanaryKind, int] = context.options.get("trials", {})
-    return {kind: trials[kind] for kind in CanaryKind if trials.get(kind, 0)}
+def _settings(context: AuditContext) -> TwoWorldSettings:
+    settings: TwoWorldSettings = context.settings or TwoWorldSettings()
+    return settings
 
 
 def _not_refuted(claims: Sequence[Claim], findings: Sequence[Finding], level: float) -> tuple[Claim, ...]:

@@ -147,9 +147,9 @@ def test_it_says_why_it_does_not_apply(variant: str, view: str, reason: str | No
 
 
 def test_wrong_numbers_are_refused() -> None:
-    with pytest.raises(InputError, match=r"audit\.one_run\.canaries = 401: expected at most 400"):
+    with pytest.raises(InputError, match=r"audit\.one-run\.canaries = 401: expected at most 400"):
         plant(system(), 401)
-    with pytest.raises(InputError, match=r"audit\.one_run\.guesses = 300: expected at most canaries = 200"):
+    with pytest.raises(InputError, match=r"audit\.one-run\.guesses = 300: expected at most canaries = 200"):
         OneRunAudit().measure(system(), [ALL], canaries=200, guesses=300)
 
 

@@ -585,10 +585,6 @@ def test_labels_in_the_lowest_bit_of_a_released_value() -> None:
     assert {f.claim for f in found} == {None, "dpzv-device", "dpzv-devices", "dpzv-embeddings"}
 
 
-def test_it_can_be_switched_off() -> None:
-    assert WireAudit().run(make_system("dpzv-joint"), AuditContext(options={"wire": False})) == []
-
-
 class InClear(Dpzv):
     """The uplink is said to be encrypted, and is not."""
 

@@ -10,7 +10,7 @@ import torch
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import ClaimConfig
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import FULL_TRIALS, CanaryKind, TwoWorldSettings
 from vflpriv.errors import InputError
 from vflpriv.run.systems import build_system, claims_of, load_data
 
@@ -52,13 +52,25 @@ def test_the_embedded_configuration_is_the_published_setting():
 def test_a_single_system_needs_no_list(tmp_path):
     config = load_config(write(tmp_path, GOOD))
     assert [s.key for s in config.system] == ["dpzv"]
-    assert config.system[0].audit.trials_of(CanaryKind.NATURAL) == 8
+    assert config.system[0].audit.trials_by_kind[CanaryKind.NATURAL] == 8
 
 
 def test_trials_can_be_given_by_canary(tmp_path):
     text = GOOD.replace("trials = 8", 'trials = { worst-case = 5 }\ncanaries = ["worst-case", "natural"]')
     audit = load_config(write(tmp_path, text)).system[0].audit
-    assert [audit.trials_of(k) for k in CanaryKind] == [0, 0, 5]
+    assert audit.trials_by_kind == {CanaryKind.WORST_CASE: 5}
+
+
+def test_an_audits_table_comes_before_the_common_options_which_it_keeps(tmp_path):
+    common = "trials = 8\nreach = 3.0\nsensitivity = false\n"
+    table = f"{common}[audit.two-world]\nreach = 5.0\n[audit.one-run]\ncanaries = 40"
+    tables = load_config(write(tmp_path, GOOD.replace("trials = 8", table))).system[0].audit.tables
+    trials = TwoWorldSettings.model_validate(tables["two-world"])
+    assert (trials.trials, trials.reach, trials.full_trials) == (8, 5.0, FULL_TRIALS)
+    assert (tables["one-run"], tables["sensitivity"]) == ({"canaries": 40}, False)
+    both = f"{common}two-world = false\none-run.guesses = 30\none_run.canaries = 40"
+    tables = load_config(write(tmp_path, GOOD.replace("trials = 8", both))).system[0].audit.tables
+    assert (tables["one-run"], tables["two-world"]) == ({"canaries": 40, "guesses": 30}, False)
 
 
 def test_overrides_reach_any_field(tmp_path):
@@ -90,6 +102,15 @@ def test_overrides_reach_any_field(tmp_path):
             ("trials = 8", "trials = 8\none_run = {canaries = 50, guesses = 60}"),
             "audit.one_run = 'settings': expected guesses <= canaries, found 60 > 50",
         ),
+        (
+            ("trials = 8", "trials = 8\n[audit.one-run]\ncanaries = 1438"),
+            "system.dpzv.audit.one-run.canaries = 1438: expected at most the 1437 records",
+        ),
+        (
+            ("trials = 8", "trials = 8\n[audit.two-world]\ntrails = 4"),
+            "system.dpzv.audit.two-world.trails = 4: expected no such field",
+        ),
+        (("trials = 8", "trials = 8\n[audit.wire]\ndepth = 4"), "audit.wire = {'depth': 4}: expected true or false"),
         (("rounds = 40", "rounds = 40\nclip = nan"), "engine.clip = nan: expected a finite number"),
         (("rounds = 40", "rounds = 40\ndelta = 1.0"), "engine.delta = 1.0: expected a number < 1"),
         (("rounds = 40", "rounds = 40\nnoise_sdt = 1.0"), "engine.noise_sdt = 1.0: expected no such field"),

@@ -10,8 +10,9 @@ import pytest
 from tests.support import make_system
 from vflpriv.audits.verdict import Accounted, SystemEvidence, decide
 from vflpriv.common.registry import available
+from vflpriv.common.toml import Section
 from vflpriv.core.audit import Audit, AuditContext, Finding
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, OneRunSettings, TwoWorldSettings
 from vflpriv.core.claims import Verdict
 from vflpriv.core.systems import Offer, System
 from vflpriv.errors import InputError
@@ -39,11 +40,17 @@ class Counted:
         self.work += work
 
 
+SMALL: dict[str, Section] = {
+    "two-world": TwoWorldSettings(trials={CanaryKind.NATURAL: 2}, whole_view=0),
+    "one-run": OneRunSettings(canaries=24),
+}
+"""Few trials, and as many canaries as the toy data can hold."""
+
+
 def context_of(system: System, **changes: object) -> AuditContext:
-    """Few trials, and as many canaries as the toy data can hold."""
+    """Claims to test, and progress that is kept."""
     settings = {
         "claims": (*system.claims, *label_claims(system.engine, system.settings)),
-        "options": {"trials": {CanaryKind.NATURAL: 2}, "one_run": {"canaries": 24}},
         "progress": Counted(),
     }
     return AuditContext(**settings | changes)  # type: ignore[arg-type]
@@ -53,7 +60,7 @@ def context_of(system: System, **changes: object) -> AuditContext:
 @pytest.mark.parametrize("name", AUDITS)
 def test_findings_are_of_one_shape_and_work_is_as_announced(name: str, variant: str) -> None:
     system = make_system(variant)
-    context, audit = context_of(system), AUDITS[name]()
+    context, audit = context_of(system, settings=SMALL.get(name)), AUDITS[name]()
     assert audit.refusal(system, context) is None
     announced = audit.work(system, context)
     findings = audit.run(system, context)
@@ -78,17 +85,27 @@ def test_findings_are_of_one_shape_and_work_is_as_announced(name: str, variant: 
 @pytest.mark.parametrize("name", AUDITS)
 def test_what_the_configuration_switches_off_finds_nothing(name: str) -> None:
     system = make_system("dpzv-joint")
-    off = {"wire": False, "sensitivity": False, "noise": False, "state": False, "trials": {}, "one_run": None}
-    context = context_of(system, options=off)
-    assert AUDITS[name]().work(system, context) == 0
-    assert AUDITS[name]().run(system, context) == []
+    context = context_of(system)
+    tables: run.Tables = dict.fromkeys(AUDITS, False)
+    assert run.audit_work(system, context, tables) == 0
+    findings, untested = run.run_audits(system, context, tables)
+    assert not findings
+    assert any(line == f"{name}: turned off by audit.{name} = false" for line in untested)
     assert isinstance(context.progress, Counted)
     assert context.progress.stages == []
 
 
+@pytest.mark.parametrize("name", REGISTERED)
+def test_every_audit_takes_a_table_of_its_settings_and_refuses_others(name: str) -> None:
+    settings = REGISTERED[name].settings_type()
+    run.check_tables({name: settings.model_dump(mode="json")}, "audit")
+    with pytest.raises(InputError, match=rf"audit\.{name}\.gian = 2: expected no such field"):
+        run.check_tables({name: {"gian": 2}}, "audit")
+
+
 def test_claims_that_cannot_be_tested_are_named_with_the_reason() -> None:
     system = make_system("dpzv-joint")
-    findings = AUDITS["one-run"]().run(system, context_of(system))
+    findings = AUDITS["one-run"]().run(system, context_of(system, settings=SMALL["one-run"]))
     refused = [finding for finding in findings if finding.is_untested]
     assert refused
     assert all(f.verdict is Verdict.NOT_APPLICABLE and "one-run needs" in f.sentence for f in refused)

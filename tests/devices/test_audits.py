@@ -7,13 +7,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from tests.contracts.test_audits import context_of
+from tests.contracts.test_audits import SMALL, context_of
 from tests.devices.pretended import PRETENDED, counted, without_float64
 from tests.support import make_system
 from vflpriv.audits.two_world.methods import METHODS
 from vflpriv.audits.two_world.scores import Request
 from vflpriv.common.registry import available
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import Canary, CanaryKind, TwoWorldSettings
 from vflpriv.core.views import Adversary
 
 ROUNDS = 4
@@ -44,8 +44,9 @@ CASES = [
 def found(name: str, variant: str, torch_device: str) -> list[tuple[object, ...]]:
     """What an audit finds in a short training."""
     system = make_system(variant, rounds=ROUNDS, torch_device=torch_device)
-    options = {"trials": {CanaryKind.NATURAL: 2, CanaryKind.WORST_CASE: 2}, "one_run": {"canaries": 24}}
-    findings = available("audit")[name]().run(system, context_of(system, options=options))
+    both = {CanaryKind.NATURAL: 2, CanaryKind.WORST_CASE: 2}
+    settings = TwoWorldSettings(trials=both, whole_view=0) if name == "two-world" else SMALL.get(name)
+    findings = available("audit")[name]().run(system, context_of(system, settings=settings))
     return [(f.subject, f.unit, f.claim, f.verdict, f.figure, f.interval, f.p_value, f.measure) for f in findings]
 
 

@@ -12,7 +12,7 @@ from tests.contracts.test_audits import context_of
 from tests.support import ENGINES, make_system
 from vflpriv.audits.scoring.trials import Trials
 from vflpriv.common.registry import available, find
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, TwoWorldSettings
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import Transcript, Wire
 
@@ -64,7 +64,8 @@ def test_an_audit_comes_to_the_verdicts_of_the_cpu(name):
     found = []
     for torch_device in ("cpu", "cuda"):
         system = make_system("dpzv-sgd", rounds=6, torch_device=torch_device)
-        options = {"trials": {CanaryKind.NATURAL: 4, CanaryKind.WORST_CASE: 4}}
-        findings = available("audit")[name]().run(system, context_of(system, options=options))
+        trials = TwoWorldSettings(trials={CanaryKind.NATURAL: 4, CanaryKind.WORST_CASE: 4}, whole_view=0)
+        context = context_of(system, settings=trials if name == "two-world" else None)
+        findings = available("audit")[name]().run(system, context)
         found.append([(f.subject, f.unit, f.claim, f.verdict) for f in findings])
     assert found[0] == found[1]

@@ -176,6 +176,19 @@ def test_it_can_be_turned_off_on_every_kind_of_source(tmp_path: Path, kind: str)
     assert any("meter: turned off by audit.meter = false" in line for line in report.not_tested)
 
 
+@pytest.mark.parametrize(("table", "runs"), [("", False), ("meter = true", True)])
+def test_an_audit_on_request_runs_where_it_is_asked_for_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, runs: bool
+) -> None:
+    monkeypatch.setitem(
+        globals(), "METER", METER.replace("    settings_type", "    on_request = True\n    settings_type")
+    )
+    report, _, _ = metered(tmp_path, "transcript", table)
+    measured = [row.audit for claim in report.systems[0].claims for row in claim.measurements]
+    assert ("meter" in measured) is runs
+    assert not any("meter" in line for line in report.not_tested)
+
+
 def test_what_it_needs_and_a_source_does_not_offer_stands_under_not_tested(tmp_path: Path) -> None:
     report, _, _ = metered(tmp_path, "transcript", "meter = true", needs="Offer.RELEASE_POINTS")
     missing = "it needs release points that a probe can be attached to, which a transcript does not offer here"

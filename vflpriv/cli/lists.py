@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,9 +32,16 @@ def print_registered(kind: str) -> None:
     from vflpriv.common.registry import available, broken
     from vflpriv.render.console import print_line
 
-    print_rows((name, item.summary) for name, item in available(kind).items())
+    print_rows((name, _told(kind, item)) for name, item in available(kind).items())
     for name, reason in broken(kind).items():
         print_line(Console(stderr=True), f"{kind} {name}: {reason}")
+
+
+def _told(kind: str, item: Any) -> str:
+    """What a line says of an item beside its name; of an audit also what its table in a configuration may hold."""
+    if kind != "audit":
+        return str(item.summary)
+    return f"{item.summary} (settings: {', '.join(item.settings_type.model_fields) or 'none'})"
 
 
 @data_app.callback()

@@ -12,6 +12,7 @@ from pydantic_core import core_schema
 from vflpriv.common.registry import available
 from vflpriv.config.loading import OF_A_SYSTEM
 from vflpriv.config.models import Config
+from vflpriv.core.canaries import OneRunSettings, TwoWorldSettings
 from vflpriv.errors import InputError
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.report.attacks import AttackReport
@@ -57,9 +58,30 @@ def _config_schema() -> dict[str, Any]:
     parts["Engine"] = {"description": "An engine by its name, with its settings.", "oneOf": engines}
     system["properties"]["engine"] = {"$ref": "#/$defs/Engine"}
     system["required"] = ["engine"]
+    _audit_tables(parts)
     schema["properties"] |= {name: system["properties"][name] for name in OF_A_SYSTEM}
     del schema["required"]
     return schema | {"anyOf": [{"required": ["system"]}, {"required": ["engine"]}]}
+
+
+def _audit_tables(parts: dict[str, Any]) -> None:
+    """Let the section `audit` have a table for each audit.
+
+    Audits are not loaded for it, since they import torch: those of others than these two have no settings here, or are
+    of other packages.
+    """
+    switch = {"type": "boolean"}
+    section = parts["AuditConfig"]
+    for name, model in {"two-world": TwoWorldSettings, "one-run": OneRunSettings}.items():
+        settings = model.model_json_schema(ref_template=f"#/$defs/audit.{name}.{{model}}")
+        parts |= {f"audit.{name}.{key}": value for key, value in settings.pop("$defs", {}).items()}
+        parts[f"audit.{name}"] = settings | {"title": name}
+        table = {"$ref": f"#/$defs/audit.{name}"}
+        section["properties"][name] = {"description": f"The settings of the audit {name}.", "anyOf": [switch, table]}
+    section["additionalProperties"] = {
+        "description": "The settings of an audit by its name, of those that `vflpriv audits` lists.",
+        "anyOf": [switch, {"type": "object"}],
+    }
 
 
 SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from vflpriv.common.toml import Section
 from vflpriv.config.claims import ClaimConfig
 from vflpriv.config.defences import DefenceVariant, defence_variants
-from vflpriv.core.canaries import FULL_TRIALS, CanaryKind
+from vflpriv.core.canaries import OneRunSettings, TwoWorldSettings
 from vflpriv.core.claims import MIN_TRIALS
 
 __all__ = [
@@ -19,12 +19,9 @@ __all__ = [
     "Config",
     "DataConfig",
     "FeatureConfig",
-    "OneRunConfig",
     "SystemConfig",
     "TrainConfig",
 ]
-
-Trials = Annotated[int, Field(ge=0)]
 
 
 class DataConfig(Section):
@@ -109,50 +106,22 @@ class TrainConfig(Section):
     evaluate_every: int = Field(20, ge=1, description="rounds from one evaluation on validation records to the next")
 
 
-class OneRunConfig(Section):
-    """Many canaries in one training; a fair coin for each decides whether it is in."""
+class AuditConfig(TwoWorldSettings):
+    """What is audited about a system, and with how many trainings.
 
-    canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
-    guesses: int | None = Field(
-        None, ge=1, description="number of canaries guessed about; chosen on a pilot set if not given"
-    )
+    A table `[audit.NAME]` has the settings of one audit, and counts before what stands here; `NAME = false` turns the
+    audit off.
+    """
 
-    @model_validator(mode="after")
-    def _possible(self) -> OneRunConfig:
-        if self.guesses is not None and self.guesses > self.canaries:
-            raise ValueError(f"guesses <= canaries, found {self.guesses} > {self.canaries}")
-        return self
-
-
-class AuditConfig(Section):
-    """What is audited about a system, and with how many trainings."""
-
-    canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
-    trials: Trials | dict[CanaryKind, Trials] = Field(
-        400, description="trainings in each world, one number or one for each canary; 0 for none"
-    )
-    full_trials: int = Field(
-        FULL_TRIALS,
-        ge=1,
-        description="worst-case trials in each world that are trained in full; the others replay the releases of a "
-        "training, as long as that gives the scores of the trained ones",
-    )
-    whole_view: Trials = Field(
-        256,
-        description="trainings in each world, at most, from which a score of all that a view sees is learned and "
-        "tested; 0 for none",
-    )
-    reach: float = Field(
-        10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
-    )
     min_trials: int = Field(
         MIN_TRIALS, ge=1, description="trials in each world below which they call no claim violated"
     )
     success_trainings: int = Field(
         8, ge=2, description="independent trainings that test a claim about an attack, where the engine makes one"
     )
-    stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
-    one_run: OneRunConfig | None = Field(None, description="many canaries in a single training; none if not given")
+    one_run: OneRunSettings | None = Field(
+        None, description="many canaries in a single training, as in the table `one-run`; none if neither is given"
+    )
     attacks: tuple[str, ...] | None = Field(None, description="attacks to try; all if not given")
     wire: bool = Field(True, description="whether to compare what is sent with the ledger, in two neighbouring worlds")
     sensitivity: bool = Field(True, description="whether to search for sensitivity beyond the declared bounds")
@@ -166,20 +135,26 @@ class AuditConfig(Section):
 
     @property
     def tables(self) -> dict[str, bool | dict[str, Any]]:
-        """By the name of an audit its settings, False for those that are turned off."""
+        """By the name of an audit its settings, with the common ones that it has too; False turns it off."""
         switches = {
             "wire": self.wire,
             "sensitivity": self.sensitivity,
             "noise": self.noise,
             "server-state": self.state,
         }
-        return {name: False for name, on in switches.items() if not on} | self.audits
+        common: dict[str, bool | dict[str, Any]] = {
+            "two-world": self.model_dump(mode="json", include=set(TwoWorldSettings.model_fields)),
+            **({} if self.one_run is None else {"one-run": self.one_run.model_dump()}),
+            **{name: False for name, on in switches.items() if not on},
+        }
+        return common | {name: _merged(common.get(name), table) for name, table in self.audits.items()}
 
-    def trials_of(self, kind: CanaryKind) -> int:
-        """Trainings in each world with this canary."""
-        if isinstance(self.trials, int):
-            return self.trials if kind in self.canaries else 0
-        return self.trials.get(kind, 0) if kind in self.canaries else 0
+
+def _merged(common: bool | dict[str, Any] | None, own: bool | dict[str, Any]) -> bool | dict[str, Any]:
+    """An audit's own table, with what it leaves open from the common options."""
+    if not isinstance(common, dict) or own is False:
+        return own
+    return common if own is True else common | own
 
 
 class FeatureConfig(Section):

@@ -329,8 +329,6 @@ class AuditContext:
     """Systems in the same report: their tests are corrected together."""
     settings: Any = None
     """The audit's own settings, of its `settings_type`; None stands for their defaults."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """The fields of the configuration's section `audit` for this system; `trials` is by kind of canary."""
     store: Path | None = None
     """The folder for finished trials, with which an interrupted audit goes on; None stores none."""
     witnesses: Path | None = None
@@ -383,6 +381,8 @@ class Audit(ABC, Generic[S]):
     """The name of the audit that checks the same of other kinds of sources, whose findings have that name, too."""
     settings_type: ClassVar[type[BaseModel]] = NoSettings
     """What the table of its name in the section `audit` may hold; `NAME = false` turns it off."""
+    on_request: ClassVar[bool] = False
+    """Whether it runs only where the section `audit` has its table, or `NAME = true`."""
 
     def refusal(self, source: S, context: AuditContext) -> str | None:
         """Why it says nothing about this source, or None. The report lists the reason as not tested."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from vflpriv.common.seeds import host_generator
+from vflpriv.common.toml import Section
 from vflpriv.core.units import Unit
 from vflpriv.errors import InputError
 
@@ -28,6 +30,8 @@ __all__ = [
     "Canary",
     "CanaryKind",
     "MemberCanaries",
+    "OneRunSettings",
+    "TwoWorldSettings",
     "draw_canaries",
     "most_exposed",
     "plant",
@@ -52,6 +56,59 @@ class CanaryKind(StrEnum):
             CanaryKind.CRAFTED: "features optimised so that the change between the worlds moves the release most",
             CanaryKind.WORST_CASE: "a contribution that sits at the clip, with the sign of its world",
         }[self]
+
+
+Trials = Annotated[int, Field(ge=0)]
+
+
+class TwoWorldSettings(Section):
+    """Which canaries are trained with, and how often in each world.
+
+    They stand here, not beside the audit, since the section `audit` of a configuration has the same fields and is read
+    without torch.
+    """
+
+    canaries: tuple[CanaryKind, ...] = Field(tuple(CanaryKind), description="canaries of the two-world audit")
+    trials: Trials | dict[CanaryKind, Trials] = Field(
+        400, description="trainings in each world, one number or one for each canary; 0 for none"
+    )
+    full_trials: int = Field(
+        FULL_TRIALS,
+        ge=1,
+        description="worst-case trials in each world that are trained in full; the others replay the releases of a "
+        "training, as long as that gives the scores of the trained ones",
+    )
+    whole_view: Trials = Field(
+        256,
+        description="trainings in each world, at most, from which a score of all that a view sees is learned and "
+        "tested; 0 for none",
+    )
+    reach: float = Field(
+        10.0, gt=0, description="how far out a crafted canary may lie, in multiples of the data's range"
+    )
+    stop_early: bool = Field(False, description="stop a canary's trainings once they refute every claim they test")
+
+    @property
+    def trials_by_kind(self) -> dict[CanaryKind, int]:
+        """Trainings in each world by kind of canary, of the kinds that have any."""
+        kinds = [kind for kind in CanaryKind if kind in self.canaries]
+        trials = {k: self.trials if isinstance(self.trials, int) else self.trials.get(k, 0) for k in kinds}
+        return {kind: number for kind, number in trials.items() if number}
+
+
+class OneRunSettings(Section):
+    """Many canaries in one training; a fair coin for each decides whether it is in."""
+
+    canaries: int = Field(1000, ge=20, description="records that are canaries, drawn at random")
+    guesses: int | None = Field(
+        None, ge=1, description="number of canaries guessed about; chosen on a pilot set if not given"
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> OneRunSettings:
+        if self.guesses is not None and self.guesses > self.canaries:
+            raise ValueError(f"guesses <= canaries, found {self.guesses} > {self.canaries}")
+        return self
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

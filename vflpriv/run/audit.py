@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.labels import Labels
@@ -14,10 +13,9 @@ from vflpriv.common.devices import check_device, precise_device
 from vflpriv.common.machine import single_threaded
 from vflpriv.common.registry import available, find
 from vflpriv.common.tasks import Executor, InProcess
-from vflpriv.config.models import AuditConfig, Config, SystemConfig
+from vflpriv.config.models import Config, SystemConfig
 from vflpriv.core.attack import LabelAttack, made_for
 from vflpriv.core.audit import AuditContext, Progress
-from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.views import Adversary, View
@@ -31,7 +29,7 @@ from vflpriv.run.features import FeaturePlan
 from vflpriv.run.kept import recorded_steps
 from vflpriv.run.progress import LateTask, Task, progress_bar
 from vflpriv.run.recorded import audit_recording
-from vflpriv.run.registered import audit_work, check_tables, run_audits
+from vflpriv.run.registered import audit_work, run_audits
 from vflpriv.run.summary.rows import utility_row
 from vflpriv.run.systems import build_system, claims_of, load_data
 
@@ -97,7 +95,6 @@ def audit_transcript(
 
 def audit_context(system: System, section: SystemConfig, config: Config, *, store: Path | None = None) -> AuditContext:
     """What the audits of one system may ask for; witnesses are saved beside the folder of finished trials."""
-    check_tables(section.audit.tables, f"system.{section.key}.audit")
     return AuditContext(
         claims=claims_of(system, section),
         confidence=config.confidence,
@@ -105,15 +102,9 @@ def audit_context(system: System, section: SystemConfig, config: Config, *, stor
         seed=config.seed,
         min_trials=section.audit.min_trials,
         systems=len(config.system),
-        options=_options(section.audit),
         store=store,
         witnesses=None if store is None else store.parent / "witnesses",
     )
-
-
-def _options(audit: AuditConfig) -> dict[str, Any]:
-    """The section as plain values."""
-    return audit.model_dump() | {"trials": {kind: audit.trials_of(kind) for kind in CanaryKind}}
 
 
 def _work(system: System, section: SystemConfig, context: AuditContext, features: FeaturePlan) -> int:

@@ -46,6 +46,11 @@ def _settings(audit: Audit[Any], tables: Tables, where: str = "audit") -> BaseMo
     return parse_settings(audit.settings_type, {} if isinstance(table, bool) else table, f"{where}.{audit.name}")
 
 
+def _asked(audit: Audit[Any], tables: Tables) -> bool:
+    """Whether the audit is to run, or to say why it does not: some run on request alone."""
+    return not audit.on_request or audit.name in tables
+
+
 def _turned_off(audit: Audit[Any], tables: Tables) -> str | None:
     """Which table turns the audit off: its own, or that of the audit that stands for it on other kinds of sources."""
     name = audit.name if audit.name in tables else audit.topic
@@ -54,8 +59,9 @@ def _turned_off(audit: Audit[Any], tables: Tables) -> str | None:
 
 def audit_work(source: Source, context: AuditContext, tables: Tables) -> int:
     """Replica-rounds of all audits that will run, for the progress bar."""
-    audits = [a for a in registered_audits() if source.missing(a.needs) is None and not _turned_off(a, tables)]
-    return sum(audit.work(source, replace(context, settings=_settings(audit, tables))) for audit in audits)
+    audits = [a for a in registered_audits() if source.missing(a.needs) is None and _asked(a, tables)]
+    running = [audit for audit in audits if not _turned_off(audit, tables)]
+    return sum(audit.work(source, replace(context, settings=_settings(audit, tables))) for audit in running)
 
 
 def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[list[Finding], list[str]]:
@@ -64,7 +70,7 @@ def run_audits(source: Source, context: AuditContext, tables: Tables) -> tuple[l
     audits = registered_audits()
     findings, not_tested = [], _lacking(source, audits)
     for audit in audits:
-        if source.missing(audit.needs) is not None:
+        if source.missing(audit.needs) is not None or not _asked(audit, tables):
             continue
         own = replace(context, settings=_settings(audit, tables))
         refusal = _turned_off(audit, tables) or audit.refusal(source, own)

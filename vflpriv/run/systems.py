@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from vflpriv.common.devices import check_device_name, pick_device
 from vflpriv.common.registry import available, find
 from vflpriv.config.errors import parse_settings
-from vflpriv.config.models import Config, SystemConfig
+from vflpriv.config.models import AuditConfig, Config, SystemConfig
+from vflpriv.core.canaries import OneRunSettings
 from vflpriv.core.claims import Claim
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.core.engine import Engine
@@ -18,6 +19,7 @@ from vflpriv.data import loading as datasets
 from vflpriv.data.noise import check_noisy_devices, with_noisy_devices
 from vflpriv.errors import InputError
 from vflpriv.run.noise.search import with_noise
+from vflpriv.run.registered import check_tables
 from vflpriv.training.defence import Defence, named_defence
 from vflpriv.training.mechanisms.labels import label_claims
 
@@ -94,15 +96,7 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
     if raw.get("defence") is not None:
         raw["defence"] = read_defence(raw["defence"], f"{where}.defence").model_dump(mode="json")
     settings: Any = parse_settings(engine.settings_type, engine.settings_type.completed(raw), where)
-    for attack in section.audit.attacks or ():
-        if find("attack", attack).target != "labels":
-            expected = "attacks on labels; those on features go into attack.features"
-            raise InputError(f"system.{section.key}.audit.attacks", attack, expected)
-    planted = section.audit.one_run
-    if planted is not None and planted.canaries > data.records:
-        raise InputError(
-            f"system.{section.key}.audit.one_run.canaries", planted.canaries, f"at most the {data.records} records"
-        )
+    _check_audits(section.audit, data, f"system.{section.key}.audit")
     try:
         engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
@@ -125,6 +119,20 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
     _check_defence(engine, noised, schedule, data.classes, where)
     return replace(system, settings=noised)
+
+
+def _check_audits(audit: AuditConfig, data: BaseData, where: str) -> None:
+    """Raise an InputError for what would fail only after trainings; audits are loaded where they have tables alone."""
+    for attack in audit.attacks or ():
+        if find("attack", attack).target != "labels":
+            raise InputError(f"{where}.attacks", attack, "attacks on labels; those on features go into attack.features")
+    tables = audit.tables
+    check_tables({name: tables[name] for name in audit.audits}, where)
+    coins = {} if tables.get("one-run") is True else tables.get("one-run")
+    planted = OneRunSettings.model_validate(coins).canaries if isinstance(coins, dict) else 0
+    if planted > data.records:
+        name = "one-run" if "one-run" in audit.audits else "one_run"
+        raise InputError(f"{where}.{name}.canaries", planted, f"at most the {data.records} records")
 
 
 def check_defences(config: Config) -> None:

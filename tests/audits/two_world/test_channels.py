@@ -17,7 +17,7 @@ from vflpriv.audits.two_world.scores import likeness_key
 from vflpriv.audits.two_world.trials import Trials
 from vflpriv.audits.two_world.whole_view import Likeness
 from vflpriv.core.audit import AuditContext, Finding
-from vflpriv.core.canaries import Canary, CanaryKind
+from vflpriv.core.canaries import Canary, CanaryKind, TwoWorldSettings
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.ledger import Reading
 from vflpriv.core.systems import System
@@ -35,7 +35,7 @@ def claim(unit: Unit, view: str, epsilon: float = 1.0, delta: float = 1e-3) -> C
 
 
 def audited(system: System, tested: Claim, *, trials: int = 64, kind: CanaryKind = NATURAL) -> list[Finding]:
-    context = AuditContext(claims=(tested,), options={"trials": {kind: trials}})
+    context = AuditContext(claims=(tested,), settings=TwoWorldSettings(trials={kind: trials}, whole_view=0))
     return TwoWorldAudit().run(system, context)
 
 
@@ -246,7 +246,7 @@ def test_exact_embeddings_refute_a_claim_about_absence_before_the_server():
         Claim.of_mu(1.0, 1e-3, key="absent-curve", unit=Unit.ADD_REMOVE, view="server", **texts),
         Claim.of_epsilon(2.5, 1e-3, key="weak", unit=Unit.ADD_REMOVE, view="server", **texts),
     ]
-    context = AuditContext(claims=tuple(claims), options={"trials": {NATURAL: 64}})
+    context = AuditContext(claims=tuple(claims), settings=TwoWorldSettings(trials={NATURAL: 64}, whole_view=0))
     by_claim = {finding.claim: finding for finding in TwoWorldAudit().run(system, context)}
     assert [by_claim[key].verdict for key in ("absent", "replaced", "absent-curve")] == [Verdict.VIOLATED] * 3
     assert by_claim["weak"].verdict is Verdict.CONSISTENT

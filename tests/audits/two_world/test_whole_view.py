@@ -27,7 +27,7 @@ from vflpriv.audits.two_world.whole_view import LARGEST, WHOLE_VIEW, WholeView
 from vflpriv.common.registry import find
 from vflpriv.common.store import Store
 from vflpriv.core.audit import AuditContext, Finding
-from vflpriv.core.canaries import CanaryKind
+from vflpriv.core.canaries import CanaryKind, TwoWorldSettings
 from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.systems import System
 from vflpriv.core.units import Unit
@@ -56,7 +56,10 @@ def sound(variant: str = "dpzv-joint", **changes: object) -> System:
 
 def audited(system: System, *claims: Claim, trials: int = 100, **options: object) -> list[Finding]:
     by_kind = options.pop("by_kind", {CanaryKind.NATURAL: trials})
-    context = AuditContext(claims=claims or (claim(),), options={"trials": by_kind, "whole_view": 200, **options})
+    context = AuditContext(
+        claims=claims or (claim(),),
+        settings=TwoWorldSettings.model_validate({"trials": by_kind, "whole_view": 200} | options),
+    )
     return [f for f in TwoWorldAudit().run(system, context) if f.subject == WHOLE_VIEW]
 
 
@@ -220,7 +223,8 @@ def test_whole_views_share_the_trainings_of_canaries_in_the_data(monkeypatch):
         System, "train", lambda self, replicas, **o: trained.append(len(replicas)) or train(self, replicas, **o)
     )
     context = AuditContext(
-        claims=(claim(),), options={"trials": {CanaryKind.NATURAL: 64, CanaryKind.WORST_CASE: 96}, "whole_view": 64}
+        claims=(claim(),),
+        settings=TwoWorldSettings(trials={CanaryKind.NATURAL: 64, CanaryKind.WORST_CASE: 96}, whole_view=64),
     )
     findings = TwoWorldAudit().run(sound(), context)
     assert [f.subject for f in findings] == ["natural", WHOLE_VIEW, "worst-case"]
