@@ -85,15 +85,25 @@ class WorstPair:
         """What the search found, as a report quotes it."""
         if self.holds:
             within = f"{self.observed:.4g}, within the {self._bound} {self.declared:.4g}"
-            pairs = f"{self.searched} pairs of neighbours for the {self.unit} unit"
-            return f"none of {pairs} moved {self.mechanism} by more than {within}"
+            # Without the unit: units with the same outcome share a row of the report.
+            return f"none of {self.searched} pairs of neighbours moved {self.mechanism} by more than {within}"
         declares = f"{'has a published bound of' if self.published else 'declares'} {self.declared:.4g}"
-        found = f"found {self.observed:.4g} ({self.witness})"
+        moved = f"found {self.observed:.4g} ({self.witness})"
         if math.isinf(self.observed):
-            found = f"and releases a value that is not finite for a finite input ({self.witness})"
+            moved = f"and releases a value that is not finite for a finite input ({self.witness})"
         return (
             f"the sensitivity search found a witness beyond the {self._bound} bound: {self.mechanism} {declares} "
-            f"for the {self.unit} unit, {found}"
+            f"for the {self.unit} unit, {moved}"
+        )
+
+    @property
+    def repair(self) -> str:
+        """What to change where the bound is broken."""
+        scale = self.observed / self.declared if self.declared > 0 else math.inf
+        known = f", or declare that and make its noise {scale:.4g} times as large" if math.isfinite(scale) else ""
+        return (
+            f"Bound what one {self.unit} moves in {self.subject}: it can move by {self.observed:.4g}, and "
+            f"{self.declared:.4g} is declared{known}."
         )
 
     @property
@@ -253,7 +263,9 @@ def _finding(pair: WorstPair, saved: Path | None, published: frozenset[str]) -> 
         claim_units=frozenset({pair.unit}),
         claim_keys=published if pair.published else None,
         unit=pair.unit,
+        limit=pair.declared,
         reproduce=command,
+        repair="" if pair.holds else pair.repair,
         evidence=pair,
     )
 

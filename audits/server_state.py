@@ -290,6 +290,7 @@ def _emptied_finding(result: EmptiedDevice, published: frozenset[str]) -> Findin
         sentence=result.sentence,
         figure=result.largest,
         measure="largest distance (L2)",
+        limit=result.declared,
         claim_units=frozenset({Unit.CLIENT_ZERO}),
         claim_keys=published if result.published else None,
         unit=Unit.CLIENT_ZERO,

@@ -70,7 +70,6 @@ class Outcome:
 
 def _accusers(report: Report) -> Iterator[str]:
     for system in report.systems:
-        yield from (f"sensitivity: {row.mechanism}" for row in system.sensitivity if not row.holds)
         # That a measurement exceeds what is accounted follows from the measurement, which is named below.
         broken = [row for row in system.checks if row.verdict is Verdict.VIOLATED and row.audit != ACCOUNTING]
         yield from (f"{row.audit}: {row.subject}" for row in broken)

@@ -139,7 +139,7 @@ def test_sarif_points_to_the_line_of_the_system(
     monkeypatch.chdir(tmp_path)
     results = sarif(report, worse, config)
     rules = [r["ruleId"] for r in results]
-    assert rules == ["claim-violated"] * 2 + ["claim-unsupported", "sensitivity-broken"] + ["regression"] * 3
+    assert rules == ["claim-violated"] * 2 + ["claim-unsupported", "premise-broken"] + ["regression"] * 3
     place = results[0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "my%20audit.toml", "uriBaseId": "%SRCROOT%"}
     assert place["region"] == {"startLine": 5}
@@ -165,7 +165,7 @@ def test_broken_premises_are_failures(report: Report) -> None:
 @pytest.mark.parametrize(("trusted", "tag"), [(False, "error"), (True, "skipped")])
 def test_an_unmeasured_claim_is_an_error_unless_the_ledger_is_trusted(report: Report, trusted: bool, tag: str) -> None:
     claim = report.systems[1].claims[0].model_copy(update={"verdict": Verdict.UNMEASURED, "reason": "no trials"})
-    system = report.systems[1].model_copy(update={"claims": (claim,), "checks": (), "sensitivity": ()})
+    system = report.systems[1].model_copy(update={"claims": (claim,), "checks": ()})
     one = report.model_copy(update={"systems": (system,), "ledger_trusted": trusted})
     (element,) = ET.fromstring(render_junit(one)).iter(tag)
     assert element.get("type") == "unmeasured"

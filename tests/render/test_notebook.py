@@ -43,7 +43,7 @@ def test_a_report_shows_itself():
     claim = report.claims[0]
     assert repr(claim) == "<ClaimRow: dpzv-vi5-device, seen by device: violated>"
     assert claim.reason in Page(claim._repr_html_()).text
-    lone = build(dpzv().model_copy(update={"claims": (), "sensitivity": ()}))
+    lone = build(dpzv().model_copy(update={"claims": (), "checks": ()}))
     assert "No claim to check" in lone._repr_html_()
     assert "label_zo" in lone._repr_html_()
 

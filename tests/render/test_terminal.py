@@ -28,13 +28,12 @@ natural        400  47.0 %  51.0 %     0      0      0        –           0 % 
 crafted        400  37.5 %  43.0 %     0   0.76  0.310        –          33 %   1.000  no
 worst-case     400  32.8 %  32.0 %  0.35   2.21  0.750        –          80 %  1.6e-8  yes
 
-DPZV as published – sensitivity
-mechanism                 unit    declared  observed  searched  witness                   holds?
+DPZV as published – premises
+audit        of                        verdict       reason
 ────────────────────────────────────────────────────────────────────────────────────────────────────
-scalar, clip = two-sided  record    0.3125    0.3125    20,000  record 17: label 3        not broken
-                                                                against 8
-scalar, clip = paper      record    0.3125         ∞    20,000  min{δ, C} has no lower    broken
-                                                                bound: δ = −1e6 passes
+sensitivity  scalar, clip = two-sided  ✓ consistent  none of 20000 pairs of neighbours moved scalar
+                                                     by more than 0.3125
+sensitivity  scalar, clip = paper      ✗ violated    min{δ, C} has no lower bound: δ = −1e6 passes
 
 DPZV as published – attacks
                                            interval              no

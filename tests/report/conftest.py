@@ -38,14 +38,12 @@ def hostile() -> Report:
     rows |= {"spending": (spending(HOSTILE, (1.0, 2.0)),)}
     rows |= {"broken": (HOSTILE,), "changes": (ChangeRow(sentence=HOSTILE, settings={HOSTILE: HOSTILE}),)}
     claims = (dpzv_device_claim().model_copy(update=words | rows),)
-    found = dict.fromkeys(("mechanism", "witness"), HOSTILE)
-    sensitivity = tuple(s.model_copy(update=found) for s in dpzv().sensitivity)
+    texts = dict.fromkeys(("audit", "subject", "unit", "reason", "reproduce"), HOSTILE)
+    checks = tuple(check.model_copy(update=texts) for check in dpzv().checks)
     bad |= {"noise_source": HOSTILE, "key": HOSTILE}
     bad |= {"releases": tuple(r.model_copy(update={"kind": HOSTILE, "what": HOSTILE}) for r in releases())}
     attacks = (attack(HOSTILE, HOSTILE, None, None, HOSTILE), attack(HOSTILE, "device", 0.5, 0.1))
-    system = dpzv().model_copy(
-        update=bad | {"claims": claims, "budgets": (row,), "sensitivity": sensitivity, "attacks": attacks}
-    )
+    system = dpzv().model_copy(update=bad | {"claims": claims, "budgets": (row,), "checks": checks, "attacks": attacks})
     whole = build(system, not_tested=(HOSTILE,))
     printed = {"date": HOSTILE, "fingerprints": (Fingerprint(name=HOSTILE, sha256=HOSTILE),)}
     return whole.model_copy(update={"config": {HOSTILE: HOSTILE}, **printed})

@@ -22,11 +22,11 @@ from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import ColumnRow, FeatureCell
 from vflpriv.report.audit import (
     ChangeRow,
+    CheckRow,
     ClaimRow,
     Fingerprint,
     Report,
     SamplingRow,
-    SensitivityRow,
     SystemRow,
     Traffic,
 )
@@ -107,24 +107,26 @@ def dpzv() -> SystemRow:
             budget("model", None, batches="secret", accountant="prv", unprotected=(W0,)),
             budget("server", None, unit="label", not_applicable="the server holds the labels"),
         ),
-        sensitivity=(
-            SensitivityRow(
-                mechanism="scalar, clip = two-sided",
+        checks=(
+            CheckRow(
+                audit="sensitivity",
+                subject="scalar, clip = two-sided",
                 unit="record",
-                declared=0.3125,
-                observed=0.3125,
-                searched=20_000,
-                witness="record 17: label 3 against 8",
-                holds=True,
+                figure=0.3125,
+                limit=0.3125,
+                verdict=Verdict.CONSISTENT,
+                reason="none of 20000 pairs of neighbours moved scalar by more than 0.3125",
+                reproduce="vflpriv replay witnesses/dpzv-scalar-record.json",
             ),
-            SensitivityRow(
-                mechanism="scalar, clip = paper",
+            CheckRow(
+                audit="sensitivity",
+                subject="scalar, clip = paper",
                 unit="record",
-                declared=0.3125,
-                observed=math.inf,
-                searched=20_000,
-                witness="min{δ, C} has no lower bound: δ = −1e6 passes",
-                holds=False,
+                figure=math.inf,
+                limit=0.3125,
+                verdict=Verdict.VIOLATED,
+                reason="min{δ, C} has no lower bound: δ = −1e6 passes",
+                reproduce="vflpriv replay witnesses/dpzv-scalar-record-published.json",
             ),
         ),
         attacks=(
@@ -170,7 +172,6 @@ def joint() -> SystemRow:
             claim("joint-outsider", secret, Verdict.NOT_APPLICABLE, reason=why),
         ),
         budgets=(budget("device", 0.3884, participations=100, participation_histogram={100: 1437}),),
-        sensitivity=(),
         attacks=(attack("label_zo", "device(0)", 0.104, 0.10),),
         utility=utility(0.861),
         traffic=None,
@@ -197,7 +198,6 @@ def split() -> SystemRow:
         budgets=(
             budget("device", None, unit="label", unprotected=("gradient (∂ℓ/∂h of each record) carries no noise",)),
         ),
-        sensitivity=(),
         attacks=(attack("label_gradient", "device(0)", 1.0, 0.10),),
         features=(*map(with_columns, attack_report().features), member()),
         utility=utility(0.969),

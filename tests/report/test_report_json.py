@@ -53,7 +53,7 @@ def test_the_verdict_in_a_sentence(report: Report, small: Report) -> None:
         "1 of 2 claims is consistent with what was measured": joint,
         "No claim to check": split,
         "1 of 2 claims is unsupported": dpzv.model_copy(
-            update={"claims": (dpzv.claims[2], joint.claims[0]), "sensitivity": ()}
+            update={"claims": (dpzv.claims[2], joint.claims[0]), "checks": ()}
         ),
         "The claim is unmeasured: only the ledger speaks for it": joint.model_copy(
             update={"claims": (joint.claims[0].model_copy(update={"verdict": Verdict.UNMEASURED}),)}
@@ -109,3 +109,33 @@ def test_lists_of_numbers_are_on_one_line_and_texts_stay_as_they_are() -> None:
     assert '"accuracy": [0.9, 0.0],' in text
     assert '"megabytes": [\n' in text  # infinity is a text
     assert LearningCurve.model_validate_json(text) == curve
+
+
+def test_a_report_of_version_2_is_read_with_its_sensitivities_among_the_checks(report: Report, tmp_path: Path) -> None:
+    older = json.loads(report.to_json())
+    older["schema_version"] = "vflpriv-report/2"
+    rows = [
+        {"mechanism": "delta", "unit": "label", "declared": 1.0, "observed": 2.0, "searched": 512, "witness": "5 and 3",
+         "holds": holds, "replay": "vflpriv replay a.json"}
+        for holds in (True, False)
+    ]  # fmt: skip
+    for system in older["systems"]:
+        system["sensitivity"] = rows
+        system["checks"] = [
+            {name: value for name, value in check.items() if name not in ("measure", "limit")}
+            for check in system["checks"]
+        ]
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(older), encoding="utf-8")
+    read = read_report(path)
+    for before, system in zip(report.systems, read.systems, strict=True):
+        first, second, *others = system.checks
+        assert (first.verdict, second.verdict) == (Verdict.CONSISTENT, Verdict.VIOLATED)
+        assert (second.figure, second.limit, second.reproduce) == (2.0, 1.0, "vflpriv replay a.json")
+        assert second.reason == "512 pairs of neighbours moved by 2.0 at most, 1.0 is declared (5 and 3)"
+        assert [check.reason for check in others] == [check.reason for check in before.checks]
+    assert read_report(read.save(tmp_path / "again")[0].parent / "report.json") == read
+    older["schema_version"] = "vflpriv-report/1"
+    path.write_text(json.dumps(older), encoding="utf-8")
+    with pytest.raises(InputError, match="schema_version"):
+        read_report(path)

@@ -208,6 +208,8 @@ class Finding:
     """What the figure is: `MU`, `EPSILON`, or words of the audit's own with the unit of measurement."""
     interval: tuple[float, float] | None = None
     """Of the figure, at the confidence of the context."""
+    limit: float | None = None
+    """The largest figure with which the premise holds, such as a declared bound; None where there is no one number."""
     claim: str | None = None
     """The key of the claim that it tests; None for a premise."""
     claim_units: frozenset[Unit] | None = None
@@ -224,6 +226,8 @@ class Finding:
     """What the report adds to the sentence where the finding has a row of its own."""
     reproduce: str = ""
     """The command that shows the finding again; the command of the whole audit if empty."""
+    repair: str = ""
+    """What to change where the premise is broken, as a sentence; the report's words for the audit if empty."""
     decides_alone: bool = False
     """Whether "unsupported" counts for the exit code even if no claim rests on the premise; "violated" always does."""
     measures: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vflpriv.common.files import write_atomically
 from vflpriv.core.claims import SEVERITY, Verdict
@@ -45,7 +45,6 @@ __all__ = [
     "ReleaseRow",
     "Report",
     "SamplingRow",
-    "SensitivityRow",
     "Spending",
     "Staleness",
     "SuccessClaimRow",
@@ -57,32 +56,22 @@ __all__ = [
     "write_atomically",
 ]
 
-SCHEMA: Literal["vflpriv-report/2"] = "vflpriv-report/2"
-"""Reports of other versions are refused in one line."""
-
-
-class SensitivityRow(Row):
-    """A declared sensitivity against the largest difference a search over neighbours found."""
-
-    mechanism: str
-    unit: str
-    declared: float
-    observed: float
-    searched: int
-    witness: str
-    holds: bool
-    replay: str = ""
-    """The command that computes the witness again, where it was saved."""
+SCHEMA: Literal["vflpriv-report/3"] = "vflpriv-report/3"
+"""Reports of version 2 are read, too; older ones are refused in one line."""
 
 
 class CheckRow(Row):
-    """A finding of any audit without a table of its own: a check of a premise that claims rest on, or a test of one."""
+    """A finding of any audit that is no measurement: a check of a premise that claims rest on, or a test of one."""
 
     audit: str
     subject: str
     unit: str
     figure: float
     """Its meaning depends on the audit: a std relative to the declared one, the μ that state gives away, a distance."""
+    measure: str = ""
+    """What the figure is."""
+    limit: float | None = None
+    """The largest figure with which the premise holds, such as a declared sensitivity, where there is one number."""
     verdict: Verdict
     reason: str
     reproduce: str
@@ -161,7 +150,6 @@ class SystemRow(Row):
     rounds: int
     claims: tuple[ClaimRow, ...]
     budgets: tuple[BudgetRow, ...]
-    sensitivity: tuple[SensitivityRow, ...]
     checks: tuple[CheckRow, ...] = ()
     attacks: tuple[AttackRow, ...]
     utility: Utility | None
@@ -179,17 +167,42 @@ class SystemRow(Row):
     features: tuple[FeatureCell, ...] = ()
     """The success of attacks on features and membership, where the configuration asks for them."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_sensitivity_among_checks(cls, values: Any) -> Any:
+        """A system of a report of version 2, which has a table `sensitivity` beside the checks, as one of today."""
+        if not isinstance(values, dict) or not isinstance(values.get("sensitivity"), list):
+            return values
+        moved = [_check_of(row) for row in values["sensitivity"] if isinstance(row, dict)]
+        others = {name: value for name, value in values.items() if name != "sensitivity"}
+        return others | {"checks": [*moved, *others.get("checks", ())]}
+
     @property
     def all_claims(self) -> list[ClaimRow | SuccessClaimRow]:
         """Claims with an ε, then claims about attacks."""
         return [*self.claims, *self.success_claims]
 
 
+def _check_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table `sensitivity` of version 2 as a check."""
+    moved = f"moved by {row.get('observed')} at most, {row.get('declared')} is declared ({row.get('witness')})"
+    return {
+        "audit": "sensitivity",
+        "subject": row.get("mechanism"),
+        "unit": row.get("unit"),
+        "figure": row.get("observed"),
+        "limit": row.get("declared"),
+        "verdict": Verdict.CONSISTENT if row.get("holds") else Verdict.VIOLATED,
+        "reason": f"{row.get('searched')} pairs of neighbours {moved}",
+        "reproduce": row.get("replay", ""),
+    }
+
+
 class Report(Displayed, Row):
     """All results of one audit. `machine` says where the same seed gives the same bytes."""
 
     stem: ClassVar[str] = "report"
-    schema_version: Literal["vflpriv-report/2"] = SCHEMA
+    schema_version: Literal["vflpriv-report/3"] = SCHEMA
     tool_version: str
     machine: dict[str, str | int] = Field(default_factory=dict)
     """The processor, the instructions and threads that torch used, and versions: where these agree, too, the same
@@ -209,6 +222,12 @@ class Report(Displayed, Row):
     """Hashes of the configuration, the ledger, the transcript and the code."""
     date: str = ""
     """The day of the audit as whoever asked for it gives it, YYYY-MM-DD; never read from a clock."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _since_version_2(cls, values: Any) -> Any:
+        older = isinstance(values, dict) and values.get("schema_version") == "vflpriv-report/2"
+        return values | {"schema_version": SCHEMA} if older else values
 
     @property
     def claims(self) -> list[ClaimRow | SuccessClaimRow]:
@@ -230,15 +249,13 @@ class Report(Displayed, Row):
     @property
     def broken_premises(self) -> list[str]:
         """The premises that do not hold, each with its system."""
-        found = [
-            f"{name} ({system.key})"
+        names = [
+            f"{row.audit} of {row.subject} ({system.key})"
             for system in self.systems
-            for name in (
-                *(f"sensitivity of {row.mechanism}" for row in system.sensitivity if not row.holds),
-                *(f"{row.audit} of {row.subject}" for row in system.checks if row.verdict is Verdict.VIOLATED),
-            )
+            for row in system.checks
+            if row.verdict is Verdict.VIOLATED
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     @property
     def broken_premise(self) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 
 from vflpriv import __version__
 from vflpriv.audits.scoring.attempts import Attempt
-from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import gaussian_refusal
 from vflpriv.audits.verdict import (
     Accounted,
-    CorrectedFinding,
     SystemDecision,
     SystemEvidence,
     decide,
@@ -50,7 +48,6 @@ from vflpriv.run.summary.rows import (
     noise_source,
     release_rows,
     sampling_row,
-    sensitivity_row,
     staleness_row,
     success_row,
     traffic_row,
@@ -242,12 +239,8 @@ def _system(
         claims=claims,
         success_claims=tuple(success_row(judged, reproduce) for judged in decision.successes),
         budgets=budgets,
-        sensitivity=tuple(
-            sensitivity_row(c.finding.evidence, c.finding.reproduce)
-            for c in shown
-            if isinstance(c.finding.evidence, WorstPair)
-        ),
-        checks=tuple(check_row(c, by_key, reproduce) for c in shown if _is_check(c)),
+        # Measurements are rows of their claims.
+        checks=tuple(check_row(c, by_key, reproduce) for c in shown if c.finding.measurement is None),
         attacks=tuple(attack_row(attempt) for attempt in audited.attempts),
         utility=audited.utility,
         traffic=None if audited.traffic is None else traffic_row(audited.traffic),
@@ -259,11 +252,6 @@ def _system(
         sampling=sampling_row(system.schedule),
         noise_source=noise_source(system.secure_noise, config.seed),
     )
-
-
-def _is_check(corrected: CorrectedFinding) -> bool:
-    """Whether a finding is a row of the checks: measurements are rows of their claims."""
-    return corrected.finding.measurement is None and not isinstance(corrected.finding.evidence, WorstPair)
 
 
 def _claim(

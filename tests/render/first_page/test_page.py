@@ -34,7 +34,7 @@ def test_claims_that_the_same_settings_mend_share_the_change() -> None:
         claim("b", budget("device", None), Verdict.VIOLATED, changes=change),
         claim("c", budget("server", None), Verdict.VIOLATED, changes=(ChangeRow(sentence="Send less."),)),
     )
-    (system,) = build(dpzv().model_copy(update={"claims": claims, "sensitivity": ()})).systems
+    (system,) = build(dpzv().model_copy(update={"claims": claims, "checks": ()})).systems
     first, second = FirstPage(build(system)).findings
     assert [line.claim.key for line in first.lines] == ["b", "a"]
     assert (first.verdict, first.changes, first.scope) == (Verdict.VIOLATED, (NOISE,), "for all 2")
@@ -45,7 +45,7 @@ def test_a_broken_premise_is_a_finding_once_and_only_where_no_claim_names_it() -
     def premises(system: object) -> list[str]:
         return [group.premise for group in FirstPage(build(system)).findings if not group.lines]
 
-    assert premises(dpzv()) == ["sensitivity of scalar, clip = paper: moves by ∞"]
+    assert premises(dpzv()) == ["sensitivity of scalar, clip = paper: min{δ, C} has no lower bound: δ = −1e6 passes"]
     named = tuple(c.model_copy(update={"broken": ("sensitivity of scalar, clip = paper",)}) for c in dpzv().claims)
     assert premises(dpzv().model_copy(update={"claims": named})) == []
     words = {"audit": "noise", "subject": "scalar", "unit": "", "figure": 0.5, "reproduce": ""}
@@ -82,7 +82,7 @@ def test_a_claim_about_an_attack_has_one_too() -> None:
 def test_what_verdicts_rest_on_is_counted(report: Report) -> None:
     page = FirstPage(report)
     assert page.checked[0] == "4 claims tested by trials in two worlds, up to 2 × 400 each: 2 refuted"
-    assert "2 sensitivity bounds by a search of up to 20,000 pairs: 1 broken" in page.checked
+    assert "sensitivity, 2 checks: 1 consistent, 1 violated" in page.checked
     assert "every party follows the protocol, and learns what it can from what it sees" in page.trusted
     assert "the noise: Philox4x32-10 from the seed 7" in page.trusted
     assert not any("devices(all)" in line for line in page.trusted)

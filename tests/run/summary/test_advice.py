@@ -99,7 +99,7 @@ def test_a_broken_sensitivity_says_by_how_much(observed: float, scale: str) -> N
         mechanism="zo-scalar", unit=Unit.RECORD, declared=0.5, observed=observed, searched=1, values=EMPTY,
         neighbour=EMPTY,
     )  # fmt: skip
-    broken = premise("sensitivity", evidence=pair)
+    broken = premise("sensitivity", repair=pair.repair)
     one = advised(declared(server_update="joint", noise_std=99.0), claim("device"), Verdict.VIOLATED, broken)
     (only,) = sentences(one)
     assert only.startswith(f"Bound what one record moves in zo-scalar: it can move by {observed:.4g}, and 0.5 is")

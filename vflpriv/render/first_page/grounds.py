@@ -33,11 +33,6 @@ def _tested(claims: Sequence[ClaimRow]) -> Iterator[str]:
 
 
 def _premises(report: Report) -> Iterator[str]:
-    rows = [row for system in report.systems for row in system.sensitivity]
-    if rows:
-        pairs, broken = max(row.searched for row in rows), sum(not row.holds for row in rows)
-        bounds = f"{number_of(len(rows), 'sensitivity bound')} by a search of up to {count(pairs)} pairs"
-        yield f"{bounds}: {broken or 'none'} broken"
     checks = [check for system in report.systems for check in system.checks]
     for audit in dict.fromkeys(check.audit for check in checks):
         verdicts = Counter(check.verdict for check in checks if check.audit == audit)

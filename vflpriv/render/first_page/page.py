@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vflpriv.common.formatting import clean, epsilon, exact, percent
+from vflpriv.common.formatting import clean, epsilon, percent
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.render.first_page.comparable import cause, measured
 from vflpriv.render.first_page.grounds import checked, risks, strongest, trusted
@@ -185,11 +184,6 @@ def _key(changes: Sequence[ChangeRow]) -> str:
 
 def _broken(system: SystemRow) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """The broken premises of a system: name, what was seen, and what to change."""
-    for row in system.sensitivity:
-        if not row.holds:
-            known = f", or declare {exact(row.observed)} and scale the noise with it"
-            change = f"Bound what one {clean(row.unit)} moves{known if math.isfinite(row.observed) else ''}."
-            yield f"sensitivity of {row.mechanism}", f"moves by {exact(row.observed)}", (change,)
     for check in system.checks:
         if check.verdict is Verdict.VIOLATED:
             yield f"{check.audit} of {check.subject}", clean(check.reason), _changes(check)

@@ -9,7 +9,7 @@ from vflpriv.common import formatting as f
 from vflpriv.common.registry import register
 from vflpriv.core.claims import Verdict
 from vflpriv.report.attacks import AttackReport
-from vflpriv.report.audit import CheckRow, ClaimRow, Report, SensitivityRow, SuccessClaimRow, SystemRow
+from vflpriv.report.audit import CheckRow, ClaimRow, Report, SuccessClaimRow
 from vflpriv.report.compare import AnyReport, Comparison
 from vflpriv.report.formats import Context, Format
 
@@ -78,8 +78,6 @@ def _systems(root: ET.Element, report: Report) -> None:
         for claim in system.all_claims:
             case = _case(suite, system.key, f"{claim.key}: {claim.source}, {claim.where}, seen by {claim.adversary}")
             _judged(case, claim, _TRUSTED if report.ledger_trusted else _OUTCOME)
-        for row in system.sensitivity:
-            _sensitivity(suite, system, row)
         for check in system.checks:
             _judged(_case(suite, system.key, f"{check.audit} of {check.subject}, {check.unit} unit"), check, _TRUSTED)
 
@@ -90,13 +88,6 @@ def _judged(
     if row.verdict in outcomes:
         kind = row.verdict.value.replace(" ", "-")
         _outcome(case, outcomes[row.verdict], kind, f"{row.verdict}: {row.reason} ({row.reproduce})")
-
-
-def _sensitivity(suite: ET.Element, system: SystemRow, row: SensitivityRow) -> None:
-    case = _case(suite, system.key, f"sensitivity of {row.mechanism}, {row.unit} unit")
-    if not row.holds:
-        bound = f"declared {f.exact(row.declared)}, observed {f.exact(row.observed)}: {row.witness}"
-        _outcome(case, "failure", "sensitivity-broken", bound)
 
 
 def _attacks(root: ET.Element, report: AttackReport) -> None:

@@ -30,7 +30,6 @@ _RULES = {
         "warning",
         "The accounted ε is within the claimed one, but only the ledger speaks for it: nothing was measured.",
     ),
-    "sensitivity-broken": ("error", "A mechanism exceeds the sensitivity that it declares."),
     "premise-broken": (
         "error",
         "A premise of the guarantees does not hold: on the wire beside the ledger, in the noise, or in state.",
@@ -125,11 +124,6 @@ def _of_system(system: SystemRow) -> Iterator[tuple[str, str, str, str]]:
         if claim.verdict in _RULE_OF:
             verdict = f"{claim.source}, {claim.where}, seen by {claim.adversary}: {claim.verdict}. {claim.reason}"
             yield _RULE_OF[claim.verdict], system.key, claim.key, f"{verdict} Reproduce: {claim.reproduce}"
-    for row in system.sensitivity:
-        if not row.holds:
-            bound = f"declares {f.exact(row.declared)}, found {f.exact(row.observed)} ({row.witness})"
-            message = f"{row.mechanism}, {row.unit} unit: {bound}"
-            yield "sensitivity-broken", system.key, f"{row.mechanism} {row.unit}", message
     for check in system.checks:
         if check.verdict is Verdict.VIOLATED:
             name = f"{check.audit} of {check.subject}, {check.unit} unit"

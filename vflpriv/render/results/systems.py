@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from vflpriv.common import formatting as f
+from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
 from vflpriv.render import document as d
 from vflpriv.render.plots.budgets import importance_plot, participation_plot
 from vflpriv.render.results.claims import claim_card
 from vflpriv.render.results.features import refused_cell, refused_line
 from vflpriv.render.shared import leak_level, leak_points, upper_bound, why_infinite
-from vflpriv.report.audit import BudgetRow, Report, SensitivityRow, SystemRow
+from vflpriv.report.audit import BudgetRow, CheckRow, Report, SystemRow
 
 __all__ = ["attack_matrix", "attacks_summary", "system_section"]
 
@@ -54,7 +55,6 @@ def _blocks(report: Report, system: SystemRow, place: str) -> Iterator[d.Block]:
         nothing = "This system publishes no claim. What can be accounted for and what attacks reach is below."
         yield d.Paragraph(nothing, "note", only=d.PAGE)
     yield from _budgets(system, place)
-    yield from _sensitivity(system, place)
     yield from _premises(system, place)
     yield from _attacks(system, place)
     if system.importance_caveat:
@@ -190,62 +190,40 @@ def _participations(system: SystemRow) -> d.Block:
     return d.Fold("How often records take part", (plots,), only=d.PAGE if figures else d.Medium(0))
 
 
-def _sensitivity(system: SystemRow, place: str) -> Iterator[d.Block]:
-    """The declared bound of each mechanism beside what a search found; units with the same outcome share a row."""
-    if not system.sensitivity:
-        return
-    outcomes: dict[tuple[object, ...], list[SensitivityRow]] = {}
-    for row in system.sensitivity:
-        outcome = (row.mechanism, row.declared, row.observed, row.searched, row.witness, row.holds)
-        outcomes.setdefault(outcome, []).append(row)
-    title = f"{f.shorten(system.title, 60)} – sensitivity"
-    caption = "Declared sensitivity against the largest difference found between neighbours"
-    table = d.Table(_SENSITIVITY, list(outcomes.values()), title=title, caption=caption, place=f"{place}-sensitivity")
-    yield d.Heading("Does the declared sensitivity hold?", only=d.PAGE)
-    yield d.Heading("Declared sensitivity", 3, only=d.MARKDOWN)
-    yield table
-
-
-def _outcome(rows: Sequence[SensitivityRow]) -> d.Cell:
-    replays = [row.replay for row in rows if row.replay]
-    detail = tuple(d.Span(replay, "code") for replay in replays)
-    if rows[0].holds:
-        return d.Cell("not broken", detail=detail)
-    return d.Cell("broken", tone="alarm", below=", ".join(replays), detail=detail)
-
-
-_SENSITIVITY = (
-    d.Column("Mechanism", lambda rows: f.shorten(rows[0].mechanism, 60)),
-    d.Column("Unit", lambda rows: ", ".join(f.clean(row.unit) for row in rows)),
-    d.Column(">Declared", lambda rows: f.exact(rows[0].declared)),
-    d.Column(">Observed", lambda rows: f.exact(rows[0].observed)),
-    d.Column("?>Pairs searched", lambda rows: f.count(rows[0].searched), "searched"),
-    d.Column("Witness", lambda rows: f.shorten(rows[0].witness, 120)),
-    d.Column("Holds?", _outcome),
-)
-
-
 def _premises(system: SystemRow, place: str) -> Iterator[d.Block]:
+    """What audits found of the premises; units with the same outcome share a row."""
     if not system.checks:
         return
-    columns = (
-        d.Column("Verdict", lambda c: d.Badge(c.verdict), only=d.MARKDOWN | d.PAGE),
-        d.Column("Audit", lambda c: f.clean(c.audit)),
-        d.Column("Of", lambda c: f.clean(c.subject)),
-        d.Column("verdict", lambda c: d.Badge(c.verdict), only=d.TERMINAL),
-        d.Column("Reason", lambda c: f.clean(c.reason), style="notes"),
-        d.Column("Reproduce", lambda c: d.Span(c.reproduce, "code"), only=d.PAGE),
-    )
+    outcomes: dict[tuple[object, ...], list[CheckRow]] = {}
+    for check in system.checks:
+        outcomes.setdefault((check.audit, check.subject, check.verdict, check.reason), []).append(check)
     caption = (
-        "Premises of the guarantees: messages and noise as declared, and no state that carries a record into other "
-        "rounds"
+        "Premises of the guarantees: messages, noise and sensitivity as declared, and no state that carries a record "
+        "into other rounds"
     )
     title = f"{f.shorten(system.title, 60)} – premises"
     yield d.Heading("Do the premises hold?", only=d.PAGE)
     yield d.Heading("Premises", 3, only=d.MARKDOWN)
-    yield d.Table(columns, system.checks, title=title, caption=caption, place=f"{place}-checks")
-    for command in dict.fromkeys(check.reproduce for check in system.checks):
+    yield d.Table(_PREMISES, list(outcomes.values()), title=title, caption=caption, place=f"{place}-checks")
+    # A search has a command for each pair that it saved; those of bounds that hold would hide the others.
+    for command in dict.fromkeys(c.reproduce for c in system.checks if c.verdict is not Verdict.CONSISTENT):
         yield d.Command(command, only=d.MARKDOWN)
+
+
+def _commands(rows: Sequence[CheckRow]) -> d.Cell:
+    first, *others = dict.fromkeys(row.reproduce for row in rows)
+    return d.Cell(d.Span(first, "code"), detail=tuple(d.Span(command, "code") for command in others))
+
+
+_PREMISES = (
+    d.Column("Verdict", lambda rows: d.Badge(rows[0].verdict), only=d.MARKDOWN | d.PAGE),
+    d.Column("Audit", lambda rows: f.clean(rows[0].audit)),
+    d.Column("Of", lambda rows: f.clean(rows[0].subject)),
+    d.Column("Unit", lambda rows: ", ".join(f.clean(row.unit) for row in rows), only=d.MARKDOWN | d.PAGE),
+    d.Column("verdict", lambda rows: d.Badge(rows[0].verdict), only=d.TERMINAL),
+    d.Column("Reason", lambda rows: f.clean(rows[0].reason), style="notes"),
+    d.Column("Reproduce", _commands, only=d.PAGE),
+)
 
 
 def _attacks(system: SystemRow, place: str) -> Iterator[d.Block]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.common.formatting import delta, epsilon, percent
 from vflpriv.core.audit import Finding
@@ -126,18 +124,8 @@ def _other_claim(advised: Advised) -> list[ChangeRow]:
 
 def premise_changes(finding: Finding) -> list[ChangeRow]:
     """How to repair a broken premise."""
-    pair = finding.evidence
-    if isinstance(pair, WorstPair):
-        scale = pair.observed / pair.declared if pair.declared > 0 else math.inf
-        known = f", or declare that and make its noise {scale:.4g} times as large" if math.isfinite(scale) else ""
-        return [
-            ChangeRow(
-                sentence=f"Bound what one {pair.unit} moves in {pair.subject}: it can move by {pair.observed:.4g}, and "
-                f"{pair.declared:.4g} is declared{known}."
-            )
-        ]
-    repair = _REPAIRS.get(finding.audit, "Repair what the {audit} audit found in {subject}.")
-    return [ChangeRow(sentence=repair.format(audit=finding.audit, subject=finding.subject))]
+    known = _REPAIRS.get(finding.audit, "Repair what the {audit} audit found in {subject}.")
+    return [ChangeRow(sentence=finding.repair or known.format(audit=finding.audit, subject=finding.subject))]
 
 
 def _measure(advised: Advised) -> ChangeRow:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from vflpriv.audits.scoring.attempts import Attempt
-from vflpriv.audits.sensitivity import WorstPair
 from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval
 from vflpriv.audits.statistics.power import EXCESS
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
@@ -29,7 +28,6 @@ from vflpriv.report.audit import (
     MeasurementRow,
     ReleaseRow,
     SamplingRow,
-    SensitivityRow,
     Staleness,
     SuccessClaimRow,
     Traffic,
@@ -46,7 +44,6 @@ __all__ = [
     "noise_source",
     "release_rows",
     "sampling_row",
-    "sensitivity_row",
     "staleness_row",
     "success_row",
     "traffic_row",
@@ -114,20 +111,6 @@ def measurement_row(test: CorrectedFinding, context: ClaimContext, *, decides: b
     )
 
 
-def sensitivity_row(pair: WorstPair, replay: str = "") -> SensitivityRow:
-    """The worst pair of a sensitivity search; `replay` is the command that computes it again."""
-    return SensitivityRow(
-        mechanism=pair.subject,
-        unit=pair.unit.value,
-        declared=pair.declared,
-        observed=pair.observed,
-        searched=pair.searched,
-        witness=pair.witness,
-        holds=pair.holds,
-        replay=replay,
-    )
-
-
 def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduce: str) -> CheckRow:
     """A finding of any audit, known or not; `reproduce` is the command of the whole audit."""
     finding, reason = corrected.finding, corrected.finding.sentence + corrected.finding.note
@@ -140,6 +123,8 @@ def check_row(corrected: CorrectedFinding, claims: Mapping[str, Claim], reproduc
         subject=finding.subject,
         unit="" if finding.unit is None else finding.unit.value,
         figure=finding.figure,
+        measure=finding.measure,
+        limit=finding.limit,
         verdict=corrected.verdict,
         reason=reason,
         reproduce=finding.reproduce or reproduce,
