@@ -127,6 +127,7 @@ def dpzv() -> SystemRow:
                 verdict=Verdict.VIOLATED,
                 reason="min{δ, C} has no lower bound: δ = −1e6 passes",
                 reproduce="vflpriv replay witnesses/dpzv-scalar-record-published.json",
+                changes=(ChangeRow(sentence="Bound what one record moves."),),
             ),
         ),
         attacks=(
