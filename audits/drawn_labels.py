@@ -67,8 +67,8 @@ class Draws:
     drawn: Bools
     once: bool
     """Whether no label was drawn twice, and each is read as it was drawn."""
-    untouched: bool | None
-    """Whether priors are the same with other true labels; None where a training cannot be repeated."""
+    untouched: bool
+    """Whether priors are the same with other true labels."""
 
 
 def draw_labels(system: System, mechanism: PriorLabels, replicas: Sequence[int]) -> Draws:
@@ -78,18 +78,15 @@ def draw_labels(system: System, mechanism: PriorLabels, replicas: Sequence[int])
     others = replace(system.data, labels=(system.data.labels + 1) % system.classes)
     first = system.train(replicas, probe=leader)
     second = system.train(replicas, data=others, probe=follower)
-    # Noise from the operating system is another in every training.
-    secure = bool(system.settings.noise_parameters.secure)
     for round_ in range(mechanism.last_draw(system.schedule) + 1):
         leader.round(first, round_)
-        if not secure:
-            follower.round(second, round_)
+        follower.round(second, round_)
     draws = Draws(
         priors=leader.priors.cpu().numpy().copy(),
         responses=leader.responses.cpu().numpy().copy(),
         drawn=(leader.draws > 0).cpu().numpy(),
         once=bool((leader.draws <= 1).all()),
-        untouched=None if secure else torch.equal(leader.priors, follower.priors),
+        untouched=torch.equal(leader.priors, follower.priors),
     )
     # Reading all labels draws those that no batch had: last of all.
     read = _read(first, system).cpu().numpy()

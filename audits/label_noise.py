@@ -156,9 +156,8 @@ def _drawn(system: System, mechanism: PriorLabels, replicas: range) -> tuple[NDA
         ("replicas", "are the responses of each training independent of every other's", flips_by_replica(coins)),
         ("records", "are the responses of each record independent of every other's", flips_by_lag(coins)),
         ("once", "are the labels drawn once", float(draws.once)),
+        ("prior", "do priors depend on responses alone", float(draws.untouched)),
     ]
-    if draws.untouched is not None:
-        tests.append(("prior", "do priors depend on responses alone", float(draws.untouched)))
     return (draws.responses != truth)[draws.drawn], tests
 
 

@@ -98,7 +98,7 @@ def public(system: System, engine: Engine, sample: Sample) -> float:
     p_values = []
     for name in PUBLIC:
         stream = Stream.of(system.seed, name, engine.replicas, system.torch_device)
-        p_values += [_addressed(NoiseSource(stream, secure=False), sample), _behind(stream, engine, sample)]
+        p_values += [_addressed(NoiseSource(stream), sample), _behind(stream, engine, sample)]
     return smallest(p_values)
 
 

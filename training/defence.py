@@ -26,7 +26,7 @@ from vflpriv.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = [
     "NO_EPSILON",
@@ -123,7 +123,7 @@ class Defence(Section, ABC):
         """The engine settings that it sets, where engines have the protection themselves."""
         return {**self.switch, **{name: getattr(self, strength) for strength, name in self.read_from.items()}}
 
-    def guard(self, stream: Stream) -> Guard | None:
+    def guard(self, stream: Draws) -> Guard | None:
         """The defence at work in one training; `stream` is for its random numbers alone."""
         return None
 

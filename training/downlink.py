@@ -13,7 +13,7 @@ from vflpriv.training.settings import EngineSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["DownlinkSettings", "GradientGuard"]
 
@@ -37,13 +37,13 @@ class DownlinkSettings(EngineSettings):
 class GradientGuard:
     """Clips and noises the gradients of one engine, where its settings ask for it."""
 
-    def __init__(self, settings: DownlinkSettings, stream: Stream, *, secure: bool) -> None:
-        self._settings, self._noise = settings, NoiseSource(stream, secure=secure, name="server-noise")
+    def __init__(self, settings: DownlinkSettings, stream: Draws) -> None:
+        self._settings, self._noise = settings, NoiseSource(stream, name="server-noise")
 
     @classmethod
-    def of(cls, settings: object, stream: Stream, *, secure: bool) -> GradientGuard | None:
+    def of(cls, settings: object, stream: Draws) -> GradientGuard | None:
         """A guard for settings that have one; None for an engine that sends no gradients."""
-        return cls(settings, stream, secure=secure) if isinstance(settings, DownlinkSettings) else None
+        return cls(settings, stream) if isinstance(settings, DownlinkSettings) else None
 
     def protect(self, gradient: Tensor, round_: int, party: int) -> Tensor:
         """(R, B, width) gradients as they are sent; `party` numbers the noise of a round."""

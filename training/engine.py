@@ -16,6 +16,7 @@ from vflpriv.core import engine as engine_contract
 from vflpriv.core.data import BaseData, Part
 from vflpriv.core.engine import DeviceModel, Evaluation, Probe
 from vflpriv.core.kinds import Content
+from vflpriv.core.law import Draws
 from vflpriv.core.ledger import Ledger
 from vflpriv.core.releases import Release
 from vflpriv.core.schedules import Activation, Schedule
@@ -245,8 +246,7 @@ class Engine(engine_contract.Engine):
         self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
     ) -> ReleasePoint:
         """A place where protected values leave in messages of this kind, with noise from the named stream."""
-        secure = bool(self.settings.noise_parameters.secure)
-        noise = NoiseSource(self.stream(stream), secure=secure, name=stream, law=mechanism.noise)
+        noise = NoiseSource(self.stream(stream), name=stream, law=mechanism.noise)
         point = ReleasePoint(kind, mechanism, noise, internal=internal)
         self.release_points.append(point)
         return point
@@ -260,9 +260,13 @@ class Engine(engine_contract.Engine):
         for point in self.release_points:
             point.noise = point.noise.redrawn(seed, replicas)
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> Draws:
         """One of the run's named random streams, a sequence of its own for each replica."""
-        return Stream.of(self.seeds or self.seed, name, self.replicas, self.torch_device)
+        return self.randomness.stream(name, self.replicas, self.torch_device)
+
+    def public_stream(self, name: str) -> Stream:
+        """The same of one that is declared public, whose sequences can be drawn many at once."""
+        return self.randomness.public(name, self.replicas, self.torch_device)
 
     def device_models(self, width: int, *, activate: bool, mlp: Callable[..., Model] = Mlp) -> list[Model]:
         """The devices' bottom models with outputs of this width; `mlp` makes MLPs of the engine's own kind."""

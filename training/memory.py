@@ -127,6 +127,7 @@ def _rehearsed(
             seed=system.seed,
             replicas=range(replicas),
             torch_device=device,
+            reproducible=True,
         )
         for round_ in rounds:
             engine.round(round_, Wire())

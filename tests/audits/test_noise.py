@@ -59,7 +59,7 @@ class Odd(NoiseSource):
     """A noise source with another law, or an address of its own."""
 
     def __init__(self, stream, change, address=lambda round_: round_) -> None:
-        super().__init__(stream, secure=False)
+        super().__init__(stream)
         self.change, self.address = change, address
 
     def scalar(self, round_):
@@ -86,7 +86,7 @@ class Restarting(NoiseSource):
     """Counts its draws instead of reading the round: after a resume it begins again."""
 
     def __init__(self, stream) -> None:
-        super().__init__(stream, secure=False)
+        super().__init__(stream)
         self.drawn = -1
 
     def scalar(self, round_):
@@ -111,7 +111,7 @@ class Continued:
 
 
 def _same_devices(engine) -> None:
-    source = NoiseSource(engine.stream("noise"), secure=False)
+    source = NoiseSource(engine.stream("noise"))
     draw = source.tensor
     source.tensor = lambda shape, round_, party: draw(shape, round_, 0)  # type: ignore[method-assign]
     engine.release_points[0].noise = source
@@ -126,7 +126,7 @@ class Changed(NoiseSource):
     """A noise source whose normals are changed by `change(normals, round, party)`."""
 
     def __init__(self, stream, change) -> None:
-        super().__init__(stream, secure=False)
+        super().__init__(stream)
         self.change = change
 
     def scalar(self, round_):
@@ -167,7 +167,7 @@ class SeedPlusRound(NoiseSource):
 
 
 def own(engine, source):
-    return source(engine.stream("noise"), secure=False)
+    return source(engine.stream("noise"))
 
 
 def without_a_row(z, round_, party):
@@ -187,7 +187,7 @@ def lopsided(self) -> None:
     point.mechanism = Lopsided(noise_std=mechanism.noise_std, clip=mechanism.clip, batch_size=mechanism.batch_size)
 
 
-SHARED = sourced(lambda self: NoiseSource(self.stream("directions"), secure=False))
+SHARED = sourced(lambda self: NoiseSource(self.stream("directions")))
 RESTARTING = sourced(lambda self: Restarting(self.stream("noise")))
 WRONG = {
     "half": ("dpzv-joint", Dpzv, odd(lambda z: 0.5 * z), "scale"),
@@ -205,7 +205,7 @@ WRONG = {
 
 def _round_behind(engine) -> None:
     """Device m draws in round t what device m - 1 drew in round t - 1."""
-    source = NoiseSource(engine.stream("noise"), secure=False)
+    source = NoiseSource(engine.stream("noise"))
     draw = source.tensor
     source.tensor = lambda shape, round_, party: draw(shape, 10 + round_ - party, 0)  # type: ignore[method-assign]
     engine.release_points[0].noise = source

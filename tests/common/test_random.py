@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from vflpriv.common.random import Stream, secure_normal
+from vflpriv.common.keys import SecretKey
+from vflpriv.common.random import Randomness, Stream
 from vflpriv.common.seeds import derive
 
 CPU = torch.device("cpu")
@@ -45,11 +46,12 @@ def test_streams_of_different_names_seeds_and_replicas_are_uncorrelated():
             assert not torch.equal(a, b)
 
 
-@pytest.mark.parametrize("source", ["stream", "secure"])
+@pytest.mark.parametrize("source", ["seed", "secret"])
 def test_normals_pass_the_kolmogorov_smirnov_test_and_ten_percent_wider_ones_fail(source):
     """Margin: secure draws are new each time; their p-value is below 1e-6 once in a million runs."""
     n = 200_000
-    drawn = Stream.of(11, "noise", [0], CPU).normal(n)[0] if source == "stream" else secure_normal((n,), CPU)
+    key = SecretKey.fresh() if source == "secret" else None
+    drawn = Randomness(seed=11, key=key).stream("noise", [0], CPU).normal(n)[0]
     values = drawn.numpy().astype(np.float64)
     assert stats.kstest(values, "norm").pvalue > 1e-6
     assert stats.kstest(1.1 * values, "norm").pvalue < 1e-10

@@ -19,6 +19,7 @@ from tests.tree import ROOT, modules
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
+from vflpriv.common.keys import SecretKey
 from vflpriv.common.random import SecretStream, Stream
 from vflpriv.common.registry import available
 from vflpriv.core.law import Draws, Law
@@ -65,12 +66,12 @@ def seeded(seed: int = 0) -> Draws:
     return Stream.of(seed, "noise", [0], CPU)
 
 
-def secret(remember: bool = False) -> Draws:
-    return SecretStream(1, CPU, remember=remember)
+def secret() -> Draws:
+    return SecretStream(SecretKey.fresh(), "noise", [0], CPU)
 
 
 def source_of(kind: str, law: Law) -> Draws:
-    return seeded() if kind == "seeded" else secret(remember=not law.independent)
+    return seeded() if kind == "seeded" else secret()
 
 
 def noise_and_signal(law: Law, source: Draws) -> tuple[Any, Any]:

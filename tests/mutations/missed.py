@@ -32,7 +32,7 @@ from tests.mutations.recorded import (
 )
 from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
-from vflpriv.core.engine import Contributions
+from vflpriv.core.engine import Contributions, Engine
 from vflpriv.core.wire import SERVER, Message, Transcript, Wire
 
 __all__ = ["MISSED", "Missed"]
@@ -117,11 +117,15 @@ def _chosen_leaks() -> bool:
 _SEED_BITS = 22
 
 
+def _seeded(engine: Engine) -> Stream:
+    return Stream.of(engine.seed, "noise", engine.replicas, engine.torch_device)
+
+
 class _ShortSeed(Point):
     """Draws from a generator whose seed has 22 bits."""
 
     def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
-        keys = self.engine.stream("noise").keys & torch.tensor([(1 << _SEED_BITS) - 1, 0])
+        keys = _seeded(self.engine).keys & torch.tensor([(1 << _SEED_BITS) - 1, 0])
         return _short(keys, contributions.round)
 
 

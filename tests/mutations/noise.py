@@ -12,7 +12,6 @@ from torch import Tensor
 from tests.mutations.case import Mutation, Trained, exact_claim
 from tests.mutations.dpzv import Joint, Point, dpzv_case, swapped
 from tests.mutations.wire import ROWS
-from vflpriv.common.random import Stream
 from vflpriv.core.engine import Contributions
 from vflpriv.core.wire import Payload
 from vflpriv.training.engines.split import Split
@@ -118,7 +117,7 @@ class _OfSignal(Point):
 
 class _Public(Point):
     def drawn(self, contributions: Contributions, normals: Tensor) -> Tensor:
-        stream: Stream = self.engine.stream("directions")
+        stream = self.engine.public_stream("directions")
         return stream.normal(1, contributions.round, contributions.party)[:, 0]
 
 

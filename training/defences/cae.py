@@ -17,7 +17,7 @@ from vflpriv.training.models.base import Mlp, first_replicas, initialise
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Autoencoder", "Cae", "Dcae"]
 
@@ -32,13 +32,13 @@ class Autoencoder:
     decoded one d is CE(y, d) - confusion · CE(y, e) - entropy · H(e). The second term has no bound: steps are few.
     """
 
-    def __init__(self, stream: Stream, classes: int, *, confusion: float, entropy: float) -> None:
+    def __init__(self, stream: Draws, classes: int, *, confusion: float, entropy: float) -> None:
         self._model = Mlp((classes, 6 * classes, classes), activate=False)
-        device = stream.keys.device
+        device = stream.device
         wide = widest_float(device)
         # In float64, so that equal replicas stay equal whatever they are trained beside.
         halves = [{n: w.to(wide) for n, w in initialise(self._model, stream, k).items()} for k in (0, 1)]
-        onehot = torch.eye(classes, dtype=wide, device=device).expand(len(stream.keys), -1, -1)
+        onehot = torch.eye(classes, dtype=wide, device=device).expand(stream.replicas, -1, -1)
         self._train(halves, onehot, confusion, entropy)
         encoder, self.decoder = ({n: w.detach().to(torch.float32) for n, w in half.items()} for half in halves)
         self.soft = torch.softmax(self._model.apply(encoder, onehot.to(torch.float32)), dim=-1)
@@ -79,12 +79,12 @@ class Cae(Defence):
     confusion: float = Field(1.0, ge=0, description="λ₁, how far the soft label is kept from the label")
     entropy: float = Field(2.0, ge=0, description="λ₂, the weight of the soft label's entropy")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Confused(stream, self.confusion, self.entropy)
 
 
 class _Confused(Guard):
-    def __init__(self, stream: Stream, confusion: float, entropy: float) -> None:
+    def __init__(self, stream: Draws, confusion: float, entropy: float) -> None:
         self._stream, self._confusion, self._entropy = stream, confusion, entropy
         self._held: Autoencoder | None = None
 
@@ -117,12 +117,12 @@ class Dcae(Cae):
     steps: int = Field(12, ge=1, description="number of intervals between -bound and bound")
     bound: float = Field(2.0, gt=0, description="bound in multiples of the root mean square of a batch's entries")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _ConfusedAndRounded(self, stream)
 
 
 class _ConfusedAndRounded(_Confused):
-    def __init__(self, defence: Dcae, stream: Stream) -> None:
+    def __init__(self, defence: Dcae, stream: Draws) -> None:
         super().__init__(stream, defence.confusion, defence.entropy)
         self._rounded = Discrete(steps=defence.steps, bound=defence.bound).guard(stream)
 

@@ -15,7 +15,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Compression", "largest_entries"]
 
@@ -41,7 +41,7 @@ class Compression(Defence):
     content = Content.GRADIENT
     kept: float = Field(0.25, gt=0, le=1, description="share of the entries that are sent")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Largest(self.kept)
 
 

@@ -14,7 +14,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["DistanceCorrelation", "distance_correlation", "distances"]
 
@@ -56,7 +56,7 @@ class DistanceCorrelation(Defence):
     content = Content.GRADIENT
     weight: float = Field(0.1, gt=0, description="α, the weight of log dCor beside the mean loss of a batch")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Decorrelated(self.weight)
 
 

@@ -15,7 +15,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Discrete"]
 
@@ -37,7 +37,7 @@ class Discrete(Defence):
     steps: int = Field(12, ge=1, description="number of intervals between -bound and bound")
     bound: float = Field(2.0, gt=0, description="bound in multiples of the root mean square of a batch's entries")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Rounded(self.steps, self.bound)
 
 

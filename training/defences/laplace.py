@@ -15,12 +15,12 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["LaplaceNoise", "laplace"]
 
 
-def laplace(stream: Stream, shape: tuple[int, ...], *path: int) -> Tensor:
+def laplace(stream: Draws, shape: tuple[int, ...], *path: int) -> Tensor:
     """(R, *shape) Laplace noise of scale 1, of the sequence with this path."""
     return standard_laplace(stream.uniform(math.prod(shape), *path)).reshape(-1, *shape)
 
@@ -40,12 +40,12 @@ class LaplaceNoise(Defence):
     content = Content.GRADIENT
     scale: float = Field(1e-2, gt=0, description="scale of the Laplace noise")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Noised(self.scale, stream)
 
 
 class _Noised(Guard):
-    def __init__(self, scale: float, stream: Stream) -> None:
+    def __init__(self, scale: float, stream: Draws) -> None:
         self._scale, self._stream = scale, stream
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:

@@ -15,7 +15,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Marvell", "Moments", "noise_variances", "symmetric_divergence"]
 
@@ -40,7 +40,7 @@ class Marvell(Defence):
     binary = True
     power: float = Field(4.0, gt=0, description="s, the noise's mean squared norm as a multiple of ‖Δ‖²")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Optimal(self.power, stream)
 
 
@@ -92,7 +92,7 @@ def noise_variances(m: Moments, power: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Optimal(Guard):
-    def __init__(self, power: float, stream: Stream) -> None:
+    def __init__(self, power: float, stream: Draws) -> None:
         self._power, self._stream = power, stream
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:

@@ -11,7 +11,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["MaxNorm"]
 
@@ -29,12 +29,12 @@ class MaxNorm(Defence):
     source = "Li et al. 2022, max_norm"
     content = Content.GRADIENT
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Levelled(stream)
 
 
 class _Levelled(Guard):
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Draws) -> None:
         self._stream = stream
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:

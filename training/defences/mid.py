@@ -17,7 +17,7 @@ from vflpriv.training.models.base import Mlp, Parameters, first_replicas, initia
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Bottleneck", "MutualInformation"]
 
@@ -44,14 +44,14 @@ class MutualInformation(Defence):
     weight: float = Field(0.01, ge=0, description="λ, the weight of the mean KL divergence beside the mean loss")
     rate: float = Field(0.3, gt=0, description="learning rate of the layer, whose gradient is scaled to norm 1 at most")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Narrowed(self, stream)
 
 
 class Bottleneck:
     """The layer of one device, R replicas of it, for outputs of this width."""
 
-    def __init__(self, stream: Stream, width: int, party: int) -> None:
+    def __init__(self, stream: Draws, width: int, party: int) -> None:
         self._encoder = Mlp((width, 2 * width), activate=False)
         self._decoder = Mlp((width, 5 * width, width), activate=False)
         self.parameters = {
@@ -94,7 +94,7 @@ class _Passed:
 class _Narrowed(Guard):
     for_each_device = True
 
-    def __init__(self, defence: MutualInformation, stream: Stream) -> None:
+    def __init__(self, defence: MutualInformation, stream: Draws) -> None:
         self._weight, self._rate, self._stream = defence.weight, defence.rate, stream
         self._layers: dict[int, Bottleneck] = {}
         self._passed: dict[int, _Passed] = {}

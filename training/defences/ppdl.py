@@ -16,7 +16,7 @@ from vflpriv.training.defences.laplace import laplace
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Ppdl"]
 
@@ -43,12 +43,12 @@ class Ppdl(Defence):
         1000.0, gt=0, description="ε of all entries of one message; each has the share ε/c, and noise of scale 2cΔ/ε"
     )
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Selective(self, stream)
 
 
 class _Selective(Guard):
-    def __init__(self, defence: Ppdl, stream: Stream) -> None:
+    def __init__(self, defence: Ppdl, stream: Draws) -> None:
         self._defence, self._stream = defence, stream
 
     def protect(self, values: Tensor, exchange: Exchange) -> Protected:

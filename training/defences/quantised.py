@@ -14,7 +14,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Quantised"]
 
@@ -33,7 +33,7 @@ class Quantised(Defence):
     content = Content.OUTPUTS
     bits: int = Field(4, ge=1, le=16, description="bits of an entry")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Rounded(self.bits)
 
 

@@ -14,7 +14,7 @@ from vflpriv.training.defence import Defence, Exchange, Guard, Protected
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["TopK"]
 
@@ -33,7 +33,7 @@ class TopK(Defence):
     content = Content.OUTPUTS
     kept: float = Field(0.25, gt=0, le=1, description="share of an output's entries that are sent")
 
-    def guard(self, stream: Stream) -> Guard:
+    def guard(self, stream: Draws) -> Guard:
         return _Largest(self.kept)
 
 

@@ -137,7 +137,7 @@ class Dpzv(ZoEngine):
         super().setup()
         s, models = self.settings, [*self.bank.models, self.top]
         mechanisms = self.mechanisms(s, self.schedule)
-        self.directions = Directions(self.stream("directions"), models, self.schedule.turns, lean=s.lean)
+        self.directions = Directions(self.public_stream("directions"), models, self.schedule.turns, lean=s.lean)
         self.scalar = self.release_point("zo-scalar", mechanisms["zo-scalar"])
         if "server-update" in mechanisms:
             own = mechanisms["server-update"]

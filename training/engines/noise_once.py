@@ -154,7 +154,7 @@ class NoiseOnce(Engine):
         self.top_parameters[_COORDINATES] = coordinates
         self._velocity: dict[str, Tensor] = {}
         self._point = self.release_point("embeddings", self.mechanisms(s, self.schedule)["embeddings"])
-        self._shuffled = Stream.of(0, "batches", [0], self.torch_device)
+        self._shuffled = Stream.of(0, "shuffles", [0], self.torch_device)
         self._rows = None
 
     @property

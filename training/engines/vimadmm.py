@@ -64,7 +64,8 @@ class Vimadmm(AdmmEngine):
         self.head: Linear | DropoutMlp = Linear(self.embedding, data.classes) if linear else DropoutMlp(widths)
         self.heads = self._first_heads()
         self._velocity: dict[str, Tensor] = {}
-        self._dropout, self._numbers = self.stream("dropout"), torch.arange(data.devices, device=self.torch_device)
+        self._dropout = self.public_stream("dropout")
+        self._numbers = torch.arange(data.devices, device=self.torch_device)
         return Bank(self.device_models(self.embedding, activate=True, mlp=FusedMlp), init)
 
     def _first_heads(self) -> dict[str, Tensor]:

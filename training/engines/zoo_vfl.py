@@ -80,7 +80,7 @@ class OneSidedEngine(ZoEngine):
     def setup(self) -> None:
         super().setup()
         s, models = self.settings, [*self.bank.models, self.top]
-        self.directions = Directions(self.stream("directions"), models, self.schedule.turns, law=s.direction)
+        self.directions = Directions(self.public_stream("directions"), models, self.schedule.turns, law=s.direction)
         self.uplink_point = self.release_point(s.pair_kind, self.mechanisms(s, self.schedule)["embeddings"])
         self._direction: dict[int, Direction] = {}
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import SecretStream, Stream
+from vflpriv.common.random import Stream
 from vflpriv.core.engine import Contributions, Probe, Rows
 from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release, StateLeak
@@ -281,34 +281,29 @@ class NoiseSource:
     a run can be repeated with other noise.
     """
 
-    def __init__(self, stream: Stream, *, secure: bool, name: str = "noise", law: Law = _GAUSSIAN) -> None:
+    def __init__(self, stream: Draws, *, name: str = "noise", law: Law = _GAUSSIAN) -> None:
         self.name = name
         self._stream, self._law = stream, law
-        keys = stream.keys
-        if secure and keys.device.type != "meta":
-            self._source: Draws = SecretStream(len(keys), torch.device(keys.device), remember=not law.independent)
-        else:
-            self._source = stream
         self._held: tuple[int, Tensor] | None = None
 
     def redrawn(self, seed: int, replicas: Sequence[int]) -> NoiseSource:
         """A source that draws from the stream of the same name of this seed and these replicas, never in secret."""
-        stream = Stream.of(seed, self.name, replicas, torch.device(self._stream.keys.device))
-        return NoiseSource(stream, secure=False, name=self.name, law=self._law)
+        stream = Stream.of(seed, self.name, replicas, self._stream.device)
+        return NoiseSource(stream, name=self.name, law=self._law)
 
     def scalar(self, round_: int) -> Tensor:
         """(R,) one draw per replica for this round; of independent rounds, drawn for many at once."""
         if not self._law.independent:
-            return self._law.draw(self._source, 1, round_, 0)[:, 0]
+            return self._law.draw(self._stream, 1, round_, 0)[:, 0]
         begin = round_ - round_ % _CHUNK
         if self._held is None or self._held[0] != begin:
-            self._held = (begin, self._law.draw(self._source, _CHUNK, begin // _CHUNK))
+            self._held = (begin, self._law.draw(self._stream, _CHUNK, begin // _CHUNK))
         return self._held[1][:, round_ - begin]
 
     def tensor(self, shape: tuple[int, ...], round_: int, party: int) -> Tensor:
         """(R, *shape) draws for the release of one party in this round."""
-        drawn = self._law.draw(self._source, math.prod(shape), round_, 1 + party)
-        return drawn.reshape(len(self._stream.keys), *shape)
+        drawn = self._law.draw(self._stream, math.prod(shape), round_, 1 + party)
+        return drawn.reshape(self._stream.replicas, *shape)
 
 
 class ReleasePoint:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import Stream
 from vflpriv.core.claims import Claim
 from vflpriv.core.engine import Engine
-from vflpriv.core.law import Law
+from vflpriv.core.law import Draws, Law
 from vflpriv.core.releases import Release
 from vflpriv.core.units import Unit
 from vflpriv.core.views import EVERYONE
@@ -109,7 +108,7 @@ class LabelMechanism:
 class NoisedBefore(LabelMechanism):
     """Turns all labels into a noised observation of them before training."""
 
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
         return self.law.observe(labels, classes, stream)
 

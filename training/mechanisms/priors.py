@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import Stream
 from vflpriv.core.engine import Probe
+from vflpriv.core.law import Draws
 from vflpriv.core.schedules import Schedule
 from vflpriv.training.mechanisms.labels import LabelMechanism
 
@@ -118,7 +118,7 @@ class DrawnLabels:
     """The responses of one training. `labels` (R, N) holds those that are `drawn`; the others are classes at random."""
 
     def __init__(
-        self, mechanism: PriorLabels, truth: Tensor, classes: int, *, stream: Stream, schedule: Schedule
+        self, mechanism: PriorLabels, truth: Tensor, classes: int, *, stream: Draws, schedule: Schedule
     ) -> None:
         replicas, records = truth.shape
         uniform = stream.uniform(4 * records).reshape(replicas, records, 4)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import Stream
 from vflpriv.core.data import VerticalData
+from vflpriv.core.law import Draws
 from vflpriv.training.models.base import Model, Parameters, first_replicas, initialise
 from vflpriv.training.models.layers import adjacent, join_rows
 from vflpriv.training.models.passes import Pass, Sgd, Slope, start
@@ -26,10 +26,10 @@ class Bank:
     steps must be in place.
     """
 
-    def __init__(self, models: Sequence[Model], stream: Stream) -> None:
+    def __init__(self, models: Sequence[Model], stream: Draws) -> None:
         self.members: Sequence[int] = range(len(models))
         self._velocity: list[dict[str, Tensor]] = []
-        self._adopt(models, [initialise(model, stream, m) for m, model in enumerate(models)], len(stream.keys))
+        self._adopt(models, [initialise(model, stream, m) for m, model in enumerate(models)], stream.replicas)
 
     def _adopt(self, models: Sequence[Model], initial: Sequence[Parameters], replicas: int) -> None:
         """Form the groups, and copy the initial parameters of each device into them."""

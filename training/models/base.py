@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import no_grad, torch
-from vflpriv.common.random import Stream
+from vflpriv.core.law import Draws
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,14 +75,14 @@ def size_of(model: Model) -> int:
     return sum(math.prod(shape) for shape in model.shapes.values())
 
 
-def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
+def initialise(model: Model, stream: Draws, party: int) -> dict[str, Tensor]:
     """The (R, *shape) parameters that a training starts from, in new memory.
 
     They are uniform in ±gain/√fan_in, with a gain of one as torch.nn draws them, each replica from its own random
     sequence; those in `model.initial_values` are copied for every replica. `party` numbers the sequences of one run's
     models.
     """
-    replicas, index = len(stream.keys), count()
+    replicas, index = stream.replicas, count()
 
     def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
         bound = model.gain(name) / math.sqrt(model.fan_in(name))
@@ -91,7 +91,7 @@ def initialise(model: Model, stream: Stream, party: int) -> dict[str, Tensor]:
         return values
 
     def copied(value: Tensor) -> Tensor:
-        return value.to(stream.keys.device).expand(replicas, *value.shape).clone()
+        return value.to(stream.device).expand(replicas, *value.shape).clone()
 
     given = model.initial_values
     starts = {n: copied(given[n]) if n in given else drawn(n, shape) for n, shape in model.shapes.items()}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.random import Stream
+from vflpriv.core.law import Draws
 from vflpriv.training.models.base import Mlp, Parameters
 from vflpriv.training.models.layers import LayersPass, Room, outputs_first
 
@@ -66,7 +66,7 @@ class RandomNeurons:
     neuron_shapes: Sequence[tuple[int, ...]]
     """The outputs of each hidden layer for one record."""
 
-    def neurons(self, stream: Stream, records: int, round_: int, members: Sequence[int]) -> dict[str, Tensor]:
+    def neurons(self, stream: Draws, records: int, round_: int, members: Sequence[int]) -> dict[str, Tensor]:
         """(members · R, records, *shape) of noise of each hidden layer, from sequences that no mechanism draws from."""
         noise = {}
         for layer, (shape, std) in enumerate(zip(self.neuron_shapes, self.noise, strict=True)):

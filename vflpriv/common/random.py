@@ -4,27 +4,28 @@ A value is a pure function of (seed, stream, replica, position), computed by Phi
 replicas draw in one batch, on any device, without a host synchronisation. Nothing is stored: a direction
 can be regenerated layer by layer, a resumed run draws what the killed one would have drawn, and replica r of a
 batch of R draws what it draws when it runs alone.
+
+Philox is no cipher, and its seeds have 64 bits: what is to stay secret in a real training comes from a `SecretStream`.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vflpriv.common import philox
+from vflpriv.common.keys import SecretKey
 from vflpriv.common.lazy import torch
-from vflpriv.common.seeds import derive
+from vflpriv.common.seeds import STREAMS, derive
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["SecretStream", "Stream", "secure_normal"]
+__all__ = ["Randomness", "SecretStream", "Stream"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,14 @@ class Stream:
         seeds = [derive(run, name, r) for run, r in zip(runs, replicas, strict=True)]
         words = torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds], dtype=torch.int64)
         return cls(words.to(device))
+
+    @property
+    def replicas(self) -> int:
+        return len(self.keys)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.keys.device)
 
     def words(self, blocks: int, *path: int | Tensor, first: int = 0) -> tuple[Tensor, ...]:
         """Four 32-bit words for each block, (R, blocks) each, from block `first` of the sequence at `path` on.
@@ -61,38 +70,53 @@ class Stream:
 
 
 class SecretStream:
-    """Numbers of R replicas from the operating system's entropy source, with the methods of a `Stream`.
+    """One named stream of R replicas under a secret key, with the methods of a `Stream` and numbers of 53 bits."""
 
-    A path gives new numbers every time, unless it is to `remember` them: noise that is correlated between rounds is
-    made of the same draws again.
+    def __init__(self, key: SecretKey, name: str, replicas: Sequence[int], device: torch.device) -> None:
+        self._keys, self.device = [key.derived(name, replica) for replica in replicas], device
+
+    @property
+    def replicas(self) -> int:
+        return len(self._keys)
+
+    def uniform(self, count: int, *path: int, first: int = 0) -> Tensor:
+        """(R, count) float32 in (0, 1]; `first` counts blocks of four."""
+        return self._drawn(count, path, first).to(torch.float32).to(self.device)
+
+    def normal(self, count: int, *path: int, first: int = 0) -> Tensor:
+        """(R, count) standard normals by Box-Muller; `first` counts blocks of four."""
+        uniform = self._drawn(count + count % 2, path, first).reshape(self.replicas, -1, 2)
+        length, turn = (-2 * uniform[..., 0].log()).sqrt(), 2 * math.pi * uniform[..., 1]
+        normals = torch.stack((length * turn.cos(), length * turn.sin()), dim=-1).flatten(1)[:, :count]
+        return normals.to(torch.float32).to(self.device)
+
+    def _drawn(self, count: int, path: tuple[int, ...], first: int) -> Tensor:
+        """(R, count) float64, computed on the CPU; nothing is on the device `meta`, where nothing has a value."""
+        if self.device.type == "meta":
+            return torch.empty(self.replicas, count, dtype=torch.float64, device=self.device)
+        return torch.from_numpy(np.stack([key.numbers(count, *path, first=4 * first) for key in self._keys]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomness:
+    """Where the random numbers of a training come from: public streams from its seed, secret ones from its key.
+
+    Without a key all come from the seed, as audits and tests want it: whoever knows the seed can repeat the training,
+    and compute every secret of it.
     """
 
-    def __init__(self, replicas: int, device: torch.device, *, remember: bool = False) -> None:
-        self._replicas, self._device = replicas, device
-        self._held: dict[tuple[int, ...], Tensor] | None = {} if remember else None
+    seed: int | Sequence[int]
+    """One for all replicas, or one for each."""
+    key: SecretKey | None
 
-    def uniform(self, count: int, *path: int) -> Tensor:
-        """(R, count) float32 in (0, 1]."""
-        uniform = 1 - _secure_uniform(1, self._replicas * count)[0]
-        return torch.from_numpy(uniform.astype(np.float32)).reshape(self._replicas, count).to(self._device)
+    def stream(self, name: str, replicas: Sequence[int], device: torch.device) -> Stream | SecretStream:
+        """The stream of this name, a sequence of its own for each replica."""
+        if self.key is not None and STREAMS[name].secret:
+            return SecretStream(self.key, name, replicas, device)
+        return Stream.of(self.seed, name, replicas, device)
 
-    def normal(self, count: int, *path: int) -> Tensor:
-        """(R, count) standard normals."""
-        if self._held is None:
-            return secure_normal((self._replicas, count), self._device)
-        if (count, *path) not in self._held:
-            self._held[count, *path] = secure_normal((self._replicas, count), self._device)
-        return self._held[count, *path]
-
-
-def secure_normal(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Standard normals from the operating system's entropy source, for noise that must not be reproducible."""
-    uniform = _secure_uniform(2, math.prod(shape))
-    values = np.sqrt(-2.0 * np.log(uniform[0])) * np.cos(2 * np.pi * uniform[1])
-    return torch.from_numpy(values.astype(np.float32)).reshape(shape).to(device)
-
-
-def _secure_uniform(rows: int, count: int) -> NDArray[np.float64]:
-    """(rows, count) numbers inside (0, 1), of 53 bits each."""
-    words = np.frombuffer(os.urandom(8 * rows * count), dtype=np.uint64).reshape(rows, count)
-    return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    def public(self, name: str, replicas: Sequence[int], device: torch.device) -> Stream:
+        """The stream of this name, which has to be public."""
+        if STREAMS[name].secret:
+            raise ValueError(f"Expected {name!r} to be declared public: {STREAMS[name].reason}.")
+        return Stream.of(self.seed, name, replicas, device)

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from vflpriv.common.keys import SecretKey
 from vflpriv.common.lazy import torch
+from vflpriv.common.random import Randomness
 from vflpriv.common.ranking import class_auc
 from vflpriv.errors import InputError
 
@@ -224,6 +226,8 @@ class Engine(ABC):
         seeds: Sequence[int] | None = None,
         torch_device: torch.device | None = None,
         conducts: Mapping[int, Conduct] | None = None,
+        key: SecretKey | None = None,
+        reproducible: bool = False,
     ) -> None:
         self.torch_device = torch_device or torch.device("cpu")
         self.data = data.to(self.torch_device)
@@ -232,6 +236,8 @@ class Engine(ABC):
         self.seed, self.replicas, self.seeds = seed, tuple(replicas), seeds
         """`seeds` has one for each replica, where they are trainings of several seeds on one schedule; else None."""
         self.conducts = dict(conducts or {})
+        self.randomness = Randomness(seed=seeds or seed, key=None if reproducible else key or SecretKey.fresh())
+        """Secret numbers come from the key, a new one if none is given; from the seed where that is asked for."""
         self.prepare()
 
     @abstractmethod

@@ -17,13 +17,24 @@ import numpy as np
 from vflpriv.common.numerics import Floats
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = ["Draws", "Law", "Pair"]
 
 
 class Draws(Protocol):
-    """A source of random numbers with a replica axis: a seeded stream, or the operating system's secret source."""
+    """A source of random numbers with a replica axis: a stream of a seed, or one of a secret key."""
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas it draws for."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the numbers are."""
+        ...
 
     def uniform(self, count: int, *path: int) -> Tensor:
         """(R, count) numbers in (0, 1] of the sequence with this path."""

@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vflpriv.common.keys import SecretKey
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Store
 from vflpriv.core.attack import Conduct, Defences
@@ -253,6 +254,12 @@ class System(DeclaredSystem):
 
     data: VerticalData
     torch_device: torch.device
+    secret_key: SecretKey | None = None
+    """The key of its secret random numbers, which come from the seed where there is none, as audits train it."""
+
+    def __post_init__(self) -> None:
+        if self.secret_key is None and self.secure_noise:
+            object.__setattr__(self, "secret_key", SecretKey.fresh())
 
     def train(
         self,
@@ -276,6 +283,8 @@ class System(DeclaredSystem):
             replicas=replicas,
             torch_device=self.torch_device,
             conducts=conducts,
+            key=self.secret_key,
+            reproducible=self.secret_key is None,
             **({} if seeds is None else {"seeds": seeds}),
         )
         if probe is not None:

@@ -22,7 +22,7 @@ from vflpriv.laws.laplace import Laplace, standard_laplace
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["Alibi"]
 
@@ -75,7 +75,7 @@ class Alibi(LabelLaw):
     def deviation(self) -> float:
         return self.std
 
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         uniform = stream.uniform(labels.shape[1] * classes).reshape(*labels.shape, classes)
         return torch.nn.functional.one_hot(labels, classes) + standard_laplace(uniform) * self.laplace.scale
 

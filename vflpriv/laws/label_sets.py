@@ -19,7 +19,7 @@ from vflpriv.laws.randomised_response import RandomizedResponse
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["LabelSets", "subset_law"]
 
@@ -67,7 +67,7 @@ class LabelSets(RandomizedResponse):
         size, inside = subset_law(classes, self.epsilon)
         return inside / size
 
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         replicas, records = labels.shape
         size, inside = subset_law(classes, self.epsilon)
         uniform = stream.uniform((classes + 2) * records).reshape(replicas, records, classes + 2)

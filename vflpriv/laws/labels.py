@@ -14,7 +14,7 @@ from vflpriv.core.law import Law
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["LabelLaw"]
 
@@ -34,7 +34,7 @@ class LabelLaw(Law):
         return self.strength(self.distance)
 
     @abstractmethod
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         """The released observation (R, N, C) of labels (R, N); its largest entry is at the likeliest label."""
 
     @abstractmethod

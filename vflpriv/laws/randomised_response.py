@@ -18,7 +18,7 @@ from vflpriv.laws.pairs import PurePair
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vflpriv.common.random import Stream
+    from vflpriv.core.law import Draws
 
 __all__ = ["RandomizedResponse"]
 
@@ -55,7 +55,7 @@ class RandomizedResponse(LabelLaw):
         """
         return 1 / (1 + (classes - 1) * math.exp(-self.epsilon))
 
-    def observe(self, labels: Tensor, classes: int, stream: Stream) -> Tensor:
+    def observe(self, labels: Tensor, classes: int, stream: Draws) -> Tensor:
         replicas, records = labels.shape
         uniform = stream.uniform(2 * records).reshape(replicas, records, 2)
         shift = 1 + (uniform[..., 1] * (classes - 1)).long().clamp(max=classes - 2)
