@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from vflpriv.common.keys import SecretKey
 from vflpriv.common.random import Randomness, Stream
-from vflpriv.common.seeds import derive
+from vflpriv.common.seeds import SecretKey, derive
 
 CPU = torch.device("cpu")
 

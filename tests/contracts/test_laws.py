@@ -19,9 +19,9 @@ from tests.tree import ROOT, modules
 from vflpriv.accountants.auto import AutoAccountant
 from vflpriv.accountants.prv import PrvAccountant
 from vflpriv.accountants.rdp import RdpAccountant
-from vflpriv.common.keys import SecretKey
 from vflpriv.common.random import SecretStream, Stream
 from vflpriv.common.registry import available
+from vflpriv.common.seeds import SecretKey
 from vflpriv.core.law import Draws, Law
 from vflpriv.laws import (
     Alibi,

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vflpriv.common import philox
-from vflpriv.common.keys import SecretKey
 from vflpriv.common.lazy import torch
-from vflpriv.common.seeds import STREAMS, derive
+from vflpriv.common.seeds import STREAMS, SecretKey, derive
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,20 +1,36 @@
-"""Streams of random numbers by name: which of them are public and which secret, and their seeds.
+"""Streams of random numbers by name: which are public and which secret, and the seeds and keys that they come from.
 
 Each stream of a run is derived by its name from one seed or one secret key, never from a global generator. What is
 drawn from a *public* stream may be known to anybody: no guarantee rests on it. What is drawn from a *secret* one hides
-something: a real training takes it from a key that nobody else has (`vflpriv.common.keys`), and whoever takes it from a
-seed has to say so, since everybody who knows the seed can compute it.
+something: a real training takes it from a key that nobody else has, and whoever takes it from a seed has to say so,
+since everybody who knows the seed can compute it.
+
+A key is 256 bits of the operating system's entropy. Secret streams are drawn by ChaCha20, of the library
+`cryptography`, under keys that are derived from it. It was chosen by measurement (`python
+benchmarks/secret_numbers.py`): it draws the noise of a batch several times faster than `os.urandom`, which moreover
+cannot draw the same numbers again when a killed training is resumed. AES-256-CTR is as fast where the processor has
+instructions for it; ChaCha20 is fast without them, too, and takes the same time whatever the key.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hmac
+import itertools
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["STREAMS", "Declared", "derive", "host_generator"]
+from vflpriv.errors import InputError
+
+__all__ = ["STREAMS", "Declared", "SecretKey", "derive", "host_generator"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +90,131 @@ def derive(seed: int, stream: str, *path: int) -> int:
 def host_generator(seed: int, stream: str, *path: int) -> np.random.Generator:
     """A numpy generator for values that are drawn once, on the host, before training, such as schedules."""
     return np.random.Generator(np.random.Philox(derive(seed, stream, *path)))
+
+
+_SIZE = 32
+_BLOCK = 64
+"""Bytes of a block of ChaCha20, of which its counter counts 2³²."""
+_PIECE = 1024
+"""Words that a bit generator draws at once."""
+
+
+@dataclass(frozen=True)
+class SecretKey:
+    """A key of 256 bits. It is never shown and never pickled, so that no log, report, cache or worker gets to have it:
+
+    what another process unpickles is a new key.
+    """
+
+    _bits: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> SecretKey:
+        """A new key from the operating system's entropy."""
+        return cls(os.urandom(_SIZE))
+
+    @classmethod
+    def kept(cls, path: Path, purpose: bytes) -> SecretKey:
+        """The key that a killed training left in this file, which only its owner can read; else a new one, kept there.
+
+        `purpose` is a hash of all that decides the training. A key that was kept for another purpose is replaced: two
+        trainings with the same noise would tell, by their difference, what the noise is to hide.
+        """
+        known = _read(path)
+        if known is not None and hmac.compare_digest(known[_SIZE:], purpose):
+            return cls(known[:_SIZE])
+        key = cls.fresh()
+        if known is not None:
+            path.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Created for its owner alone: a file that is closed to others afterwards was open to them for a moment.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(key._bits + purpose)
+            file.flush()
+            os.fsync(file.fileno())
+        return key
+
+    def __reduce__(self) -> tuple[Callable[[], SecretKey], tuple[()]]:
+        return SecretKey.fresh, ()
+
+    def derived(self, *names: object) -> SecretKey:
+        """The key of these names, which tells nothing about another's."""
+        text = "/".join(["vflpriv", *map(str, names)])
+        return SecretKey(hmac.digest(self._bits, text.encode(), "sha256"))
+
+    def words(self, count: int, *path: int, first: int = 0) -> NDArray[np.uint64]:
+        """`count` words of 64 bits, from place `first` of the sequence with this path on.
+
+        A path has up to three numbers below 2³².
+        """
+        # Imported here: reports and accounting draw nothing secret and start faster without it.
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+        begin, skipped = divmod(8 * first, _BLOCK)
+        nonce = b"".join(number.to_bytes(4, "little") for number in (begin, *path, *(0,) * (3 - len(path))))
+        keystream = Cipher(algorithms.ChaCha20(self._bits, nonce), mode=None).encryptor()
+        return np.frombuffer(keystream.update(bytes(skipped + 8 * count)), dtype=np.uint64, offset=skipped)
+
+    def numbers(self, count: int, *path: int, first: int = 0) -> NDArray[np.float64]:
+        """The same sequence as numbers in (0, 1], of 53 bits each."""
+        words = self.words(count, *path, first=first)
+        return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+
+    def generator(self, stream: str, *path: int) -> np.random.Generator:
+        """A numpy generator of secret values that are drawn on the host before training, such as batches."""
+        assert STREAMS[stream].secret
+        return np.random.Generator(_Bits(self.derived(stream, *path)))  # type: ignore[arg-type]
+
+
+def _read(path: Path) -> bytes | None:
+    """What a file of a key holds; None where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(str(path), error.strerror, "a file with the key of a training, or none") from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISREG(status.st_mode) or (os.name == "posix" and mode & 0o077):
+            raise InputError(str(path), f"mode {mode:o}", "a file that only its owner can read, mode 600, or none")
+        return file.read()
+
+
+class _BitGenerator(ctypes.Structure):
+    """What numpy asks of a bit generator: four functions of a state (numpy/random/bitgen.h)."""
+
+    _fields_ = [
+        ("state", ctypes.c_void_p),
+        ("next_uint64", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)),
+        ("next_uint32", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)),
+        ("next_double", ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)),
+        ("next_raw", ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)),
+    ]
+
+
+class _Bits:
+    """A bit generator for `numpy.random.Generator` whose words are those of a key."""
+
+    def __init__(self, key: SecretKey) -> None:
+        self.lock = threading.Lock()
+        words = _endless(key)
+        types = dict(_BitGenerator._fields_)
+        # numpy keeps the pointers alone: the functions live as long as this object, which the generator holds.
+        self._functions = _BitGenerator(
+            None,
+            types["next_uint64"](lambda _: next(words)),
+            types["next_uint32"](lambda _: next(words) >> 32),
+            types["next_double"](lambda _: (next(words) >> 11) * 2.0**-53),
+            types["next_raw"](lambda _: next(words)),
+        )
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        self.capsule = new(ctypes.byref(self._functions), b"BitGenerator", None)
+
+
+def _endless(key: SecretKey) -> Iterator[int]:
+    """All words of a key, one after another."""
+    for piece in itertools.count():
+        yield from key.words(_PIECE, piece).tolist()

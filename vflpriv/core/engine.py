@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from vflpriv.common.keys import SecretKey
 from vflpriv.common.lazy import torch
 from vflpriv.common.random import Randomness
 from vflpriv.common.ranking import class_auc
+from vflpriv.common.seeds import SecretKey
 from vflpriv.errors import InputError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vflpriv.common.keys import SecretKey
+from vflpriv.common.seeds import SecretKey
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Store
 from vflpriv.core.attack import Conduct, Defences

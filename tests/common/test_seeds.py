@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflpriv.common.keys import SecretKey
+from vflpriv.common.seeds import SecretKey
 from vflpriv.errors import InputError
 
 PURPOSE = bytes(range(32))
