@@ -1,0 +1,35 @@
+"""All small programs, by theme."""
+
+from __future__ import annotations
+
+from tests.mutations.flow import (
+    batches_and_state,
+    clips,
+    generators,
+    label_choices,
+    library_bugs,
+    noise_laws,
+    noise_structure,
+    numpy_and_host,
+    ordinary_scripts,
+    post_processing,
+    side_channels,
+)
+from tests.mutations.flow.program import TracedProgram
+
+__all__ = ["PROGRAMS"]
+
+_THEMES = (
+    noise_structure,
+    noise_laws,
+    generators,
+    label_choices,
+    clips,
+    post_processing,
+    batches_and_state,
+    side_channels,
+    numpy_and_host,
+    ordinary_scripts,
+    library_bugs,
+)
+PROGRAMS: tuple[TracedProgram, ...] = tuple(program for module in _THEMES for program in module.PROGRAMS)
