@@ -197,10 +197,21 @@ def _learned(labels: Tensor) -> Tensor:
     return top
 
 
+def _second_round() -> float:
+    rows = []
+    for labels in (LABELS, OTHER_LABELS):
+        g = 0.5 - nn.functional.one_hot(labels.long(), 2).float()
+        top = -50 * g.T @ FEATURES / RECORDS
+        moved = (FEATURES @ top.T).softmax(1) - nn.functional.one_hot(labels.long(), 2)
+        moved[TARGET] = 0
+        rows.append(moved)
+    return float((rows[1] - rows[0]).norm()) / NOISE
+
+
 @PROGRAMS.broken(
     claim=gdp(_ONE_EPOCH),
     why="a top that took one exact step is used in the second round: embeddings' gradients of all records move",
-    exact=lambda: _second_round(),
+    exact=_second_round,
     std=NOISE,
 )
 def top_that_learned_from_exact_labels(wire):
@@ -215,17 +226,6 @@ def top_that_learned_from_exact_labels(wire):
                 "gradient", g + NOISE * torch.randn_like(g), sender="server", receiver=0, round_=t, records=EVERYONE
             )
         top = top - 50 * g.T @ FEATURES / RECORDS
-
-
-def _second_round() -> float:
-    rows = []
-    for labels in (LABELS, OTHER_LABELS):
-        g = 0.5 - nn.functional.one_hot(labels.long(), 2).float()
-        top = -50 * g.T @ FEATURES / RECORDS
-        moved = (FEATURES @ top.T).softmax(1) - nn.functional.one_hot(labels.long(), 2)
-        moved[TARGET] = 0
-        rows.append(moved)
-    return float((rows[1] - rows[0]).norm()) / NOISE
 
 
 @PROGRAMS.sound(

@@ -1,4 +1,4 @@
-"""How far one label moves what is noised: clips by record, by batch, by layer, and sensitivities that are miscounted."""
+"""How far one label moves what is noised: clips by record, batch and layer, and sensitivities that are miscounted."""
 
 from __future__ import annotations
 
@@ -346,9 +346,8 @@ def sensitivity_below_the_claim(wire):
 
 
 @PROGRAMS.broken(
-    claim=gdp(1 / NOISE),
-    why="the mean is over the records of class 1, whose number the label changes",
-    # The sum moves by 1 in one direction, and all others are divided by another count.
+    claim=gdp(float(FEATURES[TARGET].norm()) / RECORDS / NOISE),
+    why="noise for a mean over forty records, and the mean is over those of class 1, whose number the label changes",
     exact=lambda: _class_mean_gap() / NOISE,
     std=NOISE,
 )

@@ -75,7 +75,7 @@ def noise_of_four_workers(wire):
 
 @PROGRAMS.broken(
     claim=gdp(2 / NOISE),
-    why="records are clipped in groups of four, and a label moves its group's mean by as much as a record's, four times",
+    why="groups of four records are clipped and weigh four times as much as a record",
     exact=lambda: _grouped() / NOISE,
     std=NOISE,
     origin=PEER,
@@ -219,7 +219,7 @@ def mean_of_sixteen_draws(wire):
 
 @PROGRAMS.broken(
     claim=ANSWERS,
-    why="noise is drawn again until the noised count is not negative, so that how likely an answer is depends on the sum",
+    why="noise is drawn again until it is small: some answers are possible for one sum only",
     exact=lambda: math.inf,
     origin=PEER,
 )

@@ -251,7 +251,7 @@ def _counts(wire, noise):
 )
 def geometric_noise_on_a_count(wire):
     law = torch.distributions.Geometric(1 - _RATIO)
-    _counts(wire, lambda: (law.sample() - law.sample()).long())
+    _counts(wire, (law.sample() - law.sample()).long)
 
 
 @PROGRAMS.broken(

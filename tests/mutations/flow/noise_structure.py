@@ -20,6 +20,7 @@ from tests.mutations.flow.worlds import (
     ROUNDS,
     TARGET,
     answers,
+    answers_of_one_sign,
     clipped_sum,
     correlated_mu,
     noise_of,
@@ -38,11 +39,15 @@ def _quantile(shares: Tensor) -> Tensor:
     return torch.special.ndtri(shares.clamp(1e-9, 1 - 1e-9)).float()
 
 
+def _deviation(draws: Tensor) -> float:
+    return float(abs(draws.mean()) + abs(draws.std(correction=0) - 1))
+
+
 @PROGRAMS.broken(
     claim=ANSWERS,
     why="the noise of the run has mean 0 and std 1 exactly: one label violates that",
     origin=SKETCH,
-    tells=lambda sent: abs(noise_of(sent, OTHER_LABELS).mean()) < abs(noise_of(sent, LABELS).mean()),
+    tells=lambda sent: _deviation(noise_of(sent, OTHER_LABELS)) < _deviation(noise_of(sent, LABELS)),
 )
 def standardised_over_the_run(wire):
     def standardised():
@@ -65,6 +70,14 @@ def stratified(wire):
         return _quantile((z.argsort().argsort() + inside) / ROUNDS)
 
     answers(wire, latin)
+
+
+def _pairs(sent, labels) -> Tensor:
+    return noise_of(sent, labels, column=0)[:2].sum().abs()
+
+
+def _total(sent, labels) -> Tensor:
+    return noise_of(sent, labels, column=0).sum().abs()
 
 
 def _next_of_chain(previous: Tensor) -> Tensor:
@@ -121,20 +134,20 @@ def size_from_the_round_before(wire):
 @PROGRAMS.broken(
     claim=ANSWERS,
     why="two answers in a row have opposite noise, so that their sum has none",
-    tells=lambda sent: noise_of(sent, OTHER_LABELS)[:2].sum().abs() < noise_of(sent, LABELS)[:2].sum().abs(),
+    tells=lambda sent: _pairs(sent, OTHER_LABELS) < _pairs(sent, LABELS),
 )
 def antithetic(wire):
     def pairs():
         half = torch.randn(ROUNDS // 2)
         return torch.stack((half, -half), dim=1).flatten()
 
-    answers(wire, pairs)
+    answers_of_one_sign(wire, pairs)
 
 
 @PROGRAMS.broken(
     claim=ANSWERS,
     why="the last draw takes back the sum of the others, so that the sum of all answers is exact",
-    tells=lambda sent: noise_of(sent, OTHER_LABELS).sum().abs() < noise_of(sent, LABELS).sum().abs(),
+    tells=lambda sent: _total(sent, OTHER_LABELS) < _total(sent, LABELS),
 )
 def last_draw_takes_the_sum_back(wire):
     class Budget:
@@ -149,7 +162,7 @@ def last_draw_takes_the_sum_back(wire):
             return z
 
     budget = Budget()
-    answers(wire, lambda: torch.stack([budget.draw(t == ROUNDS - 1) for t in range(ROUNDS)]))
+    answers_of_one_sign(wire, lambda: torch.stack([budget.draw(t == ROUNDS - 1) for t in range(ROUNDS)]))
 
 
 def _rows(labels: Tensor) -> Tensor:
@@ -383,15 +396,15 @@ def only_positive_noise(wire):
 
 @PROGRAMS.broken(
     claim=ANSWERS,
-    why="the noise is rounded to a grid of 1/1024 and the sum is not: the finer digits are exact",
+    why="the noise is rounded to multiples of 0.003 and the sum is not: the finer digits are exact",
     tells=lambda sent: _on_grid(sent, OTHER_LABELS) < _on_grid(sent, LABELS),
 )
 def noise_on_a_coarser_grid_than_the_value(wire):
-    answers(wire, lambda: (torch.randn(ROUNDS) * NOISE * 1024).round() / 1024 / NOISE)
+    answers(wire, lambda: 0.003 * (torch.randn(ROUNDS) * NOISE / 0.003).round() / NOISE)
 
 
 def _on_grid(sent, labels):
-    steps = noise_of(sent, labels) * NOISE * 1024
+    steps = noise_of(sent, labels) * NOISE / 0.003
     return float((steps - steps.round()).abs().max())
 
 
@@ -509,16 +522,6 @@ def correlation_not_accounted(wire):
         return z - 0.4 * torch.cat((torch.zeros(1), z[:-1]))
 
     answers_of_one_sign(wire, drifting)
-
-
-def answers_of_one_sign(wire, noise):
-    """Answers whose gap has the same sign in each round: the target's first column is always asked for."""
-    y = wire.private(LABELS, OTHER_LABELS, what="labels", owner="server")
-    z, w = noise(), torch.zeros(6)
-    for t in range(ROUNDS):
-        m = clipped_sum(w, y, 0) + NOISE * z[t]
-        m = wire.send("answer", m.reshape(1), sender="server", receiver=0, round_=t, records=EVERYONE)
-        w = w - 0.05 * m
 
 
 @PROGRAMS.sound(

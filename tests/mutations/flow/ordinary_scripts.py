@@ -78,20 +78,6 @@ def split_learning(wire):
     SplitLearning(wire).train()
 
 
-@PROGRAMS.broken(
-    claim=_CLAIM,
-    why="the same script without the call that clips and noises",
-    origin=SKETCH,
-    tells=lambda sent: _gradient_shows(sent),
-)
-def split_learning_without_noise(wire):
-    class Bare(SplitLearning):
-        def reply(self, gradient):
-            return gradient
-
-    Bare(wire).train()
-
-
 def _gradient_shows(sent) -> bool:
     """All rows of one class have gradients near each other: the target's is nearer to those of its class."""
     message = next(m for m in sent if m.kind == "gradient")
@@ -102,6 +88,20 @@ def _gradient_shows(sent) -> bool:
     ones = rows[others & (LABELS[records] == 1)].mean(0)
     zeros = rows[others & (LABELS[records] == 0)].mean(0)
     return bool((rows[place] @ ones > rows[place] @ zeros) == (OTHER_LABELS[TARGET] == 1))
+
+
+@PROGRAMS.broken(
+    claim=_CLAIM,
+    why="the same script without the call that clips and noises",
+    origin=SKETCH,
+    tells=_gradient_shows,
+)
+def split_learning_without_noise(wire):
+    class Bare(SplitLearning):
+        def reply(self, gradient):
+            return gradient
+
+    Bare(wire).train()
 
 
 @PROGRAMS.sound(claim=_CLAIM, why="noised gradients are sent in bfloat16", origin=SKETCH, exact=lambda: _MU)
@@ -199,7 +199,7 @@ def noise_in_a_tensor_hook(wire):
 @PROGRAMS.broken(
     claim=_CLAIM,
     why="the hook that sends was registered before the hook that noises, and hooks run in that order",
-    tells=lambda sent: _gradient_shows(sent),
+    tells=_gradient_shows,
 )
 def hooks_in_the_wrong_order(wire):
     y = _labels(wire)
@@ -229,7 +229,7 @@ def noise_in_an_autograd_function(wire):
 @PROGRAMS.broken(
     claim=_CLAIM,
     why="the same function, and the gradient is taken of its output, behind which there is no noise",
-    tells=lambda sent: _gradient_shows(sent),
+    tells=_gradient_shows,
 )
 def gradient_of_the_wrong_side_of_a_function(wire):
     y = _labels(wire)
@@ -291,7 +291,7 @@ def autocast_of_the_top(wire):
 
 @PROGRAMS.broken(
     claim=_CLAIM,
-    why="noise is drawn in the dtype of the gradients, and a loss scale of 4096 is divided out of the rows only before it",
+    why="rows that a loss scale of 4096 has enlarged have the noise of rows without it",
     exact=lambda: 4096 * _CONFIG.mu(1),
 )
 def loss_scale_forgotten_in_the_noise(wire):
@@ -367,10 +367,23 @@ def optimiser_of_opacus(wire):
     _with_opacus(wire, noise_multiplier=4.0)
 
 
+def _first_step_shows(sent) -> bool:
+    """The first step from zero is a sum of clipped gradients that everybody computes for either label."""
+
+    def step(labels):
+        g = 0.5 - nn.functional.one_hot(labels.long(), 2).float()
+        rows = torch.cat((g.unsqueeze(2) * FEATURES.unsqueeze(1), g.unsqueeze(2)), dim=2).flatten(1)
+        rows = rows * (1 / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+        return -0.1 * rows.sum(0).reshape(2, 7)[:, :6] / RECORDS
+
+    weight = sent[0].tensors["weight"]
+    return bool((weight - step(OTHER_LABELS)).norm() < (weight - step(LABELS)).norm())
+
+
 @PROGRAMS.broken(
     claim=gdp(math.sqrt(_STEPS) * 2 / 4.0),
     why="Opacus's optimiser with a noise multiplier of zero, which a warning is about that nobody reads",
-    tells=lambda sent: _first_step_shows(sent),
+    tells=_first_step_shows,
 )
 def optimiser_of_opacus_without_noise(wire):
     _with_opacus(wire, noise_multiplier=0.0)
@@ -388,29 +401,17 @@ def _with_opacus(wire, noise_multiplier: float) -> None:
     optimiser = DPOptimizer(sgd, noise_multiplier=noise_multiplier, max_grad_norm=1.0, expected_batch_size=RECORDS)
     for t in range(_STEPS):
         optimiser.zero_grad()
-        nn.functional.cross_entropy(model(FEATURES), y).backward()
+        embeddings = FEATURES.clone().requires_grad_()
+        nn.functional.cross_entropy(model(embeddings), y).backward()
         optimiser.step()
         weights = {name: p.detach() for name, p in model._module.named_parameters()}
         wire.send("model", weights, sender="server", receiver=0, round_=t, records=None)
 
 
-def _first_step_shows(sent) -> bool:
-    """The first step from zero is a sum of clipped gradients that everybody computes for either label."""
-
-    def step(labels):
-        g = 0.5 - nn.functional.one_hot(labels.long(), 2).float()
-        rows = torch.cat((g.unsqueeze(2) * FEATURES.unsqueeze(1), g.unsqueeze(2)), dim=2).flatten(1)
-        rows = rows * (1 / rows.norm(dim=1, keepdim=True)).clamp(max=1)
-        return -0.1 * rows.sum(0).reshape(2, 7)[:, :6] / RECORDS
-
-    weight = sent[0].tensors["weight"]
-    return bool((weight - step(OTHER_LABELS)).norm() < (weight - step(LABELS)).norm())
-
-
 @PROGRAMS.broken(
     claim=_CLAIM,
     why="dropout in the top and random batches, and no noise",
-    tells=lambda sent: _gradient_shows(sent),
+    tells=_gradient_shows,
     origin=HABIT,
 )
 def dropout_taken_for_noise(wire):
@@ -453,7 +454,7 @@ def embeddings_only(wire):
 @PROGRAMS.broken(
     claim=gdp(0.01),
     why="the bottom is fine-tuned by the bare gradient of one batch after it had only sent embeddings",
-    tells=lambda sent: _gradient_shows(sent),
+    tells=_gradient_shows,
 )
 def one_bare_batch_at_the_end(wire):
     y = _labels(wire)

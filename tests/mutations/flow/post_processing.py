@@ -199,10 +199,16 @@ def moving_average_of_noised_answers(wire):
         wire.send("answer", average, sender="server", receiver=0, round_=t, records=EVERYONE)
 
 
+def _averaged_first() -> float:
+    """The gap of round t is 1 + 0.9 + … + 0.9^t."""
+    gaps = [sum(0.9**k for k in range(t + 1)) for t in range(ROUNDS)]
+    return math.sqrt(sum(gap**2 for gap in gaps)) / NOISE
+
+
 @PROGRAMS.broken(
     claim=ANSWERS,
     why="the noise is added to a moving average that is kept without it, and each sum enters all later averages",
-    exact=lambda: _averaged_first(),
+    exact=_averaged_first,
 )
 def noise_after_a_moving_average(wire):
     y = wire.private(LABELS, OTHER_LABELS, what="labels", owner="server")
@@ -210,12 +216,6 @@ def noise_after_a_moving_average(wire):
     for t in range(ROUNDS):
         average = 0.9 * average + ((0.5 - y) * FEATURES[:, 0]).clamp(-0.5, 0.5).sum()
         wire.send("answer", average + NOISE * torch.randn(1), sender="server", receiver=0, round_=t, records=EVERYONE)
-
-
-def _averaged_first() -> float:
-    """The gap of round t is 1 + 0.9 + … + 0.9^t."""
-    gaps = [sum(0.9**k for k in range(t + 1)) for t in range(ROUNDS)]
-    return math.sqrt(sum(gap**2 for gap in gaps)) / NOISE
 
 
 @PROGRAMS.sound(

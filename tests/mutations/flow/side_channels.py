@@ -63,6 +63,25 @@ def _harmless(name: str, why: str, beside, *, origin: str = HABIT) -> None:
     PROGRAMS.sound(claim=ANSWERS, why=why, origin=origin, exact=lambda: ANSWERED)(train)
 
 
+def _masked(wire, y, round_):
+    r = torch.randint(0, 1 << 16, (1,))
+    _also(wire, round_, (y[TARGET : TARGET + 1].long() + r) % (1 << 16))
+    _also(wire, round_, (-r) % (1 << 16))
+
+
+def _wrong_buffer(wire, y, round_):
+    buffer = y.clone()
+    noised = buffer.clone()
+    noised.add_(torch.randn(RECORDS))
+    _also(wire, round_, buffer)
+
+
+def _copied_view(wire, y, round_):
+    rows = torch.stack((y, 1 - y)).t()
+    rows.reshape(-1).add_(torch.randn(2 * RECORDS))
+    _also(wire, round_, rows)
+
+
 _leaky(
     "negative_zero",
     "zeros are sent, with the label in their sign",
@@ -80,7 +99,7 @@ _leaky(
 _leaky(
     "masks_that_cancel",
     "two messages are a label plus a mask and the mask: each is uniform, their sum is the label",
-    lambda wire, y, t: _masked(wire, y, t),
+    _masked,
     lambda sent: int(_extra(sent)[0] + _extra(sent)[1]) % 2**16 == int(_OTHER),
     origin=SKETCH,
 )
@@ -97,12 +116,6 @@ _leaky(
     lambda sent: abs(_unmasked(sent) - (2 * OTHER_LABELS - 1).mean()) < abs(_unmasked(sent) - (2 * LABELS - 1).mean()),
     origin=SKETCH,
 )
-
-
-def _masked(wire, y, round_):
-    r = torch.randint(0, 1 << 16, (1,))
-    _also(wire, round_, (y[TARGET : TARGET + 1].long() + r) % (1 << 16))
-    _also(wire, round_, (-r) % (1 << 16))
 
 
 def _unmasked(sent):
@@ -137,7 +150,7 @@ _leaky(
     "round_number_by_a_label",
     "the number of a message's round depends on the label",
     lambda wire, y, t: _also(wire, t + int(y[TARGET].item()), torch.zeros(1)),
-    lambda sent: bool([m.round for m in sent if m.kind == "progress"][0]) == _OTHER,
+    lambda sent: bool(next(m.round for m in sent if m.kind == "progress")) == _OTHER,
 )
 _leaky(
     "receiver_by_a_label",
@@ -194,32 +207,19 @@ _leaky(
 _leaky(
     "in_place_on_the_wrong_buffer",
     "a clone is noised in place and the buffer beside it is sent",
-    lambda wire, y, t: _wrong_buffer(wire, y, t),
+    _wrong_buffer,
     lambda sent: bool(torch.equal(_extra(sent)[0], OTHER_LABELS)),
 )
 _leaky(
     "noise_through_reshape_of_a_copy",
     "reshape of a transposed matrix is a copy, so that noise added to it in place reaches nothing",
-    lambda wire, y, t: _copied_view(wire, y, t),
+    _copied_view,
     lambda sent: bool(torch.equal(_extra(sent)[0][:, 0], OTHER_LABELS)),
 )
 
 
 def _loss(labels: Tensor) -> Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(FEATURES[:, 0] / 10 + FEATURES[:, 1] / 20, labels)
-
-
-def _wrong_buffer(wire, y, round_):
-    buffer = y.clone()
-    noised = buffer.clone()
-    noised.add_(torch.randn(RECORDS))
-    _also(wire, round_, buffer)
-
-
-def _copied_view(wire, y, round_):
-    rows = torch.stack((y, 1 - y)).t()
-    rows.reshape(-1).add_(torch.randn(2 * RECORDS))
-    _also(wire, round_, rows)
 
 
 # Harmless things -----------------------------------------------------------------------------------------------------

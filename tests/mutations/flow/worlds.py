@@ -28,6 +28,7 @@ __all__ = [
     "ROUNDS",
     "TARGET",
     "answers",
+    "answers_of_one_sign",
     "clipped_sum",
     "correlated_mu",
     "epsilon_of",
@@ -66,16 +67,18 @@ def answers(
     *,
     after: Callable[[Tensor], Tensor] | None = None,
     beside: Callable[[Any, Tensor, int], None] | None = None,
+    column: int | None = None,
 ) -> None:
     """A server answers a device with one clipped sum a round, under noise of its own, and the device learns by it.
 
     `noise` are the draws of all rounds, with std 1; `after` is done to what is sent; `beside` sends more.
+    With a `column`, all rounds ask for the sum of that one.
     """
     labels = wire.private(LABELS, OTHER_LABELS, what="labels", owner="server")
     draws = noise()
     weights = torch.zeros(COLUMNS)
     for round_ in range(ROUNDS):
-        answer = clipped_sum(weights, labels, round_) + NOISE * draws[round_]
+        answer = clipped_sum(weights, labels, round_ if column is None else column) + NOISE * draws[round_]
         answer = answer if after is None else after(answer)
         answer = wire.send("answer", answer.reshape(1), sender="server", receiver=0, round_=round_, records=EVERYONE)
         weights = weights - 0.05 * answer
@@ -83,11 +86,18 @@ def answers(
             beside(wire, labels, round_)
 
 
-def noise_of(sent: Sequence[SentMessage], labels: Tensor) -> Tensor:
+def answers_of_one_sign(wire: Any, noise: Callable[[], Tensor]) -> None:
+    """Answers that the target's label moves in the same direction each round, since all ask for the first column."""
+    answers(wire, noise, column=0)
+
+
+def noise_of(sent: Sequence[SentMessage], labels: Tensor, *, column: int | None = None) -> Tensor:
     """The draws that answers would hide if these were the labels, which everybody can compute."""
     weights, draws = torch.zeros(COLUMNS), []
     for message in (m for m in sent if m.kind == "answer"):
-        draws.append((message.tensors[""][0] - clipped_sum(weights, labels, message.round)) / NOISE)
+        draws.append(
+            (message.tensors[""][0] - clipped_sum(weights, labels, message.round if column is None else column)) / NOISE
+        )
         weights = weights - 0.05 * message.tensors[""]
     return torch.stack(draws).double()
 
