@@ -182,8 +182,8 @@ def _first_values(messages: Sequence[Message], tensor: str, records: Tensor) -> 
     for begin in range(0, len(messages), _TOGETHER):
         some = messages[begin : begin + _TOGETHER]
         # Of messages in reverse order, the last one with a record is its first.
-        found = last_values(some[::-1], tensor, records)
-        values = found if values is None else torch.where(seen[:-1, None], values, found)
+        last = last_values(some[::-1], tensor, records)
+        values = last if values is None else torch.where(seen[:-1, None], values, last)
         for _, places in with_places(some, records):
             seen.index_fill_(0, places, True)
         if begin + _TOGETHER < len(messages) and bool(seen[:-1].all()):
@@ -195,8 +195,8 @@ def _first_values(messages: Sequence[Message], tensor: str, records: Tensor) -> 
 def _places_or_last(records: Tensor, ids: Tensor) -> Tensor:
     """The positions of ids among sorted records, len(records) for those that are none of them: nobody waits for it."""
     places = torch.searchsorted(records, ids)
-    found = records.index_select(0, places.clamp(max=len(records) - 1)) == ids
-    return torch.where(found, places, len(records))
+    known = records.index_select(0, places.clamp(max=len(records) - 1)) == ids
+    return torch.where(known, places, len(records))
 
 
 def with_places(messages: Iterable[Message], records: Tensor) -> list[tuple[Message, Tensor]]:
@@ -208,8 +208,8 @@ def with_places(messages: Iterable[Message], records: Tensor) -> list[tuple[Mess
     batches = {id(ids): ids for _, ids in told}
     if not batches:
         return []
-    found = _places_or_last(records, torch.cat(list(batches.values()))).split([len(ids) for ids in batches.values()])
-    places = dict(zip(batches, found, strict=True))
+    placed = _places_or_last(records, torch.cat(list(batches.values()))).split([len(ids) for ids in batches.values()])
+    places = dict(zip(batches, placed, strict=True))
     return [(m, places[id(ids)]) for m, ids in told]
 
 

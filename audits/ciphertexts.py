@@ -133,8 +133,8 @@ def _floats(different: Sequence[_Bytes]) -> _Judged | None:
     """Whether the bytes are floats of usual size, far more often than uniform ones are."""
     readings = []
     for reading, chance in _READINGS.items():
-        words = [rows.view(reading) for rows in different if not rows.shape[1] % int(reading[-1])]
-        number, usual = sum(word.size for word in words), sum(_usual(word) for word in words)
+        views = [rows.view(reading) for rows in different if not rows.shape[1] % int(reading[-1])]
+        number, usual = sum(view.size for view in views), sum(_usual(view) for view in views)
         if 2 * usual > number and len(_READINGS) * binom.sf(usual - 1, number, chance) <= _ALPHA:
             readings.append((usual / number, number, reading))
     if not readings:
@@ -147,10 +147,10 @@ def _floats(different: Sequence[_Bytes]) -> _Judged | None:
     return _Judged(verdict=Verdict.VIOLATED, sentence=sentence)
 
 
-def _usual(words: NDArray[np.floating]) -> int:
+def _usual(read: NDArray[np.floating]) -> int:
     """How many of these floats are of usual size, or 0."""
     with np.errstate(invalid="ignore"):
-        sizes = np.abs(words)
+        sizes = np.abs(read)
     return int(np.count_nonzero((sizes == 0) | ((sizes >= _USUAL[0]) & (sizes < _USUAL[1]))))
 
 

@@ -128,33 +128,33 @@ def places(draws: Draws, truth: Ints, epsilon: float) -> tuple[Places, Bools]:
     return Places(true=true[clear], response=response[clear], allowed=allowed[clear]), clear
 
 
-def positions(found: Places, epsilon: float, seed: int) -> Floats:
+def positions(draws: Places, epsilon: float, seed: int) -> Floats:
     """Uniform numbers in [0, 1], one per draw, if responses follow their law; below 0 for one that is not allowed.
 
     A response stands for an interval as long as its probability, that of the true label first, and a random number of
     our own chooses a place in it.
     """
-    k, inside = found.allowed, found.true < found.allowed
+    k, inside = draws.allowed, draws.true < draws.allowed
     keep = 1 / (1 + (k - 1) * math.exp(-epsilon))
     other = keep * math.exp(-epsilon)
-    after = (found.response - found.true) % k
-    start = np.where(inside, np.where(after > 0, keep + (after - 1) * other, 0.0), found.response / k)
+    after = (draws.response - draws.true) % k
+    start = np.where(inside, np.where(after > 0, keep + (after - 1) * other, 0.0), draws.response / k)
     length = np.where(inside, np.where(after > 0, other, keep), 1 / k)
     place = start + length * host_generator(seed, "search").uniform(size=len(k))
-    return np.where(found.response < k, place, -1.0)
+    return np.where(draws.response < k, place, -1.0)
 
 
-def drawn_law(found: Places, truth: Ints, uniform: Floats, epsilon: float) -> float:
+def drawn_law(draws: Places, truth: Ints, uniform: Floats, epsilon: float) -> float:
     """The p-value of "responses follow the declared law", given true labels and `positions` of the same draws.
 
     Exact for how often labels are kept, by true label and number of allowed classes; Pearson's for all positions.
     """
     p_values = []
-    inside = (found.true < found.allowed) & (found.allowed > 1)
+    inside = (draws.true < draws.allowed) & (draws.allowed > 1)
     for label in np.unique(truth):
-        for k in np.unique(found.allowed[inside]):
-            group = inside & (truth == label) & (found.allowed == k)
-            kept, number = int((found.response == found.true)[group].sum()), int(group.sum())
+        for k in np.unique(draws.allowed[inside]):
+            group = inside & (truth == label) & (draws.allowed == k)
+            kept, number = int((draws.response == draws.true)[group].sum()), int(group.sum())
             rate = 1 / (1 + (k - 1) * math.exp(-epsilon))
             p_values.append(float(rate_p_value(kept, number, rate)))
     expected = len(uniform) / _BINS

@@ -78,7 +78,7 @@ def _epsilon(threshold: float, scores: list[torch.Tensor], confidence: float) ->
     """A lower bound on log P[score ≥ threshold | 0] / P[score ≥ threshold | 1], each rate by Clopper and Pearson."""
     alpha = (1 - confidence) / 2
     number = len(scores[0])
-    above = [int((each >= threshold).sum()) for each in scores]
+    above = [int((of_world >= threshold).sum()) for of_world in scores]
     least = 1 - clopper_pearson_upper(number - above[0], number, alpha)
     most = clopper_pearson_upper(above[1], number, alpha)
     return math.log(least / most) if least > 0 else -math.inf

@@ -144,14 +144,14 @@ def _drawn(system: System, mechanism: PriorLabels, replicas: range) -> tuple[NDA
         system.data.labels.cpu().numpy(),
         mechanism.epsilon,
     )
-    found, clear = places(draws, truth, epsilon)
-    uniform = positions(found, epsilon, replicas.start)
+    placed, clear = places(draws, truth, epsilon)
+    uniform = positions(placed, epsilon, replicas.start)
     coins = host_generator(replicas.start, "search", 1).uniform(size=clear.shape) > 0.5
     coins[clear] = uniform > 0.5
     own = np.broadcast_to(truth, clear.shape)[clear]
     tests: Tests = [
         ("support", "are all responses among the classes that the prior allows", float((uniform >= 0).all())),
-        ("law", "are labels kept and changed as declared", drawn_law(found, own, uniform, epsilon)),
+        ("law", "are labels kept and changed as declared", drawn_law(placed, own, uniform, epsilon)),
         ("rates", "does every record's response follow its law", rates(coins)),
         ("replicas", "are the responses of each training independent of every other's", flips_by_replica(coins)),
         ("records", "are the responses of each record independent of every other's", flips_by_lag(coins)),
@@ -225,8 +225,8 @@ def rates(flips: NDArray[np.bool_]) -> float:
     blocks = np.arange(records) * _BLOCKS // records
     total, p_values = int(flips.sum()), []
     for groups in (np.arange(records), blocks):
-        found, sizes = np.bincount(groups, flips.sum(0)).astype(np.int64), replicas * np.bincount(groups)
-        p_values.append(smallest(_hypergeometric(found, flips.size, total, sizes)))
+        flipped, sizes = np.bincount(groups, flips.sum(0)).astype(np.int64), replicas * np.bincount(groups)
+        p_values.append(smallest(_hypergeometric(flipped, flips.size, total, sizes)))
     return smallest(p_values)
 
 
@@ -234,8 +234,8 @@ def flips_by_replica(flips: NDArray[np.bool_]) -> float:
     """The p-value of "no two trainings flip the same records": joint flips, given those of each, are hypergeometric."""
     first, second = np.triu_indices(len(flips), 1)
     joint = flips.astype(np.int64) @ flips.astype(np.int64).T
-    each = flips.sum(1)
-    return smallest(_hypergeometric(joint[first, second], flips.shape[1], each[first], each[second]))
+    by_replica = flips.sum(1)
+    return smallest(_hypergeometric(joint[first, second], flips.shape[1], by_replica[first], by_replica[second]))
 
 
 def flips_by_lag(flips: NDArray[np.bool_]) -> float:
@@ -253,13 +253,13 @@ def flips_by_lag(flips: NDArray[np.bool_]) -> float:
     for distance in distances:
         first = np.flatnonzero(np.arange(records) // distance % 2 == 0)
         first = first[first + distance < records]
-        one, other = flips[:, first], flips[:, first + distance]
-        rows.append(((one & other).sum(), one.size, one.sum(), other.sum()))
+        near, far = flips[:, first], flips[:, first + distance]
+        rows.append(((near & far).sum(), near.size, near.sum(), far.sum()))
     return smallest(_hypergeometric(*np.array(rows).T)) if rows else 1.0
 
 
-def _hypergeometric(found: Any, population: Any, marked: Any, drawn: Any) -> Floats:
+def _hypergeometric(joint: Any, population: Any, marked: Any, drawn: Any) -> Floats:
     """Two-sided p-values of so many marked ones among those drawn."""
-    low = hypergeom.cdf(found, population, marked, drawn)
-    high = hypergeom.sf(found - 1, population, marked, drawn)
+    low = hypergeom.cdf(joint, population, marked, drawn)
+    high = hypergeom.sf(joint - 1, population, marked, drawn)
     return np.asarray(np.minimum(1.0, 2 * np.minimum(low, high)))

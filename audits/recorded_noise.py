@@ -147,7 +147,7 @@ def recorded_noises(
     tested = {
         kind: kept(kind, partial(_tested, noise, messages, kind, kind in shared)) for kind, noise in declared.items()
     }
-    raw = {kind: _named(found["p_values"]) for kind, found in tested.items() if int(found["entries"])}
+    raw = {kind: _named(stored["p_values"]) for kind, stored in tested.items() if int(stored["entries"])}
     adjusted = iter(holm_adjusted([p for p_values in raw.values() for p in p_values.values()]))
     return [
         RecordedNoise(
@@ -262,7 +262,7 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
     What is sent to several devices of a round bit for bit is one release, too.
     """
     first: dict[int, int] = {}
-    found: list[_Recorded] = []
+    recorded: list[_Recorded] = []
     total = sum(t.numel() for m in messages if m.kind == kind for t in m.tensors.values())
     share = min(1.0, _MOST / max(1, total))
     seen: set[tuple[int, str, bytes]] = set()
@@ -274,8 +274,8 @@ def _recorded(messages: Sequence[Message], kind: str, shared: bool) -> list[_Rec
             key = (m.round, name, value.stored.tobytes())
             if value.stored.size and key not in seen:
                 seen = {k for k in seen if k[0] == m.round} | {key}
-                found.append(value)
-    return _on_a_grid(found)
+                recorded.append(value)
+    return _on_a_grid(recorded)
 
 
 def _tensor(message: Message, name: str, tensor: torch.Tensor, share: float) -> _Recorded:
@@ -493,10 +493,10 @@ def _predictions(
         "mean": source.mean(slots[least["mean"]]),
         "pairs": back["pairs"][1] + back["pairs"][2] - back["pairs"][0],
     }
-    found = {name: (known, predicted[name]) for name, known in least.items()}
-    found["place"] = source.moved(slots, x.shape)
-    found["size"] = (np.ones(len(x), dtype=np.bool_), np.zeros_like(x))
-    return found | _from_others(past.others.get(value.name), value, source, slots)
+    predictions = {name: (known, predicted[name]) for name, known in least.items()}
+    predictions["place"] = source.moved(slots, x.shape)
+    predictions["size"] = (np.ones(len(x), dtype=np.bool_), np.zeros_like(x))
+    return predictions | _from_others(past.others.get(value.name), value, source, slots)
 
 
 def _from_others(

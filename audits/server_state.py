@@ -156,7 +156,9 @@ class StateAudit(Audit[System]):
         if not noised or all(r.kind == "zo-scalar" for r in noised):
             return []
         canary = plan(system, CanaryKind.NATURAL, 0, Store(), unit=Unit.CLIENT_ZERO)
-        both = [(_kind(one), round_, _gap(one, other).max()) for round_, one, other in self._both(system, [canary])]
+        both = [
+            (_kind(first), round_, _gap(first, second).max()) for round_, first, second in self._both(system, [canary])
+        ]
         largest: dict[str, tuple[float, int]] = {}
         for (kind, round_, _), square in zip(both, to_host([square for *_, square in both]), strict=True):
             largest[kind] = max(largest.get(kind, (0.0, 0)), (math.sqrt(float(square)), round_))
@@ -182,8 +184,8 @@ class StateAudit(Audit[System]):
         with single_threaded():
             for round_ in range(system.schedule.rounds):
                 both = leader.round(first, round_), follower.round(second, round_)
-                for one, other in zip(*both, strict=True):
-                    yield round_, one, other
+                for led, followed in zip(*both, strict=True):
+                    yield round_, led, followed
 
     def search(self, system: System, *units: Unit) -> list[MovedReleases]:
         """The differences for each of these units, with a record of the data set as it is."""
@@ -194,13 +196,13 @@ class StateAudit(Audit[System]):
         inside: dict[str, int] = {}
         squares: dict[str, list[torch.Tensor]] = {}
         stds: dict[str, float] = {}
-        for round_, one, other in self._both(system, canaries):
-            kind = _kind(one)
-            stds[kind] = one.std
+        for round_, first, second in self._both(system, canaries):
+            kind = _kind(first)
+            stds[kind] = first.std
             if record in system.schedule.batch(round_):
                 inside[kind] = inside.get(kind, 0) + 1
             else:
-                squares.setdefault(kind, []).append(_gap(one, other).reshape(len(units), self.replicas))
+                squares.setdefault(kind, []).append(_gap(first, second).reshape(len(units), self.replicas))
         return [
             _moved(system, unit, record, kind, inside.get(kind, 0), [gap[u] for gap in squares.get(kind, [])], std)
             for u, unit in enumerate(units)
@@ -241,9 +243,9 @@ def _kind(value: Released) -> str:
     return value.kind if value.internal else _OWN
 
 
-def _gap(one: Released, other: Released) -> torch.Tensor:
+def _gap(first: Released, second: Released) -> torch.Tensor:
     """(R,) squared distance between the noiseless values of the two worlds, in float64."""
-    gap = one.noiseless - other.noiseless
+    gap = first.noiseless - second.noiseless
     gap = gap.to(precise_device(gap.device), torch.float64)
     return gap.square().reshape(len(gap), -1).sum(1)
 

@@ -155,17 +155,17 @@ def _tested(
     blind = f" and the {percent(rate)} of blind guesses" if rate > claim.rate else ""
     limit = f"claimed {percent(claim.rate)}{blind}"
     measured = f"{claim.attack} was right in {percent(test.rate)} of {_guesses(test, success)}"
-    found = f"{measured} ({interval(*bounds)} at {level(confidence)} confidence{_assumed(test)})"
+    outcome = f"{measured} ({interval(*bounds)} at {level(confidence)} confidence{_assumed(test)})"
     above = bounds[0] > rate
     if above and p_adjusted <= alpha:
         held = f"above the {limit}, p {p_value(p_adjusted)} after Holm's correction"
-        return Judgement(Verdict.VIOLATED, f"{found}, {held}")
+        return Judgement(Verdict.VIOLATED, f"{outcome}, {held}")
     if above and p_adjusted <= 1 - confidence:
         needed = f"below {level(1 - confidence)}, not below the {level(alpha)} that a verdict needs"
         held = f"above the {limit}, but p {p_value(p_adjusted)} after Holm's correction is {needed}"
-        return Judgement(Verdict.CONSISTENT, f"{found}, {held}")
+        return Judgement(Verdict.CONSISTENT, f"{outcome}, {held}")
     corrected = "after Holm's correction " if above else ""
-    return Judgement(Verdict.CONSISTENT, f"{found}, {corrected}not beyond the {limit}")
+    return Judgement(Verdict.CONSISTENT, f"{outcome}, {corrected}not beyond the {limit}")
 
 
 def _guesses(test: SuccessTest, success: Score) -> str:

@@ -122,7 +122,7 @@ class WireAudit(Audit[System]):
         findings += [judge.weak(kind, *stds) for kind, stds in weak.items()]
         silent = {} if twins is None else twins.silent
         findings += [judge.silent(kind, round_) for kind, round_ in silent.items()]
-        causes = [judge.difference(found) for check in checks for found in check.differences.values()]
+        causes = [judge.difference(moving) for check in checks for moving in check.differences.values()]
         causes += [judge.gap(gap) for check in checks for gap in check.gaps.values() if gap.broken]
         causes += [cause for check in wholes for cause in judge.uneven_run(check)]
         if not causes and not weak:
@@ -251,34 +251,34 @@ class _Judge:
     system: System
     claims: Sequence[Claim]
 
-    def difference(self, found: Difference) -> _Cause:
+    def difference(self, moving: Difference) -> _Cause:
         """A tensor that moves and is not declared: it counts as an exact release to those who see it."""
-        units = _NEIGHBOURS[found.unit]
-        observers = frozenset(a.kind for a in found.harmed)
+        units = _NEIGHBOURS[moving.unit]
+        observers = frozenset(a.kind for a in moving.harmed)
         observers |= {"devices"} if "device" in observers else frozenset()
-        amount = f" by up to {found.largest:.4g}" if found.largest else ""
+        amount = f" by up to {moving.largest:.4g}" if moving.largest else ""
         sentence = (
-            f"{_moving(found.unit)} moves tensor {found.tensor} of {found.kind} messages{amount}, with the same "
+            f"{_moving(moving.unit)} moves tensor {moving.tensor} of {moving.kind} messages{amount}, with the same "
             f"randomness and the same noised values, and the ledger does not say so (first in round "
-            f"{found.first.round}, {link(found.first)}; {found.messages} times; {found.canary})"
+            f"{moving.first.round}, {link(moving.first)}; {moving.messages} times; {moving.canary})"
         )
         undeclared = Release(
-            kind=found.kind,
-            what=f"tensor {found.tensor}: moves with {_moving(found.unit)} without noise, against the ledger",
+            kind=moving.kind,
+            what=f"tensor {moving.tensor}: moves with {_moving(moving.unit)} without noise, against the ledger",
             noise=Exact(),
             sensitivity=dict.fromkeys(units, math.inf),
             rounds=np.ones(self.system.schedule.rounds, dtype=np.bool_),
             seen_by=observers,
             reaches_all=True,
-            tensors=frozenset({found.tensor}),
+            tensors=frozenset({moving.tensor}),
         )
         return _Cause(
-            subject=f"{found.kind}/{found.tensor}",
+            subject=f"{moving.kind}/{moving.tensor}",
             sentence=sentence,
-            figure=found.largest,
+            figure=moving.largest,
             measure=_LARGEST,
-            unit=found.unit,
-            refuted=self._harmed(found.unit, found.harmed),
+            unit=moving.unit,
+            refuted=self._harmed(moving.unit, moving.harmed),
             undeclared=(undeclared,),
         )
 

@@ -67,23 +67,23 @@ def _k_means(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The cluster (starts, n) of each point by Lloyd's steps from centres (starts, k, width), and the sums of squares
     within clusters; a start whose clusters no longer change is left as it is."""
     starts, k, _ = centres.shape
-    found = torch.full((starts, len(points)), -1, device=points.device)
+    clusters = torch.full((starts, len(points)), -1, device=points.device)
     totals = torch.zeros(starts, dtype=points.dtype, device=points.device)
     going, names = torch.arange(starts, device=points.device), torch.arange(k, device=points.device).unsqueeze(1)
     length = points.square().sum()
     for _ in range(_STEPS):
         squares, nearest = _squares(points, centres.flatten(0, 1)).unflatten(0, (len(going), k)).min(1)
         totals[going] = squares.sum(1) + length
-        moved = (nearest != found[going]).any(1)
+        moved = (nearest != clusters[going]).any(1)
         going, nearest, centres = going[moved], nearest[moved], centres[moved]
         if not len(going):
             break
-        found[going] = nearest
+        clusters[going] = nearest
         members = (nearest.unsqueeze(1) == names).to(points.dtype)
         times = members.sum(2, keepdim=True)
         sums = (members.flatten(0, 1) @ points).view_as(centres)
         centres = torch.where(times > 0, sums / times.clamp(min=1), centres)
-    return found, totals
+    return clusters, totals
 
 
 def _named(clusters: Tensor, positions: Tensor, labels: Tensor, classes: int) -> Tensor:

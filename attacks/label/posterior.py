@@ -64,8 +64,8 @@ class LabelPosterior(LabelInference):
         known = _Known.of(sample.records, read, auxiliary, view.classes)
         told = posterior([rows], replace(auxiliary, records=known.places, labels=known.labels), view.classes)
         alone, whole = _posteriors(LeftOut(rows, auxiliary.seed), read, told.double(), known)
-        found = _drawn_as(sample.guess(whole.argmax(-1).unsqueeze(0)), guess)
-        return replace(found, others=alone.argmax(-1).unsqueeze(0))
+        named = _drawn_as(sample.guess(whole.argmax(-1).unsqueeze(0)), guess)
+        return replace(named, others=alone.argmax(-1).unsqueeze(0))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,13 +102,13 @@ def _reader(view: View) -> LabelInference | None:
     return next((reader for reader in (kind() for kind in _READERS) if reader.refusal(view) is None), None)
 
 
-def _drawn_as(found: Guess, guess: Guess) -> Guess:
+def _drawn_as(named: Guess, guess: Guess) -> Guess:
     """A guess about a sample of the records that another attack guessed about, which may be a sample itself."""
     if guess.drawn is None:
-        return found
-    places = torch.searchsorted(guess.records, found.records)
-    drawn = guess.drawn.index_select(0, places) & (True if found.drawn is None else found.drawn)
-    return replace(found, drawn=drawn, population=guess.population)
+        return named
+    places = torch.searchsorted(guess.records, named.records)
+    drawn = guess.drawn.index_select(0, places) & (True if named.drawn is None else named.drawn)
+    return replace(named, drawn=drawn, population=guess.population)
 
 
 def _posteriors(classifier: LeftOut, read: Tensor, told: Tensor, known: _Known) -> tuple[Tensor, Tensor]:

@@ -86,8 +86,8 @@ def _link(messages: Sequence[Message], records: Tensor, classes: int, defences: 
     """The gradients of one link as rows, every window scaled to a mean square of 1."""
     sent = with_places(messages, records)
     rows = torch.cat([m.tensors["gradient"][0] for m, _ in sent]).to(torch.float32)
-    places = torch.cat([found for _, found in sent])
-    sizes = [len(found) for _, found in sent]
+    places = torch.cat([positions for _, positions in sent])
+    sizes = [len(positions) for _, positions in sent]
     count = max(1, sum(sizes) // (_PER_CLASS * classes))
     ends = torch.tensor(sizes).cumsum(0)
     of_message = ((ends - 1) * count // max(1, sum(sizes))).repeat_interleave(torch.tensor(sizes))
@@ -137,5 +137,5 @@ def _start(view: View, links: Sequence[Link], sample: Sample, auxiliary: Auxilia
         sums = torch.zeros(len(sample.records) + 1, counted.shape[1], device=counted.device)
         sums.index_add_(0, link.places, counted)
         columns.append(sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1))
-    found = clustered(torch.cat(columns, dim=1), sample.records, auxiliary, view.classes, starts=1)
-    return torch.nn.functional.one_hot(found, view.classes).to(torch.float32)
+    clusters = clustered(torch.cat(columns, dim=1), sample.records, auxiliary, view.classes, starts=1)
+    return torch.nn.functional.one_hot(clusters, view.classes).to(torch.float32)

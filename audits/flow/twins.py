@@ -39,9 +39,9 @@ def run_twins(program: Program, seed: int) -> str:
         return f"{len(first.sent)} messages in one world, {len(second.sent)} in the other"
     differing = [
         number
-        for number, (one, other) in enumerate(zip(first.sent, second.sent, strict=True))
-        if one.kind != other.kind
-        or one.tensors.keys() != other.tensors.keys()
-        or not all(identical(one.tensors[name], other.tensors[name]) for name in one.tensors)
+        for number, (message, twin) in enumerate(zip(first.sent, second.sent, strict=True))
+        if message.kind != twin.kind
+        or message.tensors.keys() != twin.tensors.keys()
+        or not all(identical(message.tensors[name], twin.tensors[name]) for name in message.tensors)
     ]
     return f"{len(differing)} of {len(first.sent)} messages differ between the worlds under the same seed"

@@ -93,11 +93,11 @@ def parties_of(receiver: Party | Sequence[Party]) -> tuple[Party, ...]:
     return (receiver,) if isinstance(receiver, str | int) else tuple(receiver)
 
 
-def identical(one: Tensor, other: Tensor) -> bool:
+def identical(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors agree in shape, dtype and every bit: -0.0 is not 0.0, and payloads of NaN count."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return torch.equal(_bits(one), _bits(other))
+    return torch.equal(_bits(first), _bits(second))
 
 
 def _bits(tensor: Tensor) -> Tensor:

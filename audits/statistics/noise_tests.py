@@ -220,14 +220,14 @@ class Copies:
         if not self._hashes or not other._hashes:
             return 1.0
         mine = np.isin(np.concatenate(self._owners), list(owners))
-        found = np.isin(np.concatenate(self._hashes)[mine], np.concatenate(other._hashes)).any()
+        shared = np.isin(np.concatenate(self._hashes)[mine], np.concatenate(other._hashes)).any()
         same = (2 * self.width / math.sqrt(2 * math.pi)) ** self.length + 2.0**-63
-        return min(1.0, same * self.words * other.words) if found else 1.0
+        return min(1.0, same * self.words * other.words) if shared else 1.0
 
 
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The finaliser of SplitMix64: every bit of a word moves every bit of the result."""
-    words = words + np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -213,11 +213,11 @@ class TwinCheck:
 
     def _weigh(self, twins: TwinRound) -> None:
         by_kind: dict[str, list[tuple[Released, Released]]] = {}
-        for one, other in zip(*twins.values, strict=True):
-            self._noise(twins.round, one)
-            known = by_kind.setdefault(one.kind, [])
-            if not any(torch.equal(one.released, before.released) for before, _ in known):
-                known.append((one, other))
+        for first, second in zip(*twins.values, strict=True):
+            self._noise(twins.round, first)
+            known = by_kind.setdefault(first.kind, [])
+            if not any(torch.equal(first.released, before.released) for before, _ in known):
+                known.append((first, second))
         for kind, pairs in by_kind.items():
             self.releases += len(pairs)
             self._gaps(twins.round, kind, pairs)
@@ -245,18 +245,18 @@ class TwinCheck:
         declares = self._declares[kind]
         if not declares.noised:
             return  # not declared as noised: its messages are compared as they are
-        squares = torch.stack([_squares(one.noiseless - other.noiseless) for one, other in pairs]).cpu().numpy()
+        squares = torch.stack([_squares(first.noiseless - second.noiseless) for first, second in pairs]).cpu().numpy()
         self._add_up(kind, pairs, squares)
         total = squares.sum(0) + self._before.get((kind, round_), 0.0)
         self._before[kind, round_] = total
         moved, declared = np.sqrt(total), self._at(declares, round_)
         if (moved[self._controls] > 0).any():
             self.uncontrolled = self.uncontrolled or f"the value under the noise of {kind}, round {round_}"
-        direct = {a for one, _ in pairs if one.message is not None for a in viewers(one.message)}
+        direct = {a for first, _ in pairs if first.message is not None for a in viewers(first.message)}
         concerned = self._protected_from(direct | declares.observers) & np.isfinite(moved)
         broken = concerned & (moved > declared)
         if broken.any():
-            sizes = [_squares(one.noiseless).sqrt() + _squares(other.noiseless).sqrt() for one, other in pairs]
+            sizes = [_squares(first.noiseless).sqrt() + _squares(second.noiseless).sqrt() for first, second in pairs]
             size = torch.stack(sizes).sum(0).cpu().numpy()
             slack = np.where(declared > 0, _RELATIVE * np.nan_to_num(declared) + _ROUNDING * size, 0.0)
             broken &= moved > declared + slack
@@ -316,10 +316,10 @@ class TwinCheck:
         for adversary, totals in self._totals.items():
             seen = [r for r in releases if adversary.kind in r.seen_by]
             everywhere = any(r.reaches_all or r.carried for r in seen)
-            for (one, _), square in zip(pairs, squares, strict=True):
-                received = one.message is not None and adversary in _resolved(one.message, adversary)
-                if seen and (everywhere or one.internal or received) and one.std**2 > 0:
-                    totals += np.nan_to_num(square, posinf=0.0) / one.std**2
+            for (first, _), square in zip(pairs, squares, strict=True):
+                received = first.message is not None and adversary in _resolved(first.message, adversary)
+                if seen and (everywhere or first.internal or received) and first.std**2 > 0:
+                    totals += np.nan_to_num(square, posinf=0.0) / first.std**2
 
     def excesses(self) -> list[Excess]:
         """For each unit and adversary, the canary whose μ over all rounds exceeds the accounted one most."""
@@ -387,9 +387,9 @@ def _uneven(twins: TwinRound) -> tuple[str | None, list[Message]]:
     """
     first, second = twins.messages
     odd = [
-        one
-        for one, other in zip(first, second, strict=False)
-        if _outline(one) != _outline(other) or not _same_records(one, other)
+        message
+        for message, twin in zip(first, second, strict=False)
+        if _outline(message) != _outline(twin) or not _same_records(message, twin)
     ]
     if len(first) != len(second):
         odd += [*first[len(second) :], *second[len(first) :]]
@@ -408,7 +408,7 @@ def _outline(message: Message) -> tuple[object, ...]:
     return message.kind, message.sender, message.receiver, message.round, message.encrypted, tensors
 
 
-def _same_records(one: Message, other: Message) -> bool:
-    if one.records is None or other.records is None:
-        return one.records is other.records
-    return torch.equal(one.records, other.records)
+def _same_records(message: Message, twin: Message) -> bool:
+    if message.records is None or twin.records is None:
+        return message.records is twin.records
+    return torch.equal(message.records, twin.records)

@@ -314,9 +314,9 @@ class Collector:
         return self.run
 
 
-def _every(words: int) -> int:
+def _every(number: int) -> int:
     """One word in how many is kept, a power of two."""
-    return int(2 ** max(0, math.ceil(math.log2(max(1, words) / _WORDS))))
+    return int(2 ** max(0, math.ceil(math.log2(max(1, number) / _WORDS))))
 
 
 def _where(value: Released) -> tuple[str, int]:

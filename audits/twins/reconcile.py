@@ -152,12 +152,12 @@ class Sightings:
         return names
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one is other or (one.shape == other.shape and bool(torch.equal(one, other)))
+def _same(first: Tensor, second: Tensor) -> bool:
+    return first is second or (first.shape == second.shape and bool(torch.equal(first, second)))
 
 
-def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+def _equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
 
 
 def reconcile(ledger: Ledger, seen: Sightings, *, kinds: Collection[str] | None = None, trained: bool) -> list[Finding]:

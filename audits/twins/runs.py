@@ -191,7 +191,7 @@ def compare_runs(leader: RunTape, follower: RunTape, rounds: int) -> Iterator[Tw
     nothing: list[_Event] = []
     for first, second in zip_longest(leader.rounds(rounds), follower.rounds(rounds), fillvalue=nothing):
         messages = [[event for event in events if event.message is not None] for events in (first, second)]
-        pairs = [_with_digests(one, other) for one, other in zip_longest(*messages)]
+        pairs = [_with_digests(event, twin) for event, twin in zip_longest(*messages)]
         yield TwinRound(
             round=(first or second)[0].round,
             messages=([m for m, _ in pairs if m is not None], [m for _, m in pairs if m is not None]),
@@ -203,13 +203,13 @@ def _values(events: Sequence[_Event]) -> list[Released]:
     return [event.value for event in events if event.value is not None]
 
 
-def _with_digests(one: _Event | None, other: _Event | None) -> tuple[Message | None, Message | None]:
+def _with_digests(mine: _Event | None, twin: _Event | None) -> tuple[Message | None, Message | None]:
     """Two messages; a tensor that is known by its digest is 0 in both, or not a number in the second if it differs."""
-    first, second = (None if event is None else event.message for event in (one, other))
-    if one is not None and first is not None and one.digests:
-        first = replace(first, tensors={**first.tensors, **{name: torch.zeros(1) for name in one.digests}})
-    if other is not None and second is not None and other.digests:
-        known = {} if one is None else one.digests
-        own = {name: torch.full((1,), 0.0 if known.get(name) == d else np.nan) for name, d in other.digests.items()}
+    first, second = (None if event is None else event.message for event in (mine, twin))
+    if mine is not None and first is not None and mine.digests:
+        first = replace(first, tensors={**first.tensors, **{name: torch.zeros(1) for name in mine.digests}})
+    if twin is not None and second is not None and twin.digests:
+        known = {} if mine is None else mine.digests
+        own = {name: torch.full((1,), 0.0 if known.get(name) == d else np.nan) for name, d in twin.digests.items()}
         second = replace(second, tensors={**second.tensors, **own})
     return first, second

@@ -38,8 +38,8 @@ class Stream:
         """The stream `name` of these replicas, under the run's seed, or each under a seed of its own."""
         runs = [seed] * len(replicas) if isinstance(seed, int) else seed
         seeds = [derive(run, name, r) for run, r in zip(runs, replicas, strict=True)]
-        words = torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds], dtype=torch.int64)
-        return cls(words.to(device))
+        keys = torch.tensor([[s & 0xFFFFFFFF, s >> 32] for s in seeds], dtype=torch.int64)
+        return cls(keys.to(device))
 
     @property
     def replicas(self) -> int:

@@ -157,8 +157,8 @@ class SecretKey:
 
     def numbers(self, count: int, *path: int, first: int = 0) -> NDArray[np.float64]:
         """The same sequence as numbers in (0, 1], of 53 bits each."""
-        words = self.words(count, *path, first=first)
-        return np.asarray(((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+        drawn = self.words(count, *path, first=first)
+        return np.asarray(((drawn >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
 
     def generator(self, stream: str, *path: int) -> np.random.Generator:
         """A numpy generator of secret values that are drawn on the host before training, such as batches."""
@@ -199,15 +199,15 @@ class _Bits:
 
     def __init__(self, key: SecretKey) -> None:
         self.lock = threading.Lock()
-        words = _endless(key)
+        numbers = _endless(key)
         types = dict(_BitGenerator._fields_)
         # numpy keeps the pointers alone: the functions live as long as this object, which the generator holds.
         self._functions = _BitGenerator(
             None,
-            types["next_uint64"](lambda _: next(words)),
-            types["next_uint32"](lambda _: next(words) >> 32),
-            types["next_double"](lambda _: (next(words) >> 11) * 2.0**-53),
-            types["next_raw"](lambda _: next(words)),
+            types["next_uint64"](lambda _: next(numbers)),
+            types["next_uint32"](lambda _: next(numbers) >> 32),
+            types["next_double"](lambda _: (next(numbers) >> 11) * 2.0**-53),
+            types["next_raw"](lambda _: next(numbers)),
         )
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

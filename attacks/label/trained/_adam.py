@@ -61,8 +61,8 @@ class FlatAdam:
             self._end = flat.new_zeros(padding(len(flat)))
             self.values = torch.cat((flat, self._end))
             vector_to_parameters(self.values, self._tensors)
-            each = [torch.ones_like(t).mul_(rate).flatten() for t, rate in zip(self._tensors, rates, strict=True)]
-        self._adam = Adam(self.values, torch.cat((*each, self._end)))
+            steps = [torch.ones_like(t).mul_(rate).flatten() for t, rate in zip(self._tensors, rates, strict=True)]
+        self._adam = Adam(self.values, torch.cat((*steps, self._end)))
 
     def step(self, outputs: Tensor, slope: Tensor | None = None) -> None:
         """Differentiate a loss by all tensors, and move them: the loss itself, or outputs with its slope by them."""

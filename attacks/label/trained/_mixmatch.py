@@ -159,8 +159,8 @@ def _mixed(rows: Tensor, batch: Batch) -> Tensor:
 
 def uniform_integers(stream: Stream, below: Tensor, count: int, *path: int | Tensor) -> Tensor:
     """(R, …, count) integers from 0 up to, but not, `below`: a 32-bit word times `below`, without the low 32 bits."""
-    words = torch.stack(stream.words(-(-count // 4), *path), dim=-1).flatten(-2)[..., :count]
-    return (words * below) >> 32
+    drawn = torch.stack(stream.words(-(-count // 4), *path), dim=-1).flatten(-2)[..., :count]
+    return (drawn * below) >> 32
 
 
 def mixup_shares(mixing: float, uniform: Tensor) -> Tensor:

@@ -23,23 +23,23 @@ class Search(ABC):
 
     def found(self, like: Tensor) -> Tensor:
         """(R, …) what each replica found when it stopped, in a tensor like this one."""
-        found = torch.zeros_like(like)
-        active = torch.arange(len(found), device=found.device)
-        before = torch.full((len(found),), torch.inf, device=found.device)
+        results = torch.zeros_like(like)
+        active = torch.arange(len(results), device=results.device)
+        before = torch.full((len(results),), torch.inf, device=results.device)
         for step in range(self.steps):
             if step % _CHECK == 0:
                 errors = self._errors()
                 going = errors < (1 - _LEAST_GAIN) * before
                 if not bool(going.all()):
-                    found[active] = self._answer()
+                    results[active] = self._answer()
                     active, before, errors = active[going], before[going], errors[going]
                     self._keep(going.nonzero().flatten())
                     if not len(active):
-                        return found
+                        return results
                 before = errors
             self._step()
-        found[active] = self._answer()
-        return found
+        results[active] = self._answer()
+        return results
 
     @abstractmethod
     def _errors(self) -> Tensor:

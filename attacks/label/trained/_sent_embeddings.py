@@ -51,12 +51,12 @@ def sent_embeddings(view: View) -> Rows:
 
     Records are those that all devices of the adversary sent embeddings of.
     """
-    found = {m: last_and_mean(uplinks_of(view, m)) for m in view.own}
-    records = next(iter(found.values()))[0]
-    for others, _ in found.values():
+    by_device = {m: last_and_mean(uplinks_of(view, m)) for m in view.own}
+    records = next(iter(by_device.values()))[0]
+    for others, _ in by_device.values():
         records = records[torch.isin(records, others)]
     tables = []
-    for m, (sent, rows) in found.items():
+    for m, (sent, rows) in by_device.items():
         embeddings = rows.index_select(0, torch.searchsorted(sent, records))
         features = view.own[m].features.index_select(0, records)
         tables.append(torch.cat((standardised(embeddings), standardised(features)), dim=1))

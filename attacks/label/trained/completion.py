@@ -130,8 +130,8 @@ class LabelCompletionPassive(TogetherInference):
             for m, own in views[0].own.items()
         ]
         of_models = [share for share in tuning for _ in auxiliaries]
-        each = [*auxiliaries] * len(views)
-        labels = complete(bottoms, each, views[0].classes, self.completion, tuning=of_models).argmax(-1)
+        told = [*auxiliaries] * len(views)
+        labels = complete(bottoms, told, views[0].classes, self.completion, tuning=of_models).argmax(-1)
         records = torch.arange(labels.shape[1], device=labels.device)
         return [Guess(records, of_model.unsqueeze(0)) for of_model in labels]
 
@@ -218,8 +218,8 @@ class CompletedModels:
         """(R, B, width) the outputs of all bottoms side by side."""
         own, outputs = iter(self.own), []
         for apply, names, rows in zip(self._applies, self._names, tables, strict=True):
-            each = rows if rows.dim() == 4 else rows.unsqueeze(1).expand(-1, self.replicas, -1, -1)
-            stacked = apply({name: next(own) for name in names}, each.flatten(0, 1))
+            of_replicas = rows if rows.dim() == 4 else rows.unsqueeze(1).expand(-1, self.replicas, -1, -1)
+            stacked = apply({name: next(own) for name in names}, of_replicas.flatten(0, 1))
             outputs += stacked.flatten(2).split(self.replicas)
         return torch.cat(outputs, dim=-1) if len(outputs) > 1 else outputs[0]
 
