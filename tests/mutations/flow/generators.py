@@ -302,8 +302,8 @@ def seeded_by_the_operating_system(wire):
 )
 def bytes_of_the_operating_system(wire):
     def draw(t):
-        words = torch.frombuffer(bytearray(os.urandom(8)), dtype=torch.int64).double()
-        uniform = (words / 2.0**64 + 0.5).clamp(1e-15, 1 - 1e-15)
+        numbers = torch.frombuffer(bytearray(os.urandom(8)), dtype=torch.int64).double()
+        uniform = (numbers / 2.0**64 + 0.5).clamp(1e-15, 1 - 1e-15)
         return torch.special.ndtri(uniform)[0].float()
 
     _rounds(wire, draw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutations.flow import (
+    afterwards,
     batches_and_state,
     clips,
     generators,
@@ -31,5 +32,6 @@ _THEMES = (
     numpy_and_host,
     ordinary_scripts,
     library_bugs,
+    afterwards,
 )
 PROGRAMS: tuple[TracedProgram, ...] = tuple(program for module in _THEMES for program in module.PROGRAMS)
