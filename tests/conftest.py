@@ -6,12 +6,17 @@ import gc
 import importlib
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("vflpriv", "vflpriv.accountants", "vflpriv.attacks", "vflpriv.audits", "vflpriv.training")
+
+# The key by which stored results are known as one's own is kept in a folder of these tests.
+_STATE = TemporaryDirectory(prefix="vflpriv-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=2000)

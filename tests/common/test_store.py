@@ -20,11 +20,12 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import make_system
 from vflpriv.audits.two_world.audit import TwoWorldAudit
-from vflpriv.common.store import Entry, JsonForm, Store, TensorForm, empty_store
+from vflpriv.common.seals import signing_key
+from vflpriv.common.store import Entry, JsonForm, Store, TensorForm, empty_store, foreign_results
 from vflpriv.common.tasks import InProcess, NoProgress, Tasks, Worker
 from vflpriv.core.canaries import CanaryKind
 from vflpriv.core.views import Adversary
-from vflpriv.errors import StoreWarning
+from vflpriv.errors import InputError, StoreWarning
 
 SHARD = {"device(0)": torch.tensor([1.5, -2.0, 0.25]), "tokens": torch.tensor([[3], [4], [5]])}
 
@@ -55,15 +56,27 @@ def test_what_is_stored_comes_back_with_its_type(tmp_path: Path) -> None:
     assert Store(None).load(entry()) is None
 
 
+def mark_of(content: bytes) -> range:
+    """Where the mark of a key is in a file; the checksum before it does not cover it."""
+    end = content.index(b'"', content.index(b"vflpriv-seal") + len(b'vflpriv-seal":"'))
+    return range(end - 64, end)
+
+
 @given(place=st.integers(min_value=0), mask=st.integers(1, 255))
 @settings(max_examples=300)
-def test_a_file_with_one_changed_byte_is_not_used(tmp_path_factory, place, mask) -> None:
+def test_a_file_with_one_changed_byte_is_not_used_or_counts_as_a_strangers(tmp_path_factory, place, mask) -> None:
     folder = tmp_path_factory.mktemp("store")
     store, path = stored(folder)
     content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= mask
+    place %= len(content)
+    digit = chr(content[place] ^ mask) in "0123456789abcdef"
+    in_mark = place in mark_of(content) and digit
+    content[place] ^= mask
     path.write_bytes(content)
-    refused(store, path)
+    if in_mark:
+        assert foreign_results(folder) == 1
+    else:
+        refused(store, path)
     shutil.rmtree(folder)
 
 
@@ -212,3 +225,34 @@ def test_trials_of_an_engine_without_source_are_not_stored(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
     audit.measure(system, [view], CanaryKind.WORST_CASE, trials=2)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_results_of_a_stranger_are_counted_and_with_a_signing_key_not_used(tmp_path, monkeypatch) -> None:
+    key = "vflpriv.common.store.own_key"
+    monkeypatch.setattr(key, lambda: b"the key of another user or machine")
+    store, path = stored(tmp_path)
+    assert foreign_results(tmp_path) == 0
+    monkeypatch.undo()
+    assert foreign_results(tmp_path) == 1
+    assert store.load(entry()) is not None
+    monkeypatch.setenv("VFLPRIV_SIGNING_KEY", "a key of this test")
+    refused(store, path)
+    assert foreign_results(tmp_path) == 0
+    stored(tmp_path)
+    assert store.load(entry()) is not None
+    monkeypatch.setenv("VFLPRIV_SIGNING_KEY", "another key of this test")
+    refused(store, path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"VFLPRIV_SIGNING_KEY": "short"},
+        {"VFLPRIV_SIGNING_KEY_FILE": "/nowhere"},
+        {"VFLPRIV_SIGNING_KEY": "secret of this test", "VFLPRIV_SIGNING_KEY_FILE": "/nowhere"},
+    ],
+)
+def test_a_signing_key_that_cannot_be_used_is_one_line(values) -> None:
+    with pytest.raises(InputError, match="VFLPRIV_SIGNING_KEY") as error:
+        signing_key(values)
+    assert "secret" not in str(error.value)

@@ -15,10 +15,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vflpriv
+from tests.recording.transcript_files import unprotected
 from vflpriv.core.views import Adversary
 from vflpriv.core.wire import SERVER, device
 from vflpriv.errors import InputError, OutputError
-from vflpriv.recording.recorder import RecordingWire, end_recordings
+from vflpriv.recording.ending import end_recordings
+from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.transcripts import read_answers, read_names, read_transcript
 
 RECORDS, CLASSES = 12, 3
@@ -65,8 +67,8 @@ def test_messages_are_read_without_the_answers(tmp_path):
     (tmp_path / "run" / "answers.safetensors").write_bytes(b"not to be opened")
     recording = read_transcript(tmp_path / "run")
     assert len(recording.transcript.messages) == 12
-    (tmp_path / "run" / "answers.safetensors").unlink()
-    assert read_answers(tmp_path / "run", recording.head) is None
+    with pytest.raises(InputError, match="it was changed"):
+        read_answers(tmp_path / "run", recording.head)
 
 
 def test_arrays_kinds_of_ones_own_and_later_changes(tmp_path):
@@ -236,8 +238,8 @@ def put(name, value):
 
 
 BAD_FILES = {
-    "version": (lambda f: head(f, schema_version="vflpriv-transcript/9"), "the one version there is"),
-    "no version": (lambda f: (f / "transcript.json").write_text("[]"), "the one version there is"),
+    "version": (lambda f: head(f, schema_version="vflpriv-transcript/9"), "vflpriv-transcript/3"),
+    "no version": (lambda f: (f / "transcript.json").write_text("[]"), "vflpriv-transcript/3"),
     "no json": (lambda f: (f / "transcript.json").write_text("{"), "valid JSON"),
     "no head": (lambda f: (f / "transcript.json").unlink(), "a folder with transcript.json"),
     "field": (lambda f: head(f, surprise=1), "surprise"),
@@ -281,7 +283,7 @@ BAD_FILES = {
 def test_a_file_that_does_not_fit_is_one_line(tmp_path, case):
     spoil, complaint = BAD_FILES[case]
     make(tmp_path / "run")
-    spoil(tmp_path / "run")
+    spoil(unprotected(tmp_path / "run"))
     with pytest.raises(InputError, match=complaint) as caught:
         read_transcript(tmp_path / "run")
     assert "\n" not in str(caught.value)
@@ -447,7 +449,7 @@ def test_a_full_disk_ends_the_recording_with_one_line(tmp_path, monkeypatch):
 
     with vflpriv.record(tmp_path, devices=1, classes=2, records=5) as wire:
         wire.up(0, 0, "note", {"x": [1.0]})
-        monkeypatch.setattr("safetensors.torch.save_file", full)
+        monkeypatch.setattr("os.fsync", full)
         with pytest.raises(OutputError, match="No space left"):
             wire.finish()
         monkeypatch.undo()
@@ -467,6 +469,7 @@ def test_a_full_disk_ends_the_recording_with_one_line(tmp_path, monkeypatch):
 )
 def test_answers_that_do_not_fit_are_one_line(tmp_path, name, value, complaint):
     make(tmp_path / "run")
+    unprotected(tmp_path / "run")
     path = tmp_path / "run" / "answers.safetensors"
     save_file(load_file(path) | {name: value}, path)
     with pytest.raises(InputError, match=complaint):
@@ -475,6 +478,7 @@ def test_answers_that_do_not_fit_are_one_line(tmp_path, name, value, complaint):
 
 def test_coins_that_do_not_fit_the_labels_are_refused(tmp_path):
     make(tmp_path / "run")
+    unprotected(tmp_path / "run")
     path = tmp_path / "run" / "answers.safetensors"
     held = load_file(path)
     save_file(held | {"worlds": 1 - held["worlds"]}, path)

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import vflpriv
+from tests.recording.transcript_files import unprotected
 from tests.seams.plugins import command_beside
 from vflpriv.cli.main import main
 from vflpriv.core.claims import Verdict
@@ -173,7 +174,7 @@ def test_noise_that_is_not_there_is_found(audit, tmp_path):
 
 
 def test_without_labels_attacks_say_what_they_need_and_a_cut_recording_is_named(audit, tmp_path):
-    folder = noised(tmp_path / "run", labels=False)
+    folder = unprotected(noised(tmp_path / "run", labels=False))
     head = json.loads((folder / "transcript.json").read_text())
     (folder / "transcript.json").write_text(json.dumps(head | {"finished": False, "files": None, "rounds": None}))
     _, report = audit(folder, 'public = ["question"]\n[[release]]\nkind = "logit-gradient"\nnoise = "none"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.recording.transcript_files import unprotected
 from tests.run.recorded_systems import (
     BROKEN,
     RECORDS,
@@ -136,7 +137,7 @@ def test_each_claim_that_canaries_cannot_test_says_why(tmp_path):
 def test_too_few_canaries_and_missing_labels_are_named(canaries, missing, tmp_path):
     folder = recorded(tmp_path / "run", response_of_one, classes=2, canaries=canaries or 0)
     if canaries is None:
-        (folder / "answers.safetensors").unlink()
+        (unprotected(folder) / "answers.safetensors").unlink()
     audit = audit_recording(folder, ledger())
     assert not any(f.is_test for f in audit.findings)
     assert any(line.startswith(f"label-coins: {missing}") and "vflpriv.plant(" in line for line in audit.not_tested)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.recording.transcript_files import unprotected
 from tests.run.recorded_members import ledger, memorised, never_trained, noised, recorded
 from tests.run.recorded_systems import audited
 from vflpriv.core.claims import Verdict
@@ -116,7 +117,7 @@ def test_a_recording_that_cannot_be_measured_says_why(options, expected, tmp_pat
 
 def test_without_coins_the_report_says_how_to_plant_them(tmp_path):
     folder = recorded(tmp_path / "run", memorised)
-    (folder / "members.safetensors").unlink()
+    (unprotected(folder) / "members.safetensors").unlink()
     report = audited(folder, ledger(attacks=["feature_membership"]))
     assert any("vflpriv.plant_members" in line for line in report.not_tested)
     (cell,) = report.systems[0].features
@@ -125,7 +126,7 @@ def test_without_coins_the_report_says_how_to_plant_them(tmp_path):
 
 def test_without_labels_the_learned_score_is_left(tmp_path):
     folder = recorded(tmp_path / "run", memorised)
-    (folder / "answers.safetensors").unlink()
+    (unprotected(folder) / "answers.safetensors").unlink()
     report = audited(folder, ledger())
     assert {cell.not_applicable for cell in report.systems[0].features} == {
         "needs the labels of all candidates: call wire.labels(...) while recording"

@@ -1,9 +1,10 @@
 """The store of finished results, from which a run that was interrupted goes on.
 
 A result is one file, named by a hash of its key; the key says all that decides the result, the code included. The file
-has a seal, a checksum over its content and its key: a file that was damaged, exchanged or renamed, or that another
-program wrote, is never read as a result. `Store.results` is the one way in which many results come about: stored ones
-are read, the others run on an executor and are stored as they arrive.
+has a seal (`vflpriv.common.seals`): one that was damaged, exchanged or renamed is not read as a result. Whoever can
+write to the folder can make a file with a seal, too. Such files, from another user or machine, are read only where no
+signing key is in the environment, and reports name them as trusted (`foreign_results`). `Store.results` is the one way
+in which many results come about: stored ones are read, the others run on an executor and are stored as they arrive.
 """
 
 from __future__ import annotations
@@ -20,23 +21,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from safetensors import SafetensorError
 
 from vflpriv.common.files import write_atomically
+from vflpriv.common.seals import BLANK, SEAL, Seal, claimed_seal, opened, own_key, sealed, signing_key
 from vflpriv.common.tasks import Executor, NoProgress, Progress, Tasks
 from vflpriv.errors import InputError, StoreWarning
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Entry", "Form", "JsonForm", "Steps", "Store", "TensorForm", "empty_store"]
+__all__ = ["Entry", "Form", "JsonForm", "Steps", "Store", "TensorForm", "empty_store", "foreign_results"]
 
 T = TypeVar("T")
-_SEAL = "vflpriv-sha256"
-"""The JSON field, in the head of a file, that holds the checksum."""
-_UNSEALED = "0" * 64
-"""The content of that field while the checksum is computed."""
-_FIELD = re.compile(rf'"{_SEAL}":"([0-9a-f]{{64}})"'.encode())
 _NAME = re.compile(r"[0-9a-f]{24}\.(?:safetensors|json)|\.[0-9a-f]{24}\.(?:safetensors|json)\.\d+")
 """The names of stored files, and of those that an interrupted write leaves."""
-_HEAD = 256
+_HEAD_BYTES = 512
 
 
 class Form(Protocol[T]):
@@ -45,7 +42,7 @@ class Form(Protocol[T]):
     suffix: ClassVar[str]
 
     def written(self, result: T) -> bytes:
-        """The content of the file, with `_UNSEALED` in the field `_SEAL`."""
+        """The content of the file, with a blank seal."""
         ...
 
     def read(self, content: bytes) -> T:
@@ -65,7 +62,7 @@ class TensorForm:
         from safetensors.torch import save
 
         tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in result.items()}
-        return save(tensors, {_SEAL: _UNSEALED})
+        return save(tensors, {SEAL: BLANK})
 
     def read(self, content: bytes) -> dict[str, Tensor]:
         from safetensors.torch import load
@@ -84,7 +81,7 @@ class JsonForm(Generic[T]):
     """Values of a type that pydantic knows, as JSON."""
 
     suffix: ClassVar[str] = "json"
-    _HEAD = f'{{"{_SEAL}":"{_UNSEALED}","results":'.encode()
+    _HEAD = f'{{"{SEAL}":"{BLANK}","results":'.encode()
 
     def __init__(self, kind: type[T]) -> None:
         from pydantic import TypeAdapter
@@ -95,7 +92,7 @@ class JsonForm(Generic[T]):
         return self._HEAD + self._adapter.dump_json(result) + b"}"
 
     def read(self, content: bytes) -> T:
-        # The checksum in the head is as long as its absence.
+        # The seal in the head is as long as its absence.
         return self._adapter.validate_json(content[len(self._HEAD) : -1])
 
 
@@ -136,7 +133,7 @@ class Store:
             return None
         try:
             content = path.read_bytes()
-            _check_seal(content, entry.key)
+            _check_signature(opened(str(entry.key), content))
             return entry.form.read(content)
         except (OSError, ValueError):
             text = f"{path} is not what this program wrote: it is not used, and its content is computed again"
@@ -147,8 +144,8 @@ class Store:
         """Store a result; a reader sees all of it or nothing."""
         path = self._path(entry)
         if path is not None:
-            content = entry.form.written(result)
-            write_atomically(path, content.replace(_UNSEALED.encode(), _checksum(entry.key, content).encode(), 1))
+            parts, _ = sealed(str(entry.key), entry.form.written(result), signing_key() or own_key())
+            write_atomically(path, b"".join(parts))
 
     def results(
         self,
@@ -231,7 +228,11 @@ def empty_store(folder: Path, field: str = "--fresh") -> None:
         return
     for path in sorted(folder.iterdir()):
         try:
-            if _NAME.fullmatch(path.name) and path.is_file() and (path.name.startswith(".") or _has_seal(path)):
+            if (
+                _NAME.fullmatch(path.name)
+                and path.is_file()
+                and (path.name.startswith(".") or claimed_seal(_head(path)) is not None)
+            ):
                 path.unlink()
         except OSError as error:
             raise InputError(field, str(path), f"a file that can be deleted ({error.strerror})") from error
@@ -239,20 +240,21 @@ def empty_store(folder: Path, field: str = "--fresh") -> None:
         folder.rmdir()
 
 
-def _has_seal(path: Path) -> bool:
+def foreign_results(folder: Path | None) -> int:
+    """How many stored results in a folder are not of this user of this machine; with a signing key none is trusted."""
+    if folder is None or not folder.is_dir() or signing_key() is not None:
+        return 0
+    heads = [_head(path) for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
+    return sum(seal is not None and not seal.made_with(own_key()) for seal in map(claimed_seal, heads))
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return _FIELD.search(file.read(_HEAD)) is not None
+        return file.read(_HEAD_BYTES)
 
 
-def _check_seal(content: bytes, key: str | None) -> None:
-    """Raise a ValueError unless this content was stored under this key."""
-    seal = _FIELD.search(content)
-    if seal is None:
-        raise ValueError("no seal")
-    unsealed = content[: seal.start(1)] + _UNSEALED.encode() + content[seal.end(1) :]
-    if _checksum(key, unsealed) != seal[1].decode():
-        raise ValueError("another seal")
-
-
-def _checksum(key: str | None, unsealed: bytes) -> str:
-    return hashlib.sha256(str(key).encode() + b"\0" + unsealed).hexdigest()
+def _check_signature(seal: Seal) -> None:
+    """Raise a ValueError if results are signed with a key here, and this one is not."""
+    key = signing_key()
+    if key is not None and not seal.made_with(key):
+        raise ValueError("another signature")

@@ -18,7 +18,7 @@ from vflpriv.core.wire import Message, Party
 from vflpriv.errors import InputError
 from vflpriv.recording.files.checks import row_axis
 from vflpriv.recording.files.format import ANSWERS, HEAD, IDS, SHARDS, Entry, Head
-from vflpriv.recording.files.writing import write_tensors
+from vflpriv.recording.own_folder import Earlier
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Answers, Recording, read_answers, read_names, read_transcript
@@ -89,7 +89,7 @@ def merge_transcripts(folders: Sequence[Path], out: Path, *, fresh: bool = False
     rounds = max(p.recording.rounds for p in parts) if shortest is None else shortest.recording.rounds
     wire = _opened(parts, base, classes, out, fresh)
     try:
-        _copy_scoring([base, *(part for part in parts if part.folder != base.folder)], out)
+        _copy_scoring([base, *(part for part in parts if part.folder != base.folder)], wire)
         both = _write_messages(wire, parts, rounds)
         wire.finish(cut_off=shortest is not None)
     except BaseException:
@@ -201,7 +201,8 @@ def _opened(parts: Sequence[_Part], base: _Part, classes: int | None, out: Path,
     head = base.head
     records: Any = head.records if base.names is None else base.names
     fields: dict[str, Any] = {"devices": head.devices, "classes": classes, "records": records, "name": out.name}
-    wire = _MergedWire(out, sampled=_kept(parts), precision=head.precision, fresh=fresh, **fields)
+    earlier = Earlier.DELETED if fresh else Earlier.REFUSED
+    wire = _MergedWire(out, sampled=_kept(parts), precision=head.precision, earlier=earlier, **fields)
     wire.note([part.head for part in parts])
     return wire
 
@@ -225,7 +226,7 @@ def _kept(parts: Sequence[_Part]) -> Sample | None:
     return Sample(records=int(kept.sum()), named=tuple(kept.nonzero().flatten().tolist()))
 
 
-def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
+def _copy_scoring(parts: Sequence[_Part], wire: _MergedWire) -> None:
     """Write the files without messages, by which attacks are scored, each from the first part that has it."""
     import torch
     from safetensors.torch import load_file
@@ -239,7 +240,7 @@ def _copy_scoring(parts: Sequence[_Part], out: Path) -> None:
             if path.name != ANSWERS and not same:  # answers were compared before
                 _differ(part, path.name, "other values", f"those of {first.folder}, or no such file")
     for name, (_, tensors) in written.items():
-        write_tensors(out / name, tensors)
+        wire.write_beside(name, tensors)
 
 
 def _write_messages(wire: _MergedWire, parts: Sequence[_Part], rounds: int) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import sys
+import secrets
 import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from vflpriv.common.files import write_atomically
+from vflpriv.common.seals import sealed, signing_key
 from vflpriv.errors import InputError
+from vflpriv.recording import ending
 from vflpriv.recording.checked_wire import CheckedWire
 from vflpriv.recording.files.arrays import labels_of
 from vflpriv.recording.files.checks import row_axis
@@ -22,16 +24,17 @@ from vflpriv.recording.files.format import (
     ANSWERS,
     HEAD,
     IDS,
-    SHARDS,
     Entries,
     Entry,
     batch_key,
     column_key,
+    end_of,
     kept_key,
     shard_name,
 )
-from vflpriv.recording.files.scoring_files import FEATURES, MEMBERS, feature_tensors, features_name, member_tensors
-from vflpriv.recording.files.writing import BackgroundWriter, write_tensors
+from vflpriv.recording.files.scoring_files import MEMBERS, feature_tensors, features_name, member_tensors
+from vflpriv.recording.files.writing import BackgroundWriter, Chain, write_tensors
+from vflpriv.recording.own_folder import Earlier, FolderLock, make_room
 from vflpriv.recording.sampling import Sample
 from vflpriv.recording.transcripts import Continued, read_continued
 
@@ -40,17 +43,13 @@ if TYPE_CHECKING:
 
     from vflpriv.core.canaries import Canaries, MemberCanaries
 
-__all__ = ["RecordingWire", "end_recordings", "record", "watch"]
+__all__ = ["RecordingWire", "record", "watch"]
 
 _FILE_BYTES = 16 << 20
 _MOST_BYTES = 64 << 20
 """A file is written at the end of a round when it has so many bytes, and in the middle of one that has more."""
 _SECONDS = 1.0
 """A file is written at the end of a round when the last one is older."""
-
-
-_OPEN: dict[int, RecordingWire] = {}
-"""Recordings that have not ended; they end with the program."""
 
 
 def record(
@@ -67,18 +66,20 @@ def record(
     rounds_per_file: int | None = None,
     fresh: bool = False,
     resume: bool = False,
+    aside: bool = False,
 ) -> RecordingWire:
     """Record the messages of a training into a folder: in a `with` block, or until the program ends.
 
     `records` is how many records there are, or their ids: strings, or whole numbers of any size; it may be left out if
     the `labels` of all records are given (`RecordingWire.labels`). Without `classes` the labels are the targets of a
     regression. `keep=vflpriv.sample(records=2000)` keeps the rows of a sample of the records; `precision="half"` stores
-    floating-point values in 16 bits. A folder with a transcript is refused, unless `fresh` deletes it or `resume` goes
-    on with it.
+    floating-point values in 16 bits. A folder with a transcript is refused, unless `fresh` deletes it, `aside` moves it
+    into a folder `earlier-1`, `earlier-2`, … inside, or `resume` goes on with it. One recording at a time writes to a
+    folder.
 
     Rounds are written in the background, about once a second: a killed training leaves a transcript of the rounds
-    before. With `rounds_per_file`, so many are on disk before the next one begins. After an error in the training the
-    unfinished round is left out.
+    before. With `rounds_per_file`, so many are on disk before the next one begins. After an error in the training, or
+    SIGTERM or SIGHUP, the unfinished round is left out. With a key in `VFLPRIV_SIGNING_KEY` the transcript is signed.
     """
     if records is None:
         if labels is None:
@@ -86,20 +87,21 @@ def record(
         records = len(labels)
     head = {"devices": devices, "classes": classes, "records": records, "name": name or Path(folder).name}
     options: dict[str, Any] = {"sampled": keep, "precision": precision, "per_file": rounds_per_file}
-    wire = RecordingWire(Path(folder), fresh=fresh, resume=resume, **options, **head)
-    if labels is not None:
-        wire.labels(labels, canaries=canaries)
-    _OPEN[id(wire)] = wire
+    wire = RecordingWire(Path(folder), earlier=_earlier_one(fresh, resume, aside), **options, **head)
+    ending.add(wire)
+    try:
+        if labels is not None:
+            wire.labels(labels, canaries=canaries)
+    except BaseException:
+        wire.abandon()
+        raise
     return wire
 
 
-def end_recordings() -> None:
-    """End every recording that is open, as the end of the program does: unfinished if an error ended it."""
-    for wire in list(_OPEN.values()):
-        wire.end_with_program()
-
-
-atexit.register(end_recordings)
+def _earlier_one(fresh: bool, resume: bool, aside: bool) -> Earlier:
+    """What becomes of an earlier transcript."""
+    chosen = {Earlier.DELETED: fresh, Earlier.CONTINUED: resume, Earlier.MOVED: aside}
+    return next((earlier for earlier, asked in chosen.items() if asked), Earlier.REFUSED)
 
 
 def watch(
@@ -116,12 +118,12 @@ def watch(
     """Record a training by hooks on its modules: begin each step with `wire.batch(ids)`, or use `wire.ids(loader)`.
 
     Where parties have no PyTorch modules, `bottoms` is how many there are: `wire.up` and `wire.down` then record. The
-    recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is replaced.
-    `options` are those of `record`; the records are numbered as the labels are, unless their ids are given.
+    recording ends with the program, or with `wire.finish()`. A transcript that is in the folder is moved aside, as in
+    `record`, which one line says, unless `fresh=True` deletes it or `resume=True` goes on with it. `options` are those
+    of `record`; the records are numbered as the labels are, unless their ids are given.
     """
-    choices = {"fresh": not options.get("resume")} | options
     devices = bottoms if isinstance(bottoms, int) else len(bottoms)
-    wire = record(folder, devices=devices, classes=classes, labels=labels, canaries=canaries, **choices)
+    wire = record(folder, devices=devices, classes=classes, labels=labels, canaries=canaries, aside=True, **options)
     if not isinstance(bottoms, int):
         wire.watch(bottoms, top=top, kind=kind)
     return wire
@@ -137,8 +139,7 @@ class RecordingWire(CheckedWire):
         sampled: Sample | None = None,
         precision: str = "full",
         per_file: int | None = None,
-        fresh: bool = False,
-        resume: bool = False,
+        earlier: Earlier = Earlier.REFUSED,
         **head: Any,
     ) -> None:
         super().__init__(**head)
@@ -155,32 +156,36 @@ class RecordingWire(CheckedWire):
         self._columns = Columns()
         self._batches: dict[int, tuple[int, Tensor]] = {}
         self._rounds, self._per_file, self._written = 0, per_file, time.monotonic()
-        self._writer = BackgroundWriter()
+        self._key = signing_key()
+        self._lock = FolderLock(folder)
         self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
-        before = self._prepare(fresh, resume)
-        self._files, self._round = before.files, before.rounds - 1
-        self._counts: Counter[str] = Counter(before.messages)
-        self._write_head()
-        if self.record_ids.names is not None:
-            write_atomically(folder / IDS, json.dumps(self.record_ids.names))
-
-    def _prepare(self, fresh: bool, resume: bool) -> Continued:
-        """Make room for the transcript, and return what of it is there already."""
-        folder = self._folder
-        if fresh and (folder / HEAD).exists():
-            scored_by = (*folder.glob(FEATURES), folder / ANSWERS, folder / MEMBERS)
-            for path in (*folder.glob(SHARDS), *scored_by, folder / IDS, folder / HEAD):
-                path.unlink(missing_ok=True)
-        if (folder / HEAD).exists():
-            if not resume:
-                expected = "a folder without a transcript, fresh=True or resume=True"
-                raise InputError("record: folder", str(folder), expected)
-            return read_continued(folder, self.head, self.record_ids.names)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError("record: folder", str(folder), f"a folder that can be made ({error.strerror})") from error
+            before = self._before(earlier)
+            self._files, self._round = before.files, before.rounds - 1
+            self._counts: Counter[str] = Counter(before.messages)
+            run = before.run or secrets.token_hex(16)
+            self._writer = BackgroundWriter(Chain(run, files=before.files, last=before.last, key=self._key))
+            self.head = self.head.model_copy(update={"run": run, "beside": dict(before.beside)})
+            if self.record_ids.names is not None:
+                names = json.dumps(self.record_ids.names).encode()
+                write_atomically(folder / IDS, names, durable=True)
+                self.head.beside[IDS] = sha256(names).hexdigest()
+            self._write_head()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _before(self, earlier: Earlier) -> Continued:
+        """Make room for the transcript, and return what of it is there already."""
+        if earlier is Earlier.CONTINUED and (self._folder / HEAD).exists():
+            return read_continued(self._folder, self.head, self.record_ids.names)
+        make_room(self._folder, earlier)
         return Continued()
+
+    def write_beside(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Write a file without messages, and enter its hash in the head."""
+        self.head.beside[name] = write_tensors(self._folder / name, tensors)
+        self._write_head()
 
     @property
     def next_round(self) -> int:
@@ -207,7 +212,7 @@ class RecordingWire(CheckedWire):
             self.head = self.head.model_copy(update={"class_names": given.names})
         if canaries is not None:
             answers |= self._canaries(canaries)
-        write_tensors(self._folder / ANSWERS, answers)
+        self.write_beside(ANSWERS, answers)
 
     def _check_classes(self, truth: Tensor) -> None:
         classes = self.head.classes or 0
@@ -239,7 +244,7 @@ class RecordingWire(CheckedWire):
         kept = None if self._sample is None else self._mask()
         tensors = feature_tensors(block, ids, sensitive_column=sensitive_column, kept=kept)
         if len(tensors["records"]):
-            write_tensors(self._folder / features_name(number), tensors)
+            self.write_beside(features_name(number), tensors)
 
     def members(self, canaries: MemberCanaries) -> None:
         """Record the canaries that `plant_members` returned: which of them were trained on is what is guessed.
@@ -251,7 +256,7 @@ class RecordingWire(CheckedWire):
         self.check_open("members", "canaries")
         tensors = member_tensors(canaries, self.head.records)
         self._keep_always(canaries.records.tolist())
-        write_tensors(self._folder / MEMBERS, tensors)
+        self.write_beside(MEMBERS, tensors)
 
     def accuracy(self, accuracy: float, *, tests: int) -> None:
         """Record the trained model's accuracy on `tests` test records."""
@@ -272,7 +277,8 @@ class RecordingWire(CheckedWire):
     def close(self) -> None:
         """End the recording."""
         super().close()
-        _OPEN.pop(id(self), None)
+        self._lock.release()
+        ending.remove(self)
 
     def finish(self, *, cut_off: bool = False) -> None:
         """Write the last messages, and mark the recording as finished, unless later rounds are `cut_off`."""
@@ -290,6 +296,7 @@ class RecordingWire(CheckedWire):
             "rounds": self._round + 1,
             "files": self._files,
             "messages": dict(self._counts),
+            "last": self._writer.chain.last if self._files else None,
         }
         self.head = self.head.model_copy(update={**totals, "shapes": self._shapes})
         self._write_head()
@@ -304,11 +311,6 @@ class RecordingWire(CheckedWire):
         self._flush(before=self._round)
         self._writer.close()
         self.close()
-
-    def end_with_program(self) -> None:
-        """Finish the recording when the program ends, or leave it unfinished if an error ended it."""
-        failed = getattr(sys, "last_value", None) is not None
-        (self.abandon if failed else self.finish)()
 
     def keep(self, entry: Entry, tensors: Mapping[str, Tensor], records: Tensor | None) -> None:
         if entry.round > self._round:
@@ -392,6 +394,10 @@ class RecordingWire(CheckedWire):
 
     def _flush(self, *, before: int | None = None) -> None:
         """Hand the messages so far to the writer; with `before`, only those of rounds before that one."""
+        with ending.shielded():
+            self._hand_over(before)
+
+    def _hand_over(self, before: int | None) -> None:
         entries = [entry.changed({"batch": number}) for entry, number in self._pending]
         flaws = [_entry_at(entries, key, row) for key, row in self._columns.flaws().items()]
         if flaws:
@@ -425,8 +431,8 @@ class RecordingWire(CheckedWire):
         return tensors
 
     def _write_head(self) -> None:
-        text = json.dumps(json.loads(self.head.model_dump_json()), indent=2) + "\n"
-        write_atomically(self._folder / HEAD, text)
+        parts, _ = sealed(end_of(self._writer.chain.run), self.head.text().encode(), self._key)
+        write_atomically(self._folder / HEAD, b"".join(parts), durable=True)
 
 
 def _earlier(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from vflpriv.common.seals import SIGNING_KEY, Content, opened, signing_key
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, first_problem
@@ -22,12 +24,15 @@ from vflpriv.recording.files.format import (
     IDS,
     SCHEMA,
     SHARDS,
+    UNPROTECTED,
     Entries,
     Entry,
     Head,
     batch_key,
     column_key,
+    end_of,
     kept_key,
+    link_of,
     shard_name,
 )
 from vflpriv.recording.files.scoring_files import FEATURES, MEMBERS
@@ -37,6 +42,8 @@ from vflpriv.recording.files.stored import (
     StoredFiles,
     StoredTensors,
     content_hash,
+    file_beside,
+    mapped,
     numbers_below,
     read_tensors,
     unique_ids,
@@ -69,6 +76,18 @@ class Recording:
     head: Head
     transcript: Transcript
     rounds: int
+    signed: bool = False
+    """Whether the signing key of the environment signed it."""
+
+    @property
+    def protected(self) -> bool:
+        """Whether changes of its files are found."""
+        return self.head.protected
+
+    @property
+    def silent_rounds(self) -> int:
+        """How many rounds before the last have no message."""
+        return self.rounds - len({message.round for message in self.transcript.messages})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,6 +109,9 @@ class Continued:
     files: int = 0
     rounds: int = 0
     messages: Mapping[str, int] = field(default_factory=dict)
+    run: str | None = None
+    last: str | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_transcript(folder: Path) -> Recording:
@@ -98,9 +120,9 @@ def read_transcript(folder: Path) -> Recording:
     Every value is checked now, one file after another, and read again when it is used: the tensors of a message are on
     disk, and in memory are the record ids of each batch, once for all messages about it.
     """
-    head, files = _read_head(folder), StoredFiles()
+    (head, key), files = _read_head(folder), StoredFiles()
     messages: list[Message] = []
-    for path in _shards(folder, head):
+    for path in _chained(_shards(folder, head), head, key):
         messages += _Shard(files, path, head).messages()
     if not messages:
         raise InputError("transcript", str(folder), "at least one message")
@@ -108,33 +130,45 @@ def read_transcript(folder: Path) -> Recording:
     rounds = messages[-1].round + 1
     if head.rounds is not None and head.rounds != rounds:
         raise InputError(f"{HEAD}: rounds", head.rounds, f"{rounds}, as the messages say")
-    return Recording(head=head, transcript=Transcript(messages=messages), rounds=rounds)
+    counts = Counter(message.kind for message in messages)
+    if head.rounds is not None and dict(head.messages) != counts:
+        raise InputError(f"{HEAD}: messages", dict(head.messages), f"{dict(counts)}, as many as there are")
+    return Recording(head=head, transcript=Transcript(messages=messages), rounds=rounds, signed=key is not None)
 
 
 def read_hash(folder: Path) -> str:
     """A hash of everything that a transcript holds: results that are kept for one are not used for another."""
     beside = [folder / name for name in (HEAD, ANSWERS, MEMBERS, IDS) if (folder / name).exists()]
-    return content_hash([*beside, *sorted(folder.glob(FEATURES)), *_shards(folder, _read_head(folder))])
+    return content_hash([*beside, *sorted(folder.glob(FEATURES)), *_shards(folder, _read_head(folder)[0])])
 
 
 def read_continued(folder: Path, head: Head, names: Sequence[str | int] | None) -> Continued:
     """What is in the files of a transcript that a recording with this head goes on with."""
-    before = _read_head(folder)
+    before, key = _read_head(folder)
+    if not before.protected:
+        raise InputError("record: resume", before.schema_version, "a transcript of this version, or fresh=True")
     for name in ("devices", "classes", "records", "precision"):
         if getattr(before, name) != getattr(head, name):
             raise InputError(f"record: {name}", getattr(head, name), f"{getattr(before, name)}, as before")
     if names is not None and read_names(folder, before) != tuple(names):
         raise InputError("record: records", f"{len(names)} ids", "the same ids as before, in the same order")
     paths = _shards(folder, before.model_copy(update={"files": None}))
+    chain = list(_links(paths, before, key))
     entries = [entry for path in paths for entry in _entries(StoredFile(path))]
-    rounds = 1 + max((entry.round for entry in entries), default=-1)
-    return Continued(files=len(paths), rounds=rounds, messages=Counter(entry.kind for entry in entries))
+    return Continued(
+        files=len(paths),
+        rounds=1 + max((entry.round for entry in entries), default=-1),
+        messages=Counter(entry.kind for entry in entries),
+        run=before.run,
+        last=chain[-1] if chain else None,
+        beside=before.beside,
+    )
 
 
 def read_names(folder: Path, head: Head) -> tuple[str | int, ...] | None:
     """The ids of the records in the order of their numbers; None if they are numbered and have no others."""
-    path = folder / IDS
-    if not path.exists():
+    path = file_beside(folder, IDS, head)
+    if path is None:
         return None
     try:
         names = json.loads(path.read_text("utf-8"))
@@ -150,8 +184,8 @@ def read_answers(folder: Path, head: Head) -> Answers | None:
     """The recorded labels and canaries, or None if there are none."""
     import torch
 
-    path = folder / ANSWERS
-    if not path.exists():
+    path = file_beside(folder, ANSWERS, head)
+    if path is None:
         return None
     tensors = read_tensors(path)
     if head.classes is None:
@@ -194,14 +228,15 @@ def _canaries(tensors: Mapping[str, Tensor], labels: Tensor, classes: int, head:
     return Canaries(records=tuple(records.tolist()), labels=pairs, worlds=worlds.unsqueeze(0))
 
 
-def _read_head(folder: Path) -> Head:
-    path = folder / HEAD
+def _read_head(folder: Path) -> tuple[Head, bytes | None]:
+    """The head, and the key that signed it, if there is one in the environment."""
+    path, key = folder / HEAD, signing_key()
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         if len(content) > _MOST_BYTES:
             raise InputError(HEAD, str(path), f"at most {_MOST_BYTES // 10**6} MB")
-        raw = json.loads(content.decode("utf-8-sig"))
+        raw = json.loads(content.decode("utf-8"))
     except OSError as error:
         raise InputError("--transcript", str(folder), f"a folder with {HEAD} ({error.strerror})") from error
     except InputError:
@@ -209,9 +244,50 @@ def _read_head(folder: Path) -> Head:
     except (ValueError, RecursionError) as error:
         raise InputError(HEAD, str(path), f"valid JSON ({error})") from error
     version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if version != SCHEMA:
-        raise InputError(f"{HEAD}: schema_version", version, f"{SCHEMA}, the one version there is")
-    return _validated(Head, json.dumps(raw), HEAD)
+    if version not in (SCHEMA, UNPROTECTED):
+        raise InputError(f"{HEAD}: schema_version", version, f"{SCHEMA}, or {UNPROTECTED}, which nothing protects")
+    head = _validated(Head, json.dumps(raw), HEAD)
+    if head.protected:
+        if head.run is None:
+            raise InputError(f"{HEAD}: run", None, "the number of the recording")
+        _opened(end_of(head.run), content, key, HEAD)
+    elif key is not None:
+        raise InputError(f"{HEAD}: schema_version", version, f"{SCHEMA} with a signature, since {SIGNING_KEY} is set")
+    return head, key
+
+
+def _opened(what: str, content: Content, key: bytes | None, name: str) -> str:
+    """The checksum of a file that must be what was recorded as this, and with a key signed by it."""
+    try:
+        seal = opened(what, content)
+    except ValueError as error:
+        raise InputError(
+            "transcript", name, "the file as it was recorded: it was changed, or is of another recording"
+        ) from error
+    if key is not None and not seal.made_with(key):
+        raise InputError("transcript", name, f"a file with the signature of {SIGNING_KEY}")
+    return seal.checksum
+
+
+def _links(paths: Sequence[Path], head: Head, key: bytes | None) -> Iterator[str]:
+    """The checksum of each file with messages, each checked as the one that follows the last."""
+    last = run = str(head.run)
+    for number, path in enumerate(paths):
+        last = _opened(link_of(run, number, last), mapped(path), key, path.name)
+        yield last
+
+
+def _chained(paths: Sequence[Path], head: Head, key: bytes | None) -> Iterator[Path]:
+    """The files with messages, each checked before it is read, and the last as the one that the head ends with."""
+    if not head.protected:
+        yield from paths
+        return
+    checksum = None
+    for path, link in zip(paths, _links(paths, head, key), strict=True):
+        checksum = link
+        yield path
+    if head.files is not None and head.last != checksum:
+        raise InputError(f"{HEAD}: last", head.last, "the checksum of the last file")
 
 
 def _validated(model: type[M], text: str, where: str) -> M:

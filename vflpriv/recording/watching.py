@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from vflpriv.errors import InputError
+from vflpriv.recording.ending import shielded
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -189,12 +190,13 @@ class Watch:
 
     def deliver(self) -> None:
         """Hand over all messages that are held."""
-        held, self._held, self._since = self._held, [], time.monotonic()
-        for like, round_, ids, tensors in held:
-            if tensors is None:
-                self._sink.enter(like, round_, ids)
-            else:
-                self._sink.add(like.way, round_, like.device, like.kind, tensors, ids, at_once=False)
+        with shielded():
+            held, self._held, self._since = self._held, [], time.monotonic()
+            for like, round_, ids, tensors in held:
+                if tensors is None:
+                    self._sink.enter(like, round_, ids)
+                else:
+                    self._sink.add(like.way, round_, like.device, like.kind, tensors, ids, at_once=False)
 
     def _check_round(self, name: str, called: bool) -> None:
         if self._ids is None:

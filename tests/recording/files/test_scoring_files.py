@@ -8,10 +8,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vflpriv
+from tests.recording.transcript_files import unprotected
 from vflpriv.core.canaries import plant_members
 from vflpriv.errors import InputError
 from vflpriv.recording.files.scoring_files import MEMBERS, features_name, read_features, read_members
 from vflpriv.recording.merging import merge_transcripts
+from vflpriv.recording.own_folder import Earlier
 from vflpriv.recording.recorder import RecordingWire
 from vflpriv.recording.transcripts import read_hash, read_transcript
 
@@ -86,7 +88,7 @@ def test_a_fresh_recording_has_nothing_of_the_last_one_and_a_resumed_one_keeps_i
         head = wire.head
     assert set(read_features(folder, head)) == {0, 1}
     assert read_members(folder, head) is not None
-    wire = opened(folder, fresh=True)
+    wire = opened(folder, earlier=Earlier.DELETED)
     assert not read_features(folder, wire.head)
     assert read_members(folder, wire.head) is None
 
@@ -185,7 +187,7 @@ def test_canaries_must_fit_the_records(changes, match):
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, file, name, value, match):
-    folder = recorded(tmp_path / "run")
+    folder = unprotected(recorded(tmp_path / "run"))
     tensors = load_file(folder / file)
     save_file(tensors | {name: value}, folder / file)
     head = read_transcript(folder).head
@@ -195,7 +197,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, file, name, value, matc
 
 @pytest.mark.parametrize("name", ["features-00002.safetensors", "features-x.safetensors"])
 def test_features_are_of_a_device_that_there_is(tmp_path, name):
-    folder = recorded(tmp_path / "run")
+    folder = unprotected(recorded(tmp_path / "run"))
     (folder / features_name(0)).rename(folder / name)
     with pytest.raises(InputError, match="a device from 0 to 1"):
         read_features(folder, read_transcript(folder).head)

@@ -2,13 +2,19 @@
 
 A file has the messages of some rounds. The ids of a batch are in it once, however many messages are about the batch;
 of a batch of which only a sample is kept, messages have the rows of the sample.
+
+Each file has a seal (`vflpriv.common.seals`) over its content, its number, the run and the checksum of the file before
+it: a chain, whose last link the head of a finished recording has, beside the hashes of the files without messages.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from vflpriv.common.seals import BLANK, SEAL
 
 __all__ = [
     "ANSWERS",
@@ -16,16 +22,21 @@ __all__ = [
     "IDS",
     "SCHEMA",
     "SHARDS",
+    "UNPROTECTED",
     "Entries",
     "Entry",
     "Head",
     "batch_key",
     "column_key",
+    "end_of",
     "kept_key",
+    "link_of",
     "shard_name",
 ]
 
-SCHEMA = "vflpriv-transcript/2"
+SCHEMA = "vflpriv-transcript/3"
+UNPROTECTED = "vflpriv-transcript/2"
+"""Transcripts without hashes: whoever could write to the folder could change them."""
 HEAD = "transcript.json"
 ANSWERS = "answers.safetensors"
 IDS = "ids.json"
@@ -33,6 +44,7 @@ SHARDS = "round-*.safetensors"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Strict(BaseModel):
@@ -87,7 +99,7 @@ class Head(_Strict):
     The numbers of devices, classes and records are bounded, since tables of their size are made whatever was recorded.
     """
 
-    schema_version: Literal["vflpriv-transcript/2"]
+    schema_version: Literal["vflpriv-transcript/2", "vflpriv-transcript/3"]
     name: str = Field(max_length=200)
     devices: Annotated[int, Field(ge=1, le=10_000)]
     classes: Annotated[int, Field(ge=2, le=100_000)] | None
@@ -109,6 +121,23 @@ class Head(_Strict):
     accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
     tests: Count = 0
     """The number of test records that the accuracy was measured on."""
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    """Drawn when the recording begins: files of two recordings are never taken for one."""
+    last: Hash | None = None
+    """The checksum of the last file with messages, once the recording has ended."""
+    beside: dict[str, Hash] = Field(default_factory=dict)
+    """The SHA-256 of each file without messages, by its name."""
+    seal: str | None = Field(default=None, alias=SEAL, pattern=r"^[0-9a-f]{128}$")
+
+    @property
+    def protected(self) -> bool:
+        """Whether changes of the files are found."""
+        return self.schema_version == SCHEMA
+
+    def text(self) -> str:
+        """The content of the file, with a blank seal."""
+        fields = json.loads(self.model_copy(update={"seal": BLANK}).model_dump_json(by_alias=True))
+        return json.dumps(fields, indent=2) + "\n"
 
 
 def shard_name(number: int) -> str:
@@ -124,6 +153,16 @@ def column_key(entry: Entry, tensor: str) -> str:
     """
     receiver = "" if entry.to is None else f"-{entry.to}"
     return f"{entry.kind}/{tensor}/{entry.way}-{entry.device}{receiver}"
+
+
+def link_of(run: str, number: int, previous: str) -> str:
+    """What the seal of a file with messages says that it is: `previous` is the checksum of the file before it."""
+    return f"{SCHEMA}/{run}/{number}/{previous}"
+
+
+def end_of(run: str) -> str:
+    """What the seal of the head says that it is."""
+    return f"{SCHEMA}/{run}"
 
 
 def batch_key(number: int) -> str:

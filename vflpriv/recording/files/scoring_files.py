@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from vflpriv.errors import InputError
 from vflpriv.recording.files.arrays import host_tensor
 from vflpriv.recording.files.checks import check_values
 from vflpriv.recording.files.format import Head
-from vflpriv.recording.files.stored import numbers_below, read_tensors, unique_ids
+from vflpriv.recording.files.stored import file_beside, numbers_below, read_tensors, unique_ids
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,8 +114,10 @@ def member_tensors(canaries: Any, records: int) -> dict[str, Tensor]:
 def read_features(folder: Path, head: Head) -> dict[int, FeatureBlock]:
     """The recorded features of each device that has some."""
     blocks = {}
-    for path in sorted(folder.glob(FEATURES)):
-        match = _FEATURES_OF.match(path.name)
+    names = {path.name for path in folder.glob(FEATURES)} | {name for name in head.beside if fnmatch(name, FEATURES)}
+    for name in sorted(names):
+        match, path = _FEATURES_OF.match(name), file_beside(folder, name, head)
+        assert path is not None
         if match is None or int(match[1]) >= head.devices:
             raise InputError("transcript", path.name, f"features of a device from 0 to {head.devices - 1}")
         blocks[int(match[1])] = _block(read_tensors(path), path.name, head)
@@ -138,8 +141,8 @@ def _block(tensors: Mapping[str, Tensor], where: str, head: Head) -> FeatureBloc
 
 def read_members(folder: Path, head: Head) -> MemberCanaries | None:
     """The recorded membership canaries, or None if there are none."""
-    path = folder / MEMBERS
-    if not path.exists():
+    path = file_beside(folder, MEMBERS, head)
+    if path is None:
         return None
     tensors = read_tensors(path)
     if set(tensors) != {"candidates", "worlds"}:

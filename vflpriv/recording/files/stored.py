@@ -7,6 +7,7 @@ files that were used last are mapped, and what attacks and tests keep of a tenso
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ __all__ = [
     "StoredFiles",
     "StoredTensors",
     "content_hash",
+    "file_beside",
+    "mapped",
     "numbers_below",
     "read_tensors",
     "unique_ids",
@@ -117,15 +120,40 @@ def content_hash(paths: Iterable[Path]) -> str:
     """A hash of the names and contents of files."""
     total = hashlib.sha256()
     for path in paths:
-        own = hashlib.sha256()
-        try:
-            with path.open("rb") as file:
-                while part := file.read(_READ_AT_ONCE):
-                    own.update(part)
-        except OSError as error:
-            raise InputError("transcript", path.name, f"a file that can be read ({error.strerror})") from error
-        total.update(f"{path.name}\0{own.hexdigest()}\n".encode())
+        total.update(f"{path.name}\0{_file_hash(path)}\n".encode())
     return total.hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    own = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while part := file.read(_READ_AT_ONCE):
+                own.update(part)
+    except OSError as error:
+        raise InputError("transcript", path.name, f"a file that can be read ({error.strerror})") from error
+    return own.hexdigest()
+
+
+def mapped(path: Path) -> mmap.mmap:
+    """The bytes of a file, none of them copied."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise InputError("transcript", path.name, "a whole safetensors file that can be read") from error
+
+
+def file_beside(folder: Path, name: str, head: Head) -> Path | None:
+    """A file without messages, as it was recorded; None if there is none."""
+    path, recorded = folder / name, head.beside.get(name)
+    there = path.exists()
+    if head.protected and there != (recorded is not None) and (recorded is not None or head.finished):
+        expected = "the file that was recorded: it is gone" if recorded else "no such file: none was recorded"
+        raise InputError("transcript", name, expected)
+    if recorded is not None and _file_hash(path) != recorded:
+        raise InputError("transcript", name, "the file as it was recorded: it was changed")
+    return path if there else None
 
 
 # Whole files, and the numbers in them

@@ -1,33 +1,57 @@
-"""Writes files of tensors in the background, with a bounded number of them waiting in memory."""
+"""Writes files of tensors in the background, with a bounded number of them waiting in memory, as links of a chain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from vflpriv.common.files import atomically
-from vflpriv.errors import VflprivError
+from vflpriv.common.seals import BLANK, SEAL, sealed
+from vflpriv.recording.files.format import link_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BackgroundWriter", "write_tensors"]
+__all__ = ["BackgroundWriter", "Chain", "write_tensors"]
 
 _WAITING = 1
 """Files that may wait to be written; a training that is faster than the disk waits for it."""
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file that a reader sees as a whole or not at all."""
-    from safetensors.torch import save_file  # imports torch, which recording needs and importing does not
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a safetensors file that a reader sees as a whole or not at all, and return its SHA-256."""
+    content = _content(tensors)
+    with atomically(path, durable=True) as temporary:
+        temporary.write_bytes(content)
+    return sha256(content).hexdigest()
 
-    with atomically(path) as temporary:
-        contiguous = {key: value.contiguous() for key, value in tensors.items()}
-        save_file(contiguous, temporary, metadata=dict(metadata or {}))
+
+def _content(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> bytes:
+    from safetensors.torch import save  # imports torch, which recording needs and importing does not
+
+    return save({key: value.contiguous() for key, value in tensors.items()}, dict(metadata or {}))
+
+
+class Chain:
+    """The files with messages of one run, each sealed as the one that follows the last."""
+
+    def __init__(self, run: str, *, files: int = 0, last: str | None = None, key: bytes | None = None) -> None:
+        self.run, self.files, self.key = run, files, key
+        self.last = last or run
+        """The checksum of the last file; the run before the first."""
+
+    def write(self, path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+        """Write the next file."""
+        content = _content(tensors, {**metadata, SEAL: BLANK})
+        parts, seal = sealed(link_of(self.run, self.files, self.last), content, self.key)
+        with atomically(path, durable=True) as temporary, temporary.open("wb") as file:
+            file.writelines(parts)
+        self.files, self.last = self.files + 1, seal.checksum
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +70,10 @@ class BackgroundWriter:
     An error of writing is raised by the next call. Files are complete or absent, also when the program is killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
         self._jobs: Queue[_Job | None] = Queue(_WAITING)
-        self._error: VflprivError | None = None
+        self._error: Exception | None = None
         self._thread: Thread | None = None
 
     def write(
@@ -78,9 +103,9 @@ class BackgroundWriter:
         while (job := self._jobs.get()) is not None:
             try:
                 if self._error is None:  # after an error, later files would leave a gap
-                    write_tensors(job.path, job.tensors, job.metadata)
+                    self.chain.write(job.path, job.tensors, job.metadata)
                     job.done()
-            except VflprivError as error:
+            except Exception as error:  # noqa: BLE001 (raised by the next call; the training would wait for ever)
                 self._error = error
             finally:
                 self._jobs.task_done()
