@@ -15,8 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vflpriv.common.files import writable
-from vflpriv.common.store import empty_store
+from vflpriv.common.files import SIGNING_KEY, writable
+from vflpriv.common.store import empty_store, foreign_results
 from vflpriv.config.loading import load_config
 from vflpriv.config.models import Config
 from vflpriv.report.formats import DEFAULT_FORMATS, Context, Saved, checked_formats, save_result
@@ -99,7 +99,9 @@ def audit(
     else:
         source, work = config, _config_audit(config, overrides or {}, only, trials, out)
     running = _Running.of(out=out, fresh=fresh, quiet=quiet, workers=workers)
-    report = running.result(partial(work, trust_ledger=trust_ledger)).model_copy(update={"date": day})
+    trusted = _trusted(running.store)
+    report = running.result(partial(work, trust_ledger=trust_ledger))
+    report = report.model_copy(update={"date": day, "not_tested": (*report.not_tested, *trusted)})
     written = (*names, "toml") if isinstance(config, Mapping | Config) else names
     return running.saved(report, written, source)
 
@@ -319,6 +321,18 @@ class _Running:
             context = Context(config=path if path is not None and path.is_file() else None)
             save_result(report, self.folder, dict.fromkeys(formats), context)
         return report
+
+
+def _trusted(store: Path | None) -> tuple[str, ...]:
+    """What is said of stored results that this user of this machine has not made."""
+    results = foreign_results(store)
+    if not results:
+        return ()
+    whose = "another user or machine made them"
+    return (
+        f"{results} stored results in the folder trials: {whose}, and they are trusted; {SIGNING_KEY} or --fresh "
+        "would not",
+    )
 
 
 def _config_audit(

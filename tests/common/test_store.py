@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support import make_system
 from vflpriv.audits.two_world.audit import TwoWorldAudit
-from vflpriv.common.seals import signing_key
+from vflpriv.common.files import signing_key
 from vflpriv.common.store import Entry, JsonForm, Store, TensorForm, empty_store, foreign_results
 from vflpriv.common.tasks import InProcess, NoProgress, Tasks, Worker
 from vflpriv.core.canaries import CanaryKind

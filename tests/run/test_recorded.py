@@ -307,3 +307,17 @@ def test_a_ledger_alone_is_validated(monkeypatch, capsys, tmp_path, change, line
     code, _, error = run(monkeypatch, capsys, "validate", str(ledger))
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith(f"vflpriv: {line}")
+
+
+def test_a_recording_that_was_cut_off_leaves_no_claim_consistent(audit, tmp_path):
+    folder = noised(tmp_path / "run", canaries=48)
+    code, whole = audit(folder, NOISED.format(scale=1.0, view="devices(all)", mu=9.0))
+    assert (code, whole.claims[0].verdict) == (0, Verdict.CONSISTENT)
+    assert whole.systems[0].data["protection"] == "hash chain"
+    head = json.loads((unprotected(folder) / "transcript.json").read_text())
+    (folder / "transcript.json").write_text(json.dumps(head | {"finished": False, "files": None, "rounds": None}))
+    code, report = audit(folder, NOISED.format(scale=1.0, view="devices(all)", mu=9.0))
+    assert (code, report.claims[0].verdict) == (3, Verdict.UNMEASURED)
+    assert "no rounds after" in report.claims[0].reason
+    assert report.systems[0].data["protection"] == "unprotected"
+    assert any("unprotected" in line for line in report.not_tested)

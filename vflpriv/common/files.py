@@ -1,18 +1,47 @@
-"""Files that are complete or absent: written under a temporary name in the same folder, then renamed."""
+"""Files that are complete or absent, and seals that show whether a file is what was written.
+
+A file is written under a temporary name in the same folder, then renamed.
+
+A seal is a field in the head of a file, `"vflpriv-seal":"…"`. Its first 64 digits are the SHA-256 of all that the file
+holds, the field left blank, and of what the file is: a damaged, exchanged or renamed file does not fit. Whoever can
+change a file can compute that, too. Its other 64 digits are the HMAC-SHA256 of the checksum under a key that only some
+know; they are zeros where there was no key.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from mmap import mmap
 from pathlib import Path
+from typing import TypeAlias
 
 from safetensors import SafetensorError
 
 from vflpriv.errors import InputError, OutputError
 
-__all__ = ["atomically", "writable", "write_atomically"]
+__all__ = [
+    "BLANK",
+    "SEAL",
+    "SIGNING_KEY",
+    "Content",
+    "Seal",
+    "atomically",
+    "claimed_seal",
+    "opened",
+    "own_key",
+    "sealed",
+    "signing_key",
+    "writable",
+    "write_atomically",
+]
 
 
 @contextmanager
@@ -63,3 +92,124 @@ def writable(folder: Path, field: str = "--out") -> None:
             pass
     except OSError as error:
         raise InputError(field, str(folder), f"a folder that can be written to ({error.strerror})") from error
+
+
+# Seals
+
+Content: TypeAlias = "bytes | memoryview | mmap"
+"""The bytes of a file, in memory or mapped."""
+SEAL = "vflpriv-seal"
+"""The name of the field."""
+_NO_MARK = "0" * 64
+BLANK = "0" * 64 + _NO_MARK
+"""The content of the field while the checksum is computed."""
+_FIELD = re.compile(rf'"{SEAL}": ?"([0-9a-f]{{128}})"'.encode())
+SIGNING_KEY = "VFLPRIV_SIGNING_KEY"
+"""The variable that holds the key which signs transcripts and stored results; `_FILE` behind it names a file."""
+_LEAST_BYTES, _OWN_BYTES = 16, 32
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a file's seal says."""
+
+    checksum: str
+    mark: str
+
+    @property
+    def signed(self) -> bool:
+        """Whether there is the mark of a key, whichever."""
+        return self.mark != _NO_MARK
+
+    def made_with(self, key: bytes | None) -> bool:
+        """Whether whoever made the seal knew this key."""
+        return key is not None and hmac.compare_digest(self.mark, _mark(self.checksum, key))
+
+
+def sealed(what: str, content: Content, key: bytes | None) -> tuple[tuple[Content, ...], Seal]:
+    """The parts of a file with its seal, and the seal; the content, of which nothing is copied, has a blank one.
+
+    `what` says what the file is, and is told again when it is opened.
+    """
+    view = memoryview(content)
+    start, end = _field(view)
+    checksum = _checksum(what, view, start, end, signed=key is not None)
+    seal = Seal(checksum, _NO_MARK if key is None else _mark(checksum, key))
+    return (view[:start], (seal.checksum + seal.mark).encode(), view[end:]), seal
+
+
+def opened(what: str, content: Content) -> Seal:
+    """The seal of a file; a ValueError unless the content is what was sealed as this."""
+    view = memoryview(content)
+    seal, (start, end) = claimed_seal(view), _field(view)
+    if seal is None or seal.checksum != _checksum(what, view, start, end, signed=seal.signed):
+        raise ValueError("another seal")
+    return seal
+
+
+def claimed_seal(content: Content) -> Seal | None:
+    """What is in the field of this part of a file, whether or not the content fits; None if there is no such field."""
+    field = _FIELD.search(content)
+    if field is None:
+        return None
+    digits = bytes(field[1]).decode()
+    return Seal(digits[: len(_NO_MARK)], digits[len(_NO_MARK) :])
+
+
+def _field(content: memoryview) -> tuple[int, int]:
+    field = _FIELD.search(content)
+    if field is None:
+        raise ValueError("no seal")
+    return field.span(1)
+
+
+def _checksum(what: str, content: memoryview, start: int, end: int, *, signed: bool) -> str:
+    # Whether there is a mark is part of it: one that damage made of the zeros is found without a key.
+    total = hashlib.sha256(what.encode() + (b"\1" if signed else b"\0"))
+    for part in (content[:start], BLANK.encode(), content[end:]):
+        total.update(part)
+    return total.hexdigest()
+
+
+def _mark(checksum: str, key: bytes) -> str:
+    return hmac.new(key, checksum.encode(), hashlib.sha256).hexdigest()
+
+
+def signing_key(environment: Mapping[str, str] = os.environ) -> bytes | None:
+    """The key in the environment, or in the file that it names; None if there is none."""
+    text, place = environment.get(SIGNING_KEY), environment.get(f"{SIGNING_KEY}_FILE")
+    if text is not None and place is not None:
+        raise InputError(SIGNING_KEY, "a key", f"this or {SIGNING_KEY}_FILE, not both")
+    if text is None and place is None:
+        return None
+    try:
+        key = Path(place).read_bytes() if place is not None else str(text).encode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise InputError(f"{SIGNING_KEY}_FILE", place, f"a file that can be read ({error.strerror})") from error
+    if len(key := key.strip()) < _LEAST_BYTES:
+        raise InputError(SIGNING_KEY, f"a key of {len(key)} bytes", f"at least {_LEAST_BYTES}")
+    return key
+
+
+@cache
+def own_key() -> bytes | None:
+    """A key of this user on this machine, which tells own stored results from others; None if none can be kept."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "vflpriv"
+    path = folder / "store.key"
+    with suppress(OSError, RuntimeError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            _write_key(path)
+        return path.read_bytes()
+    return None
+
+
+def _write_key(path: Path) -> None:
+    """Draw the key; of two programs that do so at the same time, both use that of the first."""
+    own = path.with_suffix(f".{os.getpid()}")
+    handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(os.urandom(_OWN_BYTES))
+    with suppress(FileExistsError):
+        os.link(own, path)
+    own.unlink()

@@ -1,7 +1,7 @@
 """The store of finished results, from which a run that was interrupted goes on.
 
 A result is one file, named by a hash of its key; the key says all that decides the result, the code included. The file
-has a seal (`vflpriv.common.seals`): one that was damaged, exchanged or renamed is not read as a result. Whoever can
+has a seal (`vflpriv.common.files`): one that was damaged, exchanged or renamed is not read as a result. Whoever can
 write to the folder can make a file with a seal, too. Such files, from another user or machine, are read only where no
 signing key is in the environment, and reports name them as trusted (`foreign_results`). `Store.results` is the one way
 in which many results come about: stored ones are read, the others run on an executor and are stored as they arrive.
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from safetensors import SafetensorError
 
-from vflpriv.common.files import write_atomically
-from vflpriv.common.seals import BLANK, SEAL, Seal, claimed_seal, opened, own_key, sealed, signing_key
+from vflpriv.common.files import BLANK, SEAL, Seal, claimed_seal, opened, own_key, sealed, signing_key, write_atomically
 from vflpriv.common.tasks import Executor, NoProgress, Progress, Tasks
 from vflpriv.errors import InputError, StoreWarning
 

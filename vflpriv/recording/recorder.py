@@ -12,8 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from vflpriv.common.files import write_atomically
-from vflpriv.common.seals import sealed, signing_key
+from vflpriv.common.files import sealed, signing_key, write_atomically
 from vflpriv.errors import InputError
 from vflpriv.recording import ending
 from vflpriv.recording.checked_wire import CheckedWire
@@ -140,6 +139,7 @@ class RecordingWire(CheckedWire):
         precision: str = "full",
         per_file: int | None = None,
         earlier: Earlier = Earlier.REFUSED,
+        run: str | None = None,
         **head: Any,
     ) -> None:
         super().__init__(**head)
@@ -163,7 +163,7 @@ class RecordingWire(CheckedWire):
             before = self._before(earlier)
             self._files, self._round = before.files, before.rounds - 1
             self._counts: Counter[str] = Counter(before.messages)
-            run = before.run or secrets.token_hex(16)
+            run = before.run or run or secrets.token_hex(16)
             self._writer = BackgroundWriter(Chain(run, files=before.files, last=before.last, key=self._key))
             self.head = self.head.model_copy(update={"run": run, "beside": dict(before.beside)})
             if self.record_ids.names is not None:

@@ -102,7 +102,7 @@ class RecordedSystem(Source):
         """Facts of the head; the accuracy is the one that was recorded."""
         head = self.recording.head
         facts = {"name": head.name, "records": head.records, "devices": head.devices, "classes": head.classes}
-        facts["messages"] = dict(head.messages)
+        facts |= {"messages": dict(head.messages), "protection": self.recording.protection}
         return facts if head.accuracy is None else facts | {"accuracy": head.accuracy, "tests": head.tests}
 
     @property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from vflpriv.common.seals import SIGNING_KEY, Content, opened, signing_key
+from vflpriv.common.files import SIGNING_KEY, Content, opened, signing_key
 from vflpriv.core.canaries import Canaries
 from vflpriv.core.wire import Message, Transcript
 from vflpriv.errors import InputError, first_problem
@@ -83,6 +83,11 @@ class Recording:
     def protected(self) -> bool:
         """Whether changes of its files are found."""
         return self.head.protected
+
+    @property
+    def protection(self) -> str:
+        """What shows that nobody changed it, in a word or two."""
+        return "signed" if self.signed else "hash chain" if self.protected else "unprotected"
 
     @property
     def silent_rounds(self) -> int:

@@ -84,6 +84,8 @@ class Audited:
     importance: tuple[float, ...] = ()
     importance_caveat: str | None = None
     features: tuple[FeatureCell, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What every budget takes for granted and nothing measures: no claim is consistent on its strength."""
 
     @property
     def ledger(self) -> Ledger:
@@ -184,7 +186,7 @@ def _evidence(audited: Audited, budgets: Mapping[str, _Budgets], ledger: str) ->
     return SystemEvidence(
         key=system.key,
         claims=audited.claims,
-        accounted={key: b.accounted for key, b in budgets.items()},
+        accounted={key: _assuming(b.accounted, audited.assumed) for key, b in budgets.items()},
         findings=audited.findings,
         successes=success_tests(
             audited.success_claims,
@@ -196,6 +198,10 @@ def _evidence(audited: Audited, budgets: Mapping[str, _Budgets], ledger: str) ->
         min_trials=audited.min_trials,
         ledger=ledger,
     )
+
+
+def _assuming(accounted: Accounted, assumed: tuple[str, ...]) -> Accounted:
+    return replace(accounted, assumed=(*accounted.assumed, *assumed))
 
 
 def _not_tested(audited: Sequence[Audited], *, asked: bool) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from vflpriv.audits.ciphertexts import Sealed, recorded_ciphertexts
 from vflpriv.audits.learned.recorded import Split
 from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.labels import Labels, Targets
+from vflpriv.common.files import SIGNING_KEY
 from vflpriv.common.store import Steps
 from vflpriv.common.tasks import Executor, InProcess
 from vflpriv.core.attack import LabelAttack, TargetAttack
@@ -20,7 +21,7 @@ from vflpriv.core.wire import Message, Wire
 from vflpriv.recording.files.checks import readable
 from vflpriv.recording.ledger_file import LedgerConfig
 from vflpriv.recording.system import RecordedSystem, read_recording
-from vflpriv.recording.transcripts import Answers
+from vflpriv.recording.transcripts import Answers, Recording
 from vflpriv.run.build import Audited
 from vflpriv.run.kept import kept_by
 from vflpriv.run.recordings.attacks import chosen_attacks
@@ -30,6 +31,8 @@ from vflpriv.run.recordings.views import own_features, seen_records, view_of
 from vflpriv.run.registered import audit_work, check_tables, run_audits
 
 __all__ = ["audit_recorded", "audit_recording"]
+
+_CUT_OFF = "the recording was cut off, and they are in no budget"
 
 
 def audit_recording(
@@ -68,7 +71,7 @@ def audit_recorded(
     membership = try_membership(system, [attack for attack in others if attack.target == "membership"], sealed)
     context = replace(context, asked_views=membership.views, attempts=(*attempts, *membership.attempts))
     findings, untested = run_audits(system, context, config.audit)
-    wire = Wire()
+    head, wire = system.recording.head, Wire()
     for message in system.messages:
         wire.send(message)
     return Audited(
@@ -85,6 +88,7 @@ def audit_recorded(
         attempts=attempts,
         features=(*cells, *membership.cells),
         traffic=wire.traffic,
+        assumed=() if head.finished else (f"that there were no rounds after {system.rounds}: {_CUT_OFF}",),
     )
 
 
@@ -193,6 +197,26 @@ def _on_samples(attempts: Sequence[Attempt]) -> list[str]:
     ]
 
 
+def _evidence_lines(recording: Recording) -> list[str]:
+    """What the transcript itself leaves open."""
+    lines = []
+    if not recording.protected:
+        lines.append(
+            f"whether the transcript is what was recorded: it is unprotected ({recording.head.schema_version} has no "
+            "hashes), so that messages can be changed or taken out of it; record it again"
+        )
+    elif not recording.signed:
+        lines.append(
+            "whether somebody wrote the transcript anew: its hashes find damage and single changes, but it is not "
+            f"signed, or {SIGNING_KEY} is not set here"
+        )
+    if not recording.head.finished:
+        lines.append(f"rounds after {recording.rounds}: {_CUT_OFF}")
+    if recording.silent_rounds:
+        lines.append(f"{recording.silent_rounds} of {recording.rounds} rounds: no message of them was recorded")
+    return lines
+
+
 def _not_tested(system: RecordedSystem, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     config, recorded = system.config, system.recorded
     listed = {r.kind: r for r in config.release}
@@ -222,8 +246,7 @@ def _not_tested(system: RecordedSystem, attempts: Sequence[Attempt]) -> tuple[st
         lines.append(
             "digits beyond 16 bits: values were rounded when they were recorded, and tests of noise allow for it"
         )
-    if not head.finished:
-        lines.append(f"rounds after {system.recording.rounds}: the recording was cut off")
+    lines += _evidence_lines(system.recording)
     if recorded.note:
         lines.append(recorded.note)
     lines += [

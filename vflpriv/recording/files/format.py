@@ -3,7 +3,7 @@
 A file has the messages of some rounds. The ids of a batch are in it once, however many messages are about the batch;
 of a batch of which only a sample is kept, messages have the rows of the sample.
 
-Each file has a seal (`vflpriv.common.seals`) over its content, its number, the run and the checksum of the file before
+Each file has a seal (`vflpriv.common.files`) over its content, its number, the run and the checksum of the file before
 it: a chain, whose last link the head of a finished recording has, beside the hashes of the files without messages.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from vflpriv.common.seals import BLANK, SEAL
+from vflpriv.common.files import BLANK, SEAL
 
 __all__ = [
     "ANSWERS",

@@ -10,8 +10,7 @@ from queue import Queue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from vflpriv.common.files import atomically
-from vflpriv.common.seals import BLANK, SEAL, sealed
+from vflpriv.common.files import BLANK, SEAL, atomically, sealed
 from vflpriv.recording.files.format import link_of
 
 if TYPE_CHECKING:

@@ -111,7 +111,9 @@ class _DigestingMemory(_DigestingWire, MemoryWire):
 
 
 def _recorded(training: OwnTraining, config: TrialsConfig, folder: Path, seed: int) -> str:
-    wire = _DigestingRecorder(folder, name=training.name, **sizes(config))
+    # The same number each time: the transcript of a training that is repeated has the same hash.
+    run = hashlib.sha256(f"{training.name}/{seed}".encode()).hexdigest()[:32]
+    wire = _DigestingRecorder(folder, name=training.name, run=run, **sizes(config))
     try:
         training.run(wire, 0, seed)
     except BaseException:
