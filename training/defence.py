@@ -106,6 +106,8 @@ class Defence(Section, ABC):
     source: ClassVar[str]
     content: ClassVar[Content | None] = None
     """The content of the messages that it changes: the server's gradients or the devices' outputs; None for neither."""
+    draws: ClassVar[bool] = True
+    """Whether it draws secret numbers."""
     binary: ClassVar[bool] = False
     """Whether it is for labels of two classes alone."""
     switch: ClassVar[Mapping[str, str]] = {}

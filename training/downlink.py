@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
@@ -37,13 +38,15 @@ class DownlinkSettings(EngineSettings):
 class GradientGuard:
     """Clips and noises the gradients of one engine, where its settings ask for it."""
 
-    def __init__(self, settings: DownlinkSettings, stream: Draws) -> None:
-        self._settings, self._noise = settings, NoiseSource(stream, name="server-noise")
+    def __init__(self, settings: DownlinkSettings, streams: Callable[[str], Draws]) -> None:
+        self._settings = settings
+        noised = settings.gradient_noise_std > 0
+        self._noise = NoiseSource(streams("server-noise"), name="server-noise") if noised else None
 
     @classmethod
-    def of(cls, settings: object, stream: Draws) -> GradientGuard | None:
+    def of(cls, settings: object, streams: Callable[[str], Draws]) -> GradientGuard | None:
         """A guard for settings that have one; None for an engine that sends no gradients."""
-        return cls(settings, stream) if isinstance(settings, DownlinkSettings) else None
+        return cls(settings, streams) if isinstance(settings, DownlinkSettings) else None
 
     def protect(self, gradient: Tensor, round_: int, party: int) -> Tensor:
         """(R, B, width) gradients as they are sent; `party` numbers the noise of a round."""
@@ -52,6 +55,6 @@ class GradientGuard:
             return gradient
         mechanism = EmbeddingClip(noise_std=s.gradient_noise_std, clip=s.gradient_clip, batch_size=gradient.shape[1])
         clipped = mechanism.noiseless(gradient)
-        if not s.gradient_noise_std:
+        if self._noise is None:
             return clipped
         return mechanism.release(clipped, self._noise.tensor(tuple(clipped.shape[1:]), round_, party))

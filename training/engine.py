@@ -121,7 +121,9 @@ class Engine(engine_contract.Engine):
         self.top_parameters = {}
         self.release_points: list[ReleasePoint] = []
         defence = settings.defence
-        self._at_work: Guard | None = None if defence is None else defence.guard(self.stream("defence"))
+        self._at_work: Guard | None = None
+        if defence is not None:
+            self._at_work = defence.guard(self.stream("defence") if defence.draws else self.public_stream("init"))
         self.setup()
 
     @abstractmethod
@@ -246,7 +248,9 @@ class Engine(engine_contract.Engine):
         self, kind: str, mechanism: Mechanism, *, stream: str = "noise", internal: bool = False
     ) -> ReleasePoint:
         """A place where protected values leave in messages of this kind, with noise from the named stream."""
-        noise = NoiseSource(self.stream(stream), name=stream, law=mechanism.noise)
+        # Without noise the draws are thrown away, and nothing is secret.
+        source = self.stream(stream) if mechanism.noise.noised else self.public_stream("init")
+        noise = NoiseSource(source, name=stream, law=mechanism.noise)
         point = ReleasePoint(kind, mechanism, noise, internal=internal)
         self.release_points.append(point)
         return point

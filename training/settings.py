@@ -175,6 +175,11 @@ class EngineSettings(Section):
         "strengths; `vflpriv defences` lists them",
     )
 
+    secure_noise: bool = Field(
+        False,
+        description="whether audits, too, draw noise, noised labels, defences and secret batches from the operating "
+        "system's entropy; otherwise only `vflpriv train` does, and audits draw them from the seed",
+    )
     delays: Delays | None = Field(
         None,
         description="compute time and network delay of the devices in seconds, for a simulated clock; where devices "
@@ -269,7 +274,7 @@ class EngineSettings(Section):
     @property
     def noise_parameters(self) -> NoiseParameters:
         """What these settings say of the engine's noise."""
-        return NoiseParameters()
+        return NoiseParameters(secure=self.secure_noise)
 
     @property
     def calibrated_claims(self) -> tuple[Claim, ...]:
@@ -423,7 +428,6 @@ class NoisedSettings(EngineSettings):
         "the engine's paper protects if not given",
     )
     protect: str = Field("server", description="the view that calibrated noise is for")
-    secure_noise: bool = Field(False, description="noise from the operating system instead of the seeded stream")
 
     @field_validator("protect")
     @classmethod

@@ -221,14 +221,19 @@ def train(
     only: Sequence[str] = (),
     save: str | Path | None = None,
     quiet: bool | None = None,
+    reproducible: bool = False,
 ) -> TrainReport:
-    """Train every system once: accuracy, traffic, staleness; `save` is a folder for the models (safetensors)."""
+    """Train every system once: accuracy, traffic, staleness; `save` is a folder for the models (safetensors).
+
+    Noise, noised labels and secret batches come from the operating system's entropy. Those of a `reproducible` training
+    come from the seed, with which anyone can subtract the noise.
+    """
     chosen = load_config(config, overrides)
     places(chosen, only)
     folder = _folder(save, "--save")
     from vflpriv.run.train import train_config
 
-    return train_config(chosen, only=only, save=folder, quiet=quiet)
+    return train_config(chosen, only=only, save=folder, quiet=quiet, reproducible=reproducible)
 
 
 def reproduce(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tests.tiny import TINY
 from vflpriv.core.wire import Wire
 from vflpriv.report.audit import read_report
 from vflpriv.report.train import TrainReport
+from vflpriv.run import train
 
 
 @pytest.fixture
@@ -25,9 +27,11 @@ def config(tmp_path):
 
 def test_it_trains_once_and_keeps_the_models(monkeypatch, capsys, tmp_path, config):
     folder = tmp_path / "models"
-    code, printed, _ = run(monkeypatch, capsys, "train", config, "--save", str(folder), "-q")
+    again = ("train", config, "--save", str(folder), "-q", "--reproducible")
+    code, printed, _ = run(monkeypatch, capsys, *again)
     assert code == 0
     assert "13.3 %" in printed
+    assert "anyone with the seed can subtract the noise" in " ".join(printed.split())
     assert {path.name for path in folder.iterdir()} == {"sound.safetensors", "split.safetensors", "train.json"}
     report = TrainReport.model_validate_json((folder / "train.json").read_text("utf-8"))
     sound, split = report.systems
@@ -37,9 +41,57 @@ def test_it_trains_once_and_keeps_the_models(monkeypatch, capsys, tmp_path, conf
     assert sound.staleness is not None
     assert split.staleness is None
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    code, printed, _ = run(monkeypatch, capsys, "train", config, "--save", str(folder), "-q", "--format", "json")
+    code, printed, _ = run(monkeypatch, capsys, *again, "--format", "json")
     assert json.loads(printed) == json.loads(before["train.json"])
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+SOUND = ("--only", "sound", "-q", "--format", "json")
+
+
+def test_noise_is_new_in_every_training_and_its_key_is_nowhere_afterwards(monkeypatch, capsys, tmp_path, config):
+    keys = []
+    monkeypatch.setattr(os, "urandom", lambda size, real=os.urandom: keys.append(real(size)) or keys[-1])
+    trained = []
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        code, _, _ = run(monkeypatch, capsys, "train", config, "--save", str(folder), *SOUND)
+        assert code == 0
+        assert {path.name for path in folder.iterdir()} == {"sound.safetensors", "train.json"}
+        report = TrainReport.model_validate_json((folder / "train.json").read_text("utf-8"))
+        assert report.systems[0].noise_source.startswith("noise of releases: ChaCha20 under a key of 256 bits")
+        written = b"".join(path.read_bytes() for path in folder.iterdir())
+        assert not [key for key in keys if key in written or key.hex().encode() in written]
+        trained.append(load_file(folder / "sound.safetensors"))
+    assert [key for key in keys if len(key) == 32]
+    assert not all(torch.equal(value, trained[1][name]) for name, value in trained[0].items())
+
+
+def test_a_killed_training_is_made_again_with_the_same_noise(monkeypatch, capsys, tmp_path, config):
+    """It is killed when its models are written, and before its report is."""
+    folder, kept = tmp_path / "models", []
+    whole = train.write_atomically
+
+    def killed(path, content):
+        whole(path, content)
+        kept.append((oct((folder / "secret.key").stat().st_mode & 0o777), load_file(folder / "sound.safetensors")))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "write_atomically", killed)
+    run(monkeypatch, capsys, "train", config, "--save", str(folder), *SOUND)
+    run(monkeypatch, capsys, "train", config, "--save", str(folder), *SOUND)
+    run(monkeypatch, capsys, "train", config, "--save", str(folder), *SOUND, "--set", "system.sound.engine.rounds=7")
+    (mode, first), (_, again), (_, other) = kept
+    assert mode == "0o600"
+    assert all(torch.equal(value, again[name]) for name, value in first.items())
+    assert not any(torch.equal(value, other[name]) for name, value in first.items() if value.any())
+
+
+def test_a_reproducible_training_of_secret_noise_is_refused(monkeypatch, capsys, config):
+    secret = ("--set", "system.sound.engine.secure_noise=true")
+    code, _, printed = run(monkeypatch, capsys, "train", config, *SOUND, *secret, "--reproducible")
+    assert code == 2
+    assert "system.sound.engine.secure_noise" in printed
+    assert "gives all its noise away" in printed
 
 
 def test_it_trains_what_an_audit_trains(monkeypatch, capsys, tmp_path, config):

@@ -96,10 +96,13 @@ def test_releases_and_sampling_are_those_of_the_run() -> None:
     assert sampling.fewest == system.schedule.size.min() == 60 % 8
 
 
-@pytest.mark.parametrize(
-    ("secure", "sentence"),
-    [(True, "operating system"), (False, "from the seed 3"), (None, "not known")],
-)
-def test_the_source_of_noise(secure: bool | None, sentence: str) -> None:
-    assert sentence in noise_source(secure, 3)
-    assert make_system("split-sum").secure_noise is False
+def test_the_source_of_noise_names_every_secret_draw() -> None:
+    noised = {"label_protection": "rr", "protection": "embedding", "noise_std": 1.0, "schedule": "poisson", "seed": 3}
+    drawn = "batches, noise of releases, noised labels"
+    assert noise_source(make_system("split-sum", **noised)).startswith(f"{drawn}: Philox4x32-10 from the seed 3, ")
+    secret = noise_source(make_system("split-sum", **noised, secure_noise=True))
+    assert secret.startswith(f"{drawn}: ChaCha20 under a key")
+    assert "operating system" in secret
+    assert noise_source(make_system("split-sum")) == "nothing secret is drawn"
+    assert noise_source(make_system("split-sum", defence="top-k")) == "nothing secret is drawn"
+    assert noise_source(make_system("split-sum", defence="max-norm")).startswith("draws of the defence: ")

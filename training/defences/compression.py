@@ -36,6 +36,7 @@ class Compression(Defence):
     """
 
     name = "compression"
+    draws = False
     summary = "the server sends the largest entries of its gradients alone"
     source = "Fu et al. 2022, gradient compression"
     content = Content.GRADIENT

@@ -51,6 +51,7 @@ class DistanceCorrelation(Defence):
     """
 
     name = "dcor"
+    draws = False
     summary = "the server makes embeddings nearly independent of the labels"
     source = "Sun et al. 2022, dCor"
     content = Content.GRADIENT

@@ -31,6 +31,7 @@ class Discrete(Defence):
     """
 
     name = "discrete"
+    draws = False
     summary = "the server rounds its gradients to a few steps"
     source = "Fu et al. 2022, DiscreteSGD"
     content = Content.GRADIENT

@@ -31,6 +31,7 @@ class RandomisedResponse(Defence):
     """
 
     name = "randomised-response"
+    draws = False
     summary = "the server flips labels at random before training"
     source = "Warner 1965"
     switch: ClassVar[Mapping[str, str]] = {"label_protection": "rr"}
@@ -50,6 +51,7 @@ class AlibiLabels(Defence):
     """
 
     name = "alibi"
+    draws = False
     summary = "the server adds Laplace noise to one-hot labels before training"
     source = "Malek et al. 2021, ALIBI"
     switch: ClassVar[Mapping[str, str]] = {"label_protection": "alibi"}
@@ -73,6 +75,7 @@ class ResponseWithPrior(Defence):
     """
 
     name = "rr-with-prior"
+    draws = False
     summary = "the server flips labels at random among the likeliest classes, once each"
     source = "Ghazi et al. 2021, RRWithPrior"
     epsilon: float = Field(1.0, gt=0, description="ε of one label")
@@ -105,6 +108,7 @@ class MultiStage(Defence):
     """
 
     name = "lp-mst"
+    draws = False
     summary = "the server flips labels at random in stages, among the classes that its model holds likely"
     source = "Ghazi et al. 2021, LP-MST"
     epsilon: float = Field(1.0, gt=0, description="ε of one label")
@@ -128,6 +132,7 @@ class EmbeddingNoise(Defence):
     """
 
     name = "embedding-noise"
+    draws = False
     summary = "devices clip and noise the output of each record"
     source = "VAFL, §4"
     switch: ClassVar[Mapping[str, str]] = {"protection": "embedding"}
@@ -149,6 +154,7 @@ class ClientNoise(Defence):
     """
 
     name = "client-noise"
+    draws = False
     summary = "devices clip and noise all outputs of a round together"
     source = "VIMADMM, §V"
     switch: ClassVar[Mapping[str, str]] = {"protection": "client"}
@@ -170,6 +176,7 @@ class GradientNoise(Defence):
     """
 
     name = "gradient-noise"
+    draws = False
     summary = "the server clips and noises the gradient of each record"
     source = "common practice"
     read_from: ClassVar[Mapping[str, str]] = {"clip": "gradient_clip", "noise_std": "gradient_noise_std"}

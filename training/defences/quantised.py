@@ -28,6 +28,7 @@ class Quantised(Defence):
     """
 
     name = "quantised"
+    draws = False
     summary = "devices send their outputs in a few bits"
     source = "Castiglia et al. 2022, scalar quantisation"
     content = Content.OUTPUTS

@@ -28,6 +28,7 @@ class TopK(Defence):
     """
 
     name = "top-k"
+    draws = False
     summary = "devices send the largest entries of each output alone"
     source = "Castiglia et al. 2022, top-k"
     content = Content.OUTPUTS

@@ -94,7 +94,7 @@ class Split(Engine):
         self._velocity: dict[str, Tensor] = {}
         kind = "logits" if self.sums else "embeddings"
         self.uplink_point = self.release_point(kind, self.mechanisms(s, self.schedule)["embeddings"])
-        self._guard = GradientGuard.of(s, self.stream("server-noise"))
+        self._guard = GradientGuard.of(s, self.stream)
         self._passes: list[Pass] = []
         self._part = self.bank
         self._held = HeldOutputs(self.schedule, replicas=len(self.replicas), width=output, device=self.torch_device)

@@ -218,8 +218,8 @@ class VaflEngine(Engine):
         kind, mechanism = _released_kind(s), self.mechanisms(s, self.schedule)["embeddings"]
         self.uplink_point = self.release_point(kind, mechanism, internal=kind == _INSIDE)
         self._noised_sums: dict[int, Tensor] = {}
-        self._guard = GradientGuard(s, self.stream("server-noise"))
-        self._neurons = self.stream("noise")
+        self._guard = GradientGuard(s, self.stream)
+        self._neurons = self.stream("noise") if s.hidden_noise else self.public_stream("init")
         self._refreshes = Refreshes(self.schedule, s.max_delay, self.torch_device)
         # Where all devices send in every round nothing is ever stale, and no table is needed.
         self.stale = not bool(self.schedule.active.all())

@@ -77,6 +77,14 @@ def train(
     seed: SeedOption = None,
     device: DeviceOption = None,
     only: Annotated[list[str] | None, typer.Option(help="Train only the systems with these keys.")] = None,
+    reproducible: Annotated[
+        bool,
+        typer.Option(
+            "--reproducible",
+            help="Draw noise, noised labels and secret batches from the seed: anyone with the seed can subtract the "
+            "noise. Otherwise they come from the operating system's entropy.",
+        ),
+    ] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any field of the configuration.")] = None,
     format_: FormatOption = "text",
     quiet: QuietOption = False,
@@ -90,7 +98,9 @@ def train(
 
     as_json = is_json(format_)
     overrides = given({"seed": parsed_value(seed), "device": device}) | assignments(set_)
-    report = api.train(config, overrides=overrides, only=tuple(only or ()), save=save, quiet=quiet)
+    report = api.train(
+        config, overrides=overrides, only=tuple(only or ()), save=save, quiet=quiet, reproducible=reproducible
+    )
     if as_json:
         print(report.to_json(), end="")  # noqa: T201
         return

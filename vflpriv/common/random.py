@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,7 +96,7 @@ class SecretStream:
         return torch.from_numpy(np.stack([key.numbers(count, *path, first=4 * first) for key in self._keys]))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Randomness:
     """Where the random numbers of a training come from: public streams from its seed, secret ones from its key.
 
@@ -107,9 +107,13 @@ class Randomness:
     seed: int | Sequence[int]
     """One for all replicas, or one for each."""
     key: SecretKey | None
+    secret_draws: set[str] = field(default_factory=set)
+    """The names of the secret streams that were asked for."""
 
     def stream(self, name: str, replicas: Sequence[int], device: torch.device) -> Stream | SecretStream:
         """The stream of this name, a sequence of its own for each replica."""
+        if STREAMS[name].secret:
+            self.secret_draws.add(name)
         if self.key is not None and STREAMS[name].secret:
             return SecretStream(self.key, name, replicas, device)
         return Stream.of(self.seed, name, replicas, device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -195,6 +196,17 @@ class VerticalData(BaseData):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, **{name: state[name].unpacked() for name in _BLOCKS})
+
+    def digest(self) -> bytes:
+        """A hash of all features and labels, those that are held out included."""
+        tensors = [*self.blocks, self.labels, *self.test_blocks, self.test_labels]
+        if self.validation_labels is not None:
+            tensors += [*self.validation_blocks, self.validation_labels]
+        digest = hashlib.sha256()
+        for array in (tensor.cpu().contiguous().numpy() for tensor in tensors):
+            digest.update(f"{array.dtype} {array.shape}\0".encode())
+            digest.update(array.tobytes())
+        return digest.digest()
 
     @property
     def tokens(self) -> bool:

@@ -28,6 +28,11 @@ class Batching(StrEnum):
     FULL = "full"
 
     @property
+    def sampled(self) -> bool:
+        """Whether records are sampled anew for each batch, so that secret batches amplify."""
+        return self in (Batching.POISSON, Batching.FIXED)
+
+    @property
     def description(self) -> str:
         return {
             Batching.SHUFFLE: "epochs in a fresh random order",
@@ -132,6 +137,14 @@ class Schedule:
     def rate(self) -> float:
         """The share of the records in a round."""
         return self.batch_size / self.records
+
+    def with_batches_of(self, generator: np.random.Generator) -> Schedule:
+        """The same rounds with other batches, drawn from this generator, where sampling may amplify; else itself."""
+        if not self.batching.sampled:
+            return self
+        turns = np.full(self.rounds, -1)
+        order, start, size = _DRAW[self.batching](turns, self.records, self.batch_size, self.devices, generator)
+        return replace(self, order=order, start=start, size=size)
 
     def first(self, rounds: int) -> Schedule:
         """The first so many rounds."""

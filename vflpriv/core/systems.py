@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vflpriv.common.seeds import SecretKey
+from vflpriv.common.seeds import STREAMS, SecretKey
 from vflpriv.common.sources import code_hash
 from vflpriv.common.store import Store
 from vflpriv.core.attack import Conduct, Defences
@@ -82,6 +82,8 @@ class Source(ABC):
     title: str
     schedule: Schedule
     seed: int
+    secret_key: SecretKey | None = None
+    """The key of its secret random numbers; None where there is none, as in audits, or where it is not known."""
 
     @property
     @abstractmethod
@@ -150,6 +152,11 @@ class Source(ABC):
     def secure_noise(self) -> bool | None:
         """Whether its noise comes from the operating system's secure generator; None where that is not known."""
         return None
+
+    @property
+    def secret_draws(self) -> tuple[str, ...]:
+        """The names of the secret streams that a training draws from, as far as they are known."""
+        return ()
 
     @property
     def offers(self) -> frozenset[Offer]:
@@ -257,6 +264,9 @@ class System(DeclaredSystem):
     secret_key: SecretKey | None = None
     """The key of its secret random numbers, which come from the seed where there is none, as audits train it."""
 
+    noisy_features: bool = False
+    """Whether noise was added to features of its data."""
+
     def __post_init__(self) -> None:
         if self.secret_key is None and self.secure_noise:
             object.__setattr__(self, "secret_key", SecretKey.fresh())
@@ -290,6 +300,13 @@ class System(DeclaredSystem):
         if probe is not None:
             engine.attach(probe)
         return engine
+
+    @cached_property
+    def secret_draws(self) -> tuple[str, ...]:
+        asked = set(self.train([0]).randomness.secret_draws)
+        asked |= {"batches"} if self.schedule.batching.sampled else set()
+        asked |= {"features"} if self.noisy_features else set()
+        return tuple(name for name in STREAMS if name in asked)
 
     @property
     def offers(self) -> frozenset[Offer]:
@@ -336,11 +353,8 @@ class System(DeclaredSystem):
             sizes,
         ):
             digest.update(f"{part}\0".encode())
-        tensors = [*self.data.blocks, self.data.labels, *self.data.test_blocks, self.data.test_labels]
-        if self.data.validation_labels is not None:
-            tensors += [*self.data.validation_blocks, self.data.validation_labels]
-        arrays = [tensor.cpu().contiguous().numpy() for tensor in tensors]
-        for array in (*arrays, schedule.order, schedule.start, schedule.size, schedule.active):
+        digest.update(self.data.digest())
+        for array in (schedule.order, schedule.start, schedule.size, schedule.active):
             digest.update(f"{array.dtype} {array.shape}\0".encode())
             digest.update(array.tobytes())
         for path in self.settings.files:

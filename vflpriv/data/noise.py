@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from vflpriv.common.lazy import torch
-from vflpriv.common.seeds import host_generator
+from vflpriv.common.seeds import SecretKey, host_generator
 from vflpriv.core.data import BaseData, VerticalData
 from vflpriv.errors import InputError
 
@@ -34,16 +34,26 @@ def check_noisy_devices(data: BaseData, devices: Sequence[int]) -> None:
 
 
 def with_noisy_devices(
-    data: VerticalData, devices: Sequence[int], *, std: float, records: Literal["all", "test"], seed: int
+    data: VerticalData,
+    devices: Sequence[int],
+    *,
+    std: float,
+    records: Literal["all", "test"],
+    seed: int,
+    key: SecretKey | None = None,
 ) -> VerticalData:
-    """The same data with noise N(0, std²) added to every feature of these devices, drawn once from the seed."""
+    """The same data with noise N(0, std²) on every feature of these devices, drawn once from the key, or the seed."""
     check_noisy_devices(data, devices)
 
     def noised(blocks: tuple[Tensor, ...], part: int) -> tuple[Tensor, ...]:
         return tuple(
-            block + _noise(block, std, host_generator(seed, "features", part, m)) if m in devices else block
-            for m, block in enumerate(blocks)
+            block + _noise(block, std, generator(part, m)) if m in devices else block for m, block in enumerate(blocks)
         )
+
+    def generator(part: int, m: int) -> np.random.Generator:
+        if key is not None:
+            return key.generator("features", part, m)
+        return host_generator(seed, "features", part, m)
 
     test_blocks = noised(data.test_blocks, 1)
     if records == "test":

@@ -51,6 +51,8 @@ class TrainRow(Row):
     """The area under the ROC curve on the test records of two classes; None where there are more."""
     seconds: float | None = None
     """When the last round ends on the simulated clock; None where `engine.delays` is not given."""
+    noise_source: str = ""
+    """What was drawn in secret, from where, and who can compute it."""
     models: str | None = None
     """The file to which the models were saved; None if they were not."""
 

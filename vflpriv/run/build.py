@@ -256,7 +256,7 @@ def _system(
         features=audited.features,
         releases=release_rows(ledger),
         sampling=sampling_row(system.schedule),
-        noise_source=noise_source(system.secure_noise, config.seed),
+        noise_source=noise_source(system),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from vflpriv.common.devices import check_device_name, pick_device
 from vflpriv.common.registry import available, find
+from vflpriv.common.seeds import SecretKey
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.models import AuditConfig, Config, SystemConfig
 from vflpriv.core.canaries import OneRunSettings
@@ -30,8 +31,10 @@ __all__ = [
     "declare_system",
     "inapplicable",
     "load_data",
+    "load_quiet_data",
     "read_data",
     "read_defence",
+    "with_feature_noise",
 ]
 
 D = TypeVar("D", bound=BaseData)
@@ -41,13 +44,22 @@ _DECLARED = ("key", "engine", "settings", "schedule", "seed", "title", "tuning_r
 
 def load_data(config: Config) -> VerticalData:
     """The data set of a configuration."""
-    data, chosen = _read(config).tensors(), config.data
-    data = data.standardised() if chosen.standardise else data
+    return with_feature_noise(config, load_quiet_data(config))
+
+
+def load_quiet_data(config: Config) -> VerticalData:
+    """The data set of a configuration without the noise of its noisy devices."""
+    data = _read(config).tensors()
+    return data.standardised() if config.data.standardise else data
+
+
+def with_feature_noise(config: Config, data: VerticalData, key: SecretKey | None = None) -> VerticalData:
+    """The data with the noise of the noisy devices that the configuration names, drawn from a key or from its seed."""
+    chosen = config.data
     if not chosen.noisy_devices:
         return data
-    return with_noisy_devices(
-        data, chosen.noisy_devices, std=chosen.feature_noise, records=chosen.noisy_records, seed=config.seed
-    )
+    std, records = chosen.feature_noise, chosen.noisy_records
+    return with_noisy_devices(data, chosen.noisy_devices, std=std, records=records, seed=config.seed, key=key)
 
 
 def read_data(config: Config) -> BaseData:
@@ -62,12 +74,16 @@ def _read(config: Config) -> datasets.VerticalArrays:
     return data.of_devices(kept) if kept else data
 
 
-def build_system(config: Config, place: int, data: VerticalData) -> System:
-    """One system that is ready to train, on the torch device of the configuration."""
-    declared = declare_system(config, place, data)
+def build_system(config: Config, place: int, data: VerticalData, key: SecretKey | None = None) -> System:
+    """One system that is ready to train, on the torch device of the configuration.
+
+    With a key its secret numbers are drawn from that, by a name that holds for this very training alone.
+    """
+    declared = declare_system(config, place, data, key)
     fields = {name: getattr(declared, name) for name in _DECLARED}
-    own = _labelled(config.system[place], data)
-    return System(**fields, data=own, torch_device=pick_device(config.device))
+    own, noisy = _labelled(config.system[place], data), bool(config.data.noisy_devices)
+    system = System(**fields, data=own, torch_device=pick_device(config.device), noisy_features=noisy)
+    return system if key is None else replace(system, secret_key=key.derived("system", system.fingerprint()))
 
 
 def _labelled(section: SystemConfig, data: D) -> D:
@@ -80,8 +96,8 @@ def _labelled(section: SystemConfig, data: D) -> D:
         raise InputError(f"system.{section.key}.{error.field}", error.value, error.expected) from error
 
 
-def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem:
-    """One system with complete settings: its schedule drawn, its noise a number."""
+def declare_system(config: Config, place: int, data: BaseData, key: SecretKey | None = None) -> DeclaredSystem:
+    """One system with complete settings: its schedule drawn, its noise a number. With a key, batches are secret."""
     section = config.system[place]
     where = f"system.{section.key}.engine"
     data = _labelled(section, data)
@@ -100,6 +116,8 @@ def declare_system(config: Config, place: int, data: BaseData) -> DeclaredSystem
     try:
         engine.check(settings, data)
         schedule = engine.draw_schedule(settings, records=data.records, devices=data.devices, seed=config.seed)
+        if key is not None:
+            schedule = schedule.with_batches_of(key.derived(section.key).generator("batches"))
     except InputError as error:
         raise InputError(f"{where}.{error.field}", error.value, error.expected) from error
     check_device_name(config.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,20 +16,26 @@ from vflpriv.common.devices import check_device
 from vflpriv.common.files import write_atomically
 from vflpriv.common.lazy import no_grad
 from vflpriv.common.machine import machine, single_threaded
+from vflpriv.common.seeds import SecretKey
+from vflpriv.common.sources import program_hash
 from vflpriv.config.models import Config, TrainConfig
+from vflpriv.core.data import VerticalData
 from vflpriv.core.engine import Engine
 from vflpriv.core.systems import System
 from vflpriv.core.wire import Wire
+from vflpriv.errors import InputError
 from vflpriv.report.train import Stopping, TrainReport, TrainRow, Validation
 from vflpriv.run.progress import Task, progress_bar
 from vflpriv.run.selection import places
-from vflpriv.run.summary.rows import staleness_row, traffic_row, utility_row
-from vflpriv.run.systems import build_system, load_data
+from vflpriv.run.summary.rows import noise_source, staleness_row, traffic_row, utility_row
+from vflpriv.run.systems import build_system, load_quiet_data, with_feature_noise
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["EarlyStopping", "train_config"]
+
+_KEY_FILE = "secret.key"
 
 
 class EarlyStopping:
@@ -68,12 +75,24 @@ class EarlyStopping:
 
 
 @single_threaded()
-def train_config(config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None) -> TrainReport:
-    """Train every selected system once; `save` is a folder for the models and the report."""
+def train_config(
+    config: Config, *, only: Sequence[str], save: Path | None, quiet: bool | None, reproducible: bool = False
+) -> TrainReport:
+    """Train every selected system once; `save` is a folder for the models and the report.
+
+    What has to be secret is drawn under a new key. A folder keeps it until the training has ended, so that a killed one
+    is made again with the same noise. A `reproducible` training draws it from the seed.
+    """
     check_device(config.device)
     chosen = places(config, only)
-    data = load_data(config)
-    systems = [build_system(config, place, data) for place in chosen]
+    data = load_quiet_data(config)
+    key = None if reproducible else _secret_key(config, data, save)
+    data = with_feature_noise(config, data, key)
+    systems = [build_system(config, place, data, key) for place in chosen]
+    for system in systems:
+        if reproducible and system.secure_noise:
+            where = f"system.{system.key}.engine.secure_noise"
+            raise InputError(where, True, "false for a reproducible training, whose seed gives all its noise away")
     with progress_bar(quiet) as bar:
         task = Task(bar, sum(system.schedule.rounds for system in systems))
         rows = []
@@ -90,7 +109,16 @@ def train_config(config: Config, *, only: Sequence[str], save: Path | None, quie
     )
     if save is not None:
         write_atomically(save / "train.json", report.to_json())
+        (save / _KEY_FILE).unlink(missing_ok=True)
     return report
+
+
+def _secret_key(config: Config, data: VerticalData, save: Path | None) -> SecretKey:
+    """A new key, or the one that a killed training of the same configuration, data and program left in the folder."""
+    if save is None:
+        return SecretKey.fresh()
+    purpose = hashlib.sha256(f"{config.model_dump_json()}\0{program_hash()}\0".encode() + data.digest())
+    return SecretKey.kept(save / _KEY_FILE, purpose.digest())
 
 
 def _train(system: System, config: Config, place: int, save: Path | None, task: Task) -> TrainRow:
@@ -99,11 +127,12 @@ def _train(system: System, config: Config, place: int, save: Path | None, task: 
     stopping = _run(engine, wire, config.train, system.schedule.rounds, task)
     after = engine.evaluate()
     trained_rounds = system.schedule.rounds if stopping is None else stopping.trained_rounds
-    tensors = engine.trained()
+    tensors, secrets = engine.trained(), noise_source(system)
     name = None if save is None else f"{system.key}.safetensors"
     if save is not None and name is not None:
         # A single entry: safetensors writes several in no fixed order, and the same seed is to give the same bytes.
-        metadata = {"vflpriv": json.dumps({"version": __version__, "system": system.key, "engine": system.engine.name})}
+        facts = {"version": __version__, "system": system.key, "engine": system.engine.name, "secrets": secrets}
+        metadata = {"vflpriv": json.dumps(facts)}
         saved = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
         write_atomically(save / name, safetensors.save(saved, metadata))
     return TrainRow(
@@ -120,6 +149,7 @@ def _train(system: System, config: Config, place: int, save: Path | None, task: 
         stopping=stopping,
         auc=float(after.auc()[0]) if system.data.classes == 2 else None,
         seconds=_simulated_seconds(system, trained_rounds),
+        noise_source=secrets,
         models=name,
     )
 

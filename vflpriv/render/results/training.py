@@ -19,7 +19,10 @@ def training_document(report: TrainReport) -> d.Document:
         headline=title,
         line=f.clean(accuracies),
         outcome="",
-        blocks=(d.Table(_columns(report), report.systems, title=title),),
+        blocks=(
+            d.Table(_columns(report), report.systems, title=title),
+            *(d.Paragraph(f"{f.clean(row.key)}: {f.clean(row.noise_source)}.") for row in report.systems),
+        ),
     )
 
 

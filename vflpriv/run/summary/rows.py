@@ -13,6 +13,7 @@ from vflpriv.audits.statistics.bounds import epsilon_from_mu, interval
 from vflpriv.audits.statistics.power import EXCESS
 from vflpriv.audits.verdict import CorrectedFinding, JudgedSuccess
 from vflpriv.common import formatting
+from vflpriv.common.seeds import STREAMS
 from vflpriv.core import wire
 from vflpriv.core.audit import EPSILON, KNOWN_NOISE, Bound
 from vflpriv.core.budgets import epsilon_of
@@ -20,6 +21,7 @@ from vflpriv.core.claims import Claim, Verdict
 from vflpriv.core.engine import Evaluation
 from vflpriv.core.ledger import Exposure, Ledger
 from vflpriv.core.schedules import Schedule
+from vflpriv.core.systems import Source
 from vflpriv.report.audit import (
     AttackRow,
     BoundRow,
@@ -235,13 +237,17 @@ def sampling_row(schedule: Schedule) -> SamplingRow:
     )
 
 
-def noise_source(secure: bool | None, seed: int) -> str:
-    """Where the noise came from, and who can subtract it; `secure` is None where that is not known."""
-    if secure is None:
+def noise_source(system: Source) -> str:
+    """Where the secret random numbers of a training came from, all of them named, and who can compute them."""
+    if system.secure_noise is None:
         return "not known: no setting of this system says it"
-    if secure:
-        return "the operating system's secure generator"
+    if not system.secret_draws:
+        return "nothing secret is drawn"
+    drawn = ", ".join(STREAMS[name].drawn for name in system.secret_draws)
+    if system.secret_key is not None:
+        return f"{drawn}: ChaCha20 under a key of 256 bits from the operating system's entropy, which no report holds"
     return (
-        f"Philox4x32-10 from the seed {seed}, so that the run can be repeated: whoever knows the seed can subtract the "
-        "noise; secure_noise = true takes it from the operating system"
+        f"{drawn}: Philox4x32-10 from the seed {system.seed}, so that the run can be repeated: anyone with the seed "
+        "can subtract the noise and undo the rest; `vflpriv train` takes them from the operating system's entropy, as "
+        "audits do with secure_noise = true"
     )
