@@ -121,9 +121,9 @@ def test_a_report_is_rendered_again_from_its_json(monkeypatch, capsys, tmp_path,
     assert code == 0
     assert "label_direct" in printed
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
-    assert "<dt>date</dt><dd>not given</dd>" in (out / "report.html").read_text("utf-8")
+    assert "<dt>date<dd>not given</div>" in (out / "report.html").read_text("utf-8")
     assert run(monkeypatch, capsys, "report", str(out), "--date", "2026-11-17")[0] == 0
-    assert "<dt>date</dt><dd>2026-11-17</dd>" in (out / "report.html").read_text("utf-8")
+    assert "<dt>date<dd>2026-11-17</div>" in (out / "report.html").read_text("utf-8")
     assert (out / "report.json").read_bytes() == before["report.json"]
 
 

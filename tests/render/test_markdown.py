@@ -37,7 +37,7 @@ def test_every_section_is_there(report: Report) -> None:
     for expected in (
         "| worst-case | likelihood ratio | 400 | 32.8 % | 32.0 % | 0.35 | 2.21 | 0.750 | – | 80 % | 1.6e-8 | **yes** |",
         "| label\\_gradient | device(0) | labels | 100.0 % | 98.4 – 100.0 % | 10.0 % | – |",
-        "not applicable: needs gradients, dpzv sends one scalar",
+        "seen by device(0): needs gradients, dpzv sends one scalar",
         "| sensitivity | scalar, clip = paper | record | min\\{δ, C\\} has no lower bound: δ = −1e6 passes |",
         "```sh\nvflpriv replay witnesses/dpzv-scalar-record-published.json\n```",
         "| ∞ (1e-3) | – | secret | – | model (the server's parameters) carries no noise |",

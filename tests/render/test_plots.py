@@ -59,9 +59,11 @@ def test_a_title_for_those_who_cannot_see_it(violated: ClaimRow) -> None:
 
 def test_colours_follow_the_page(violated: ClaimRow) -> None:
     svg = tradeoff_svg(violated)
-    assert "currentColor" in svg
-    assert "var(--plot-claimed)" in svg
-    assert "--plot-claimed: #0072b2;" in page_of(whole())
+    page = page_of(whole())
+    assert 'class="line claimed"' in svg
+    assert "fill: currentColor" in page
+    assert ".chart .claimed { --plot: var(--plot-claimed); }" in page
+    assert "--plot-claimed: #0072b2;" in page
     assert "#010203" not in svg
     assert not re.search(r"fill: #(fff|ffffff|000|000000)\b", svg)
 

@@ -106,7 +106,10 @@ def _release(release: ReleaseRow, unit: str, *, seen: bool) -> str:
 
 def _trust(claim: ClaimRow) -> list[str]:
     lines = ["every party follows the protocol, and learns what it can from what it sees (honest but curious)"]
-    return lines + [f"{view.adversary}: {_trusted(view)}" for view in claim.views]
+    trusted: dict[str, list[str]] = {}
+    for view in claim.views:
+        trusted.setdefault(_trusted(view), []).append(view.adversary)
+    return lines + [f"{', '.join(views)}: {how}" for how, views in trusted.items()]
 
 
 def _trusted(view: ViewBudget) -> str:

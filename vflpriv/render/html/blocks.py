@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from markupsafe import escape as escape_markup
@@ -30,11 +30,21 @@ def icon(verdict: Verdict | None) -> str:
     return NOTHING if verdict is None else verdict.icon
 
 
+_ENDED_BY_WHAT_FOLLOWS = ("dd", "dt", "li", "tbody", "td", "th", "thead", "tr")
+"""HTML lets their end tags be left out; a page of many claims has tens of thousands of them."""
+
+
 def element(tag: str, *inside: str, **attributes: str) -> str:
     """An element around what is HTML already; an attribute that is empty is left out, a final underscore dropped."""
     texts = {name.rstrip("_").replace("_", "-"): escape(text) for name, text in attributes.items() if text}
-    named = "".join(f' {name}="{text}"' for name, text in texts.items() if text)
-    return f"<{tag}{named}>{''.join(inside)}</{tag}>"
+    named = "".join(f" {name}={_quoted(text)}" for name, text in texts.items() if text)
+    end = "" if tag in _ENDED_BY_WHAT_FOLLOWS else f"</{tag}>"
+    return f"<{tag}{named}>{''.join(inside)}{end}"
+
+
+def _quoted(text: str) -> str:
+    """The value of an attribute, in quotes where it needs them."""
+    return text if re.fullmatch(r"[\w#.:-]+", text, re.ASCII) else f'"{text}"'
 
 
 class BlockWriter:
@@ -45,7 +55,8 @@ class BlockWriter:
         """The id of each section that has a name in the list of contents, and that name."""
         self._static = static
         self._medium = medium
-        self._figures = 0
+        self._figures, self._known_axes = 0, 0
+        self._drawn_axes: dict[str, str] = {}
 
     def blocks(self, blocks: Iterable[d.Block]) -> str:
         """All blocks that pages show."""
@@ -79,9 +90,9 @@ class BlockWriter:
         if isinstance(content, tuple):
             return "".join(map(self.inline, content))
         if isinstance(content, d.Badge):
-            sign = element("span", icon(content.verdict), aria_hidden="true") + " " if content.verdict else ""
+            # The style sheet puts the sign of the verdict before it.
             words = escape(content.words or content.verdict)
-            return element("span", sign, words, class_=f"chip {slug(content.verdict)}" if content.verdict else "chip")
+            return element("span", words, class_=f"chip {slug(content.verdict)}" if content.verdict else "chip")
         return self._span(content) if isinstance(content, d.Span) else self._block(content)
 
     def _span(self, span: d.Span) -> str:
@@ -126,10 +137,7 @@ class BlockWriter:
         return element("dl", *pairs, class_="glossary")
 
     def _pairs(self, block: d.Pairs) -> str:
-        return "".join(
-            element("span", element("span", escape(name), class_="muted"), " ", escape(said), class_="pair") + " "
-            for name, said in block.rows
-        )
+        return element("span", *(f"<i>{escape(name)}</i> {escape(said)} " for name, said in block.rows), class_="pairs")
 
     def _command(self, block: d.Command) -> str:
         label = "Command that reproduces it"
@@ -198,12 +206,20 @@ class BlockWriter:
     def _plot(self, plot: d.Plot, name: str) -> str:
         """The plot with its caption, and the figures that it was drawn from in a section that opens."""
         names = ";".join([plot.header[0], *(f">{name}" for name in plot.header[1:])])
-        table = d.table_of(names, plot.rows, caption=f"Figures of {name}", style="narrow")
-        figures = element("details", element("summary", "The figures"), self._table(table), class_="figures")
+        table = self._table(d.table_of(names, plot.rows, caption=f"Figures of {name}", style="narrow"))
+        figures = element("details", element("summary", "The figures"), table, class_="figures")
         self._figures += 1
         # A page holds several plots: the ids inside of each are its own.
         picture = re.sub(r' id="|"#|\(#', lambda start: f"{start[0]}g{self._figures}-", plot.svg)
+        picture = re.sub(r'<g class="axes">.*?</g></g>', self._axes, picture)
         return element("figure", picture, element("figcaption", escape(plot.caption)), figures)
+
+    def _axes(self, axes: re.Match[str]) -> str:
+        """Axes that a plot of this page has already are drawn by reference to it."""
+        place = self._drawn_axes.setdefault(axes[0], f"axes-{len(self._drawn_axes)}")
+        own = len(self._drawn_axes) > self._known_axes
+        self._known_axes = len(self._drawn_axes)
+        return axes[0].replace("<g", f"<g id={place}", 1) if own else f'<use href="#{place}"/>'
 
     def _picture(self, block: d.Picture) -> str:
         images = (f'<img class="sheet" src="{escape(source)}" alt="{escape(words)}">' for source, words in block.images)
@@ -217,16 +233,21 @@ class BlockWriter:
                 "table", element("caption", caption, class_="unseen", id=block.place), head, body, class_="claims"
             )
         caption = element("caption", element("span", caption, class_="stay"), id=block.place)
-        table = element("table", caption, head, body, class_="" if narrow else block.style)
+        table = element("table", caption, head, body, class_=" ".join([block.style, *_numbers(block, self._medium)]))
         name = {"aria_labelledby": block.place} if block.place else {"aria_label": d.plain(block.caption)}
         return element("div", table, class_="scroll narrow" if narrow else "scroll", role="group", tabindex="0", **name)
+
+
+def _numbers(block: d.Table, medium: d.Medium) -> Iterator[str]:
+    """The classes of a table whose columns of numbers the style sheet aligns: no cell has to say it of itself."""
+    return (f"n{place}" for place, column in enumerate(block.shown(medium)[0], 1) if column.number)
 
 
 def table_rows(writer: BlockWriter, block: d.Table, medium: d.Medium) -> tuple[str, str]:
     """The head and the body of a table: on a page, the first cell of each row names it."""
     columns, rows = block.shown(medium)
     heads = (
-        element("th", writer.inline(d.Span(column.title, column.style)), scope="col", class_="n" * column.number)
+        element("th", writer.inline(d.Span(column.title, column.style)), class_="n" * column.number)
         for column in columns
     )
     lines = []
@@ -254,9 +275,7 @@ def _cell(writer: BlockWriter, block: d.Table, medium: d.Medium, tag: str, colum
     for part in cell.detail or (cell.below,) * bool(cell.below):
         line = writer.inline(part)
         text += line if isinstance(part, d.Block) else element("span", line, class_="sub")
-    # The style sheet aligns the many cells of figures, so that a page of many claims stays small.
-    number = "n" if column.number and block.style != "narrow" else ""
-    classes = (number, cell.tone.replace("alarm", ""), column.style.replace("breakable", ""))
+    number = "n" if column.number and block.style == "claims" else ""
+    classes = (number, cell.tone.replace("alarm", ""), column.style.replace("breakable", "").replace("notes", ""))
     label = column.title if block.style == "claims" and tag == "td" else ""
-    scope = "row" if tag == "th" else ""
-    return element(tag, text, scope=scope, class_=" ".join(filter(None, classes)), data_label=label)
+    return element(tag, text, class_=" ".join(filter(None, classes)), data_label=label)

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vflpriv.common.formatting import clean_lines
+from vflpriv.core.claims import Verdict
 from vflpriv.render.document import Document
 from vflpriv.render.html.blocks import BlockWriter, icon, slug
 from vflpriv.render.plots.svg import COLOURS
@@ -41,7 +42,12 @@ def environment() -> Environment:
     )
     script = files("vflpriv.render.html").joinpath("templates", "page.js.j2").read_text(encoding="utf-8")
     environment.filters |= {"slug": slug, "icon": icon}
-    environment.globals |= {"inks": COLOURS, "script": Markup(script), "script_hash": _hash(script)}
+    environment.globals |= {
+        "inks": COLOURS,
+        "verdicts": list(Verdict),
+        "script": Markup(script),
+        "script_hash": _hash(script),
+    }
     return environment
 
 

@@ -13,7 +13,7 @@ from vflpriv.render.document import Plot
 from vflpriv.render.plots.chart import Axis, Chart, nice_ticks
 from vflpriv.report.audit import BudgetRow, ClaimRow, Spending, SystemRow
 
-__all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot"]
+__all__ = ["importance_plot", "participation_plot", "records_plot", "rounds_plot", "seen_by"]
 
 
 _WIDTH, _HEIGHT, _LOW = 281.0, 180.0, 144.0
@@ -43,17 +43,23 @@ def rounds_plot(claim: ClaimRow) -> Plot | None:
         claimed = [(0, claim.epsilon), (last_round, claim.epsilon)]
         chart.line(claimed, "claimed", width=1.6, dashes="3 2.4", label=f"claimed: ε = {epsilon(claim.epsilon)}")
     description = f"Claimed ε {epsilon(claim.epsilon)}; {'; '.join(descriptions)}."
+    several, bounds = len(claim.spending) > 1, any(s.epsilon_lower != s.epsilon_upper for s in claim.spending)
+    header = ("Rounds", *(["Reading"] * several), *(["ε ≥", "ε ≤"] if bounds else ["ε"]))
     rows = [
-        (count(t), _READINGS.get(s.reading, ("", s.reading))[1], exact(low), exact(high))
+        (count(t), *([_name(s)] * several), *((exact(low), exact(high)) if bounds else (exact(high),)))
         for s in claim.spending
         for t, low, high in zip(s.rounds, s.epsilon_lower, s.epsilon_upper, strict=True)
     ]
     return Plot(
         svg=chart.svg(f"ε over rounds of claim {claim.key}", description),
         caption="What the run would have cost, had it stopped earlier.",
-        header=("Rounds", "Reading", "ε ≥", "ε ≤"),
+        header=header,
         rows=rows,
     )
+
+
+def _name(spent: Spending) -> str:
+    return _READINGS.get(spent.reading, ("", spent.reading))[1]
 
 
 def _epsilon_axis(claim: ClaimRow) -> Axis:
@@ -77,13 +83,13 @@ def _shown(values: Sequence[float]) -> list[float]:
 
 
 def records_plot(claim: ClaimRow, spent: Spending) -> Plot | None:
-    """A histogram of the records' own ε; None where records have none."""
-    if not spent.records:
+    """A histogram of the records' own ε; None where records have none, or all the same."""
+    if len(spent.records) < 2:
         return None
     bins = np.array(spent.records, dtype=np.float64)
     worst, least, total = float(bins[-1, 1]), float(bins[0, 0]), int(bins[:, 2].sum())
     centres, numbers, width = _bars(bins[:, :2].mean(axis=1), bins[:, 2])
-    name = _READINGS.get(spent.reading, ("", spent.reading))[1]
+    name = _name(spent)
     low, high = float(centres[0]) - width, max(float(centres[-1]) + width, worst)
     across = Axis(
         low=low,
@@ -137,14 +143,19 @@ def participation_plot(budgets: Sequence[BudgetRow]) -> Plot:
     bins = [(float(a), float(b), float(n)) for a, b, n in zip(edges[:-1], edges[1:], heights, strict=True) if n]
     chart.bars([(start + gap, end - gap, number) for start, end, number in bins], "claimed")
     views = ", ".join(dict.fromkeys(budget.adversary for budget in budgets))
-    readings = ", ".join(dict.fromkeys(budget.reading for budget in budgets))
     description = f"{int(records.sum())} records take part between {counts[0][0]} and {counts[-1][0]} times."
     return Plot(
         svg=chart.svg(f"Participations seen by {views}", description),
-        caption=f"{views}: {readings}",
+        caption=seen_by(budgets),
         header=("Times from", "to", "Records"),
         rows=[(count(math.ceil(start)), count(math.floor(end)), count(int(n))) for start, end, n in bins],
     )
+
+
+def seen_by(budgets: Sequence[BudgetRow]) -> str:
+    """The views and the readings of budgets, each once."""
+    views, readings = (dict.fromkeys(getattr(b, name) for b in budgets) for name in ("adversary", "reading"))
+    return f"{', '.join(views)} ({', '.join(readings)})"
 
 
 def importance_plot(system: SystemRow) -> Plot:

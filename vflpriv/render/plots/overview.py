@@ -9,23 +9,22 @@ from typing import NamedTuple
 
 from vflpriv.common.formatting import count, epsilon, interval, percent, power, shorten, size
 from vflpriv.core.claims import Verdict
-from vflpriv.render.plots.svg import COLOURS, Plot, drawing, svg
+from vflpriv.render.document import Plot
+from vflpriv.render.plots.chart import Axis, Chart
 from vflpriv.render.shared import gravest
 from vflpriv.report.audit import BudgetRow, Report, SystemRow, Utility
 
 __all__ = ["traffic_plot", "utility_plot"]
 
 _LOOKS = {
-    Verdict.VIOLATED: ("worst-case", "X"),
-    Verdict.UNSUPPORTED: ("paper", "^"),
-    Verdict.UNMEASURED: ("claimed", "D"),
-    Verdict.CONSISTENT: ("crafted", "o"),
-    Verdict.NOT_APPLICABLE: ("natural", "s"),
-    None: ("natural", "s"),
+    Verdict.VIOLATED: ("worst-case", "cross"),
+    Verdict.UNSUPPORTED: ("paper", "triangle"),
+    Verdict.UNMEASURED: ("claimed", "diamond"),
+    Verdict.CONSISTENT: ("crafted", "circle"),
+    Verdict.NOT_APPLICABLE: ("natural", "square"),
+    None: ("natural", "square"),
 }
 _WAYS = (("up", "to the server", "claimed"), ("down", "to devices", "crafted"), ("ids", "record ids", "natural"))
-_LINE = 0.2
-"""Height of one line of a legend, in inches."""
 
 
 class _Point(NamedTuple):
@@ -63,37 +62,38 @@ def _sees(adversary: str, wanted: str) -> bool:
 
 def _utility(unit: str, adversary: str, points: Sequence[_Point]) -> Plot:
     places, ticks = _places([p.budget.epsilon_upper for p in points])
-    height = 2.9 + _LINE * len(points)
-    with drawing(5.0, height) as (figure, axes):
-        box, room = axes.get_position(), _LINE * len(points) / height
-        axes.set_position((box.x0, box.y0 + room, box.width, box.height - room))
-        for x, p in zip(places, points, strict=True):
-            verdict = gravest(c.verdict for c in p.system.all_claims)
-            colour, marker = _LOOKS[verdict]
-            u = p.utility
-            bound = f"ε ≤ {epsilon(p.budget.epsilon_upper)}, {verdict or 'no claim'}"
-            label = f"{p.number}  {shorten(p.system.key, 24)}: {bound}"
-            axes.plot([x, x], [u.accuracy_low, u.accuracy_high], color=COLOURS[colour], lw=1.3)
-            axes.plot(x, u.accuracy, marker, color=COLOURS[colour], ms=7, mew=0, ls="none", label=label)
-            axes.annotate(str(p.number), (x, u.accuracy), xytext=(7, 0), textcoords="offset points", va="center")
-        axes.set(xlabel=f"accounted ε ({unit}, seen by {adversary})", ylabel="test accuracy", ylim=(0, 1.02))
-        axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks])
-        axes.set_xlim(min(x for x, _ in ticks) - 0.35, max(x for x, _ in ticks) + 0.5)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-        axes.grid(color=COLOURS["frame"], alpha=0.22, lw=0.6)
-        figure.legend(loc="lower left", frameon=False, labelspacing=0.3, handlelength=1.2)
-        description = "; ".join(
-            f"{p.system.key} ε at most {epsilon(p.budget.epsilon_upper)}, accuracy {percent(p.utility.accuracy)}"
-            for p in points
-        )
-        picture = svg(figure, f"Privacy and utility: {unit}, seen by {adversary}", f"{description}.", "utility")
+    names = dict(ticks)
+    across = Axis(
+        low=min(names) - 0.35,
+        high=max(names) + 0.5,
+        name=f"accounted ε ({unit}, seen by {adversary})",
+        ticks=list(names),
+        text=names.__getitem__,
+    )
+    up = Axis(low=0, high=1.02, name="test accuracy", ticks=[0, 0.25, 0.5, 0.75, 1], text=lambda share: f"{share:.0%}")
+    chart = Chart(across, up, width=360, height=209)
+    for x, p in zip(places, points, strict=True):
+        verdict, u = gravest(c.verdict for c in p.system.all_claims), p.utility
+        colour, mark = _LOOKS[verdict]
+        bound = f"ε ≤ {epsilon(p.budget.epsilon_upper)}, {verdict or 'no claim'}"
+        chart.line([(x, u.accuracy_low), (x, u.accuracy_high)], colour, width=1.3)
+        chart.mark(x, u.accuracy, mark, colour, label=f"{p.number}  {shorten(p.system.key, 24)}: {bound}")
+        chart.at(str(p.number), x, u.accuracy, anchor="start")
+    description = "; ".join(
+        f"{p.system.key} ε at most {epsilon(p.budget.epsilon_upper)}, accuracy {percent(p.utility.accuracy)}"
+        for p in points
+    )
     rows = [
         (p.system.key, epsilon(p.budget.epsilon_upper), f"{p.budget.delta:g}", percent(p.utility.accuracy),
          interval(p.utility.accuracy_low, p.utility.accuracy_high))
         for p in points
     ]  # fmt: skip
-    caption = f"Rigorous ε for the {unit} unit seen by {adversary}, against accuracy on test records."
-    return Plot(svg=picture, caption=caption, header=("System", "ε ≤", "δ", "Accuracy", "Interval"), rows=rows)
+    return Plot(
+        svg=chart.svg(f"Privacy and utility: {unit}, seen by {adversary}", f"{description}."),
+        caption=f"Rigorous ε for the {unit} unit seen by {adversary}, against accuracy on test records.",
+        header=("System", "ε ≤", "δ", "Accuracy", "Interval"),
+        rows=rows,
+    )
 
 
 def _places(epsilons: Sequence[float]) -> tuple[list[float], list[tuple[float, str]]]:
@@ -122,33 +122,29 @@ def traffic_plot(report: Report) -> Plot | None:
     sent = [(s, s.traffic) for s in report.systems if s.traffic is not None and s.rounds]
     if not sent:
         return None
-    shares = {way: [getattr(t, way) / s.rounds for s, t in sent] for way, _, _ in _WAYS}
-    height = 1.1 + 0.34 * len(sent)
-    with drawing(5.0, height) as (figure, axes):
-        axes.set_position((1.65 / 5, 0.75 / height, 2.6 / 5, (height - 0.85) / height))
-        starts = [0.0] * len(sent)
-        rows = list(range(len(sent)))
+    totals = [(t.up + t.down + t.ids) / s.rounds for s, t in sent]
+    most, names = max(totals) or 1.0, [shorten(s.key, 20) for s, _ in sent]
+    across = Axis(low=0, high=1.15 * most, name="payload per round", ticks=[0, most / 2, most], text=size)
+    up = Axis(
+        low=len(sent) - 0.5, high=-0.5, name="", ticks=range(len(sent)), text=lambda row: names[int(row)]
+    )  # the first system is at the top
+    chart = Chart(across, up, width=360, height=55 + 24.5 * len(sent), left=105)
+    for row, (s, t) in enumerate(sent):
+        start = 0.0
         for way, name, colour in _WAYS:
-            axes.barh(rows, shares[way], left=starts, height=0.6, color=COLOURS[colour], label=name)
-            starts = [a + b for a, b in zip(starts, shares[way], strict=True)]
-        for row, total in enumerate(starts):
-            axes.annotate(size(total), (total, row), xytext=(4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(rows, [shorten(s.key, 20) for s, _ in sent])
-        axes.invert_yaxis()
-        most = max(starts) or 1.0
-        axes.set_xlim(0, most)
-        axes.set_xticks([0, most / 2, most], [size(x) for x in (0, most / 2, most)])
-        axes.set_xlabel("payload per round")
-        figure.legend(loc="lower left", ncols=3, frameon=False, handlelength=1.2, columnspacing=1.2)
-        description = "; ".join(f"{s.key} {size(total)} per round" for (s, _), total in zip(sent, starts, strict=True))
-        picture = svg(figure, "Communication of each system", f"{description}.", "traffic")
+            end = start + getattr(t, way) / s.rounds
+            corners = [(start, row - 0.3), (end, row - 0.3), (end, row + 0.3), (start, row + 0.3)]
+            chart.area(corners, colour, opacity=1, label="" if row else name)
+            start = end
+        chart.at(size(totals[row]), totals[row], row, anchor="start")
+    description = "; ".join(f"{s.key} {size(total)} per round" for (s, _), total in zip(sent, totals, strict=True))
     header = ("System", "Rounds", "To the server", "To devices", "Record ids", "In all", "Per round")
     table = [
         (s.key, count(s.rounds), size(t.up), size(t.down), size(t.ids), size(t.up + t.down + t.ids), size(total))
-        for (s, t), total in zip(sent, starts, strict=True)
+        for (s, t), total in zip(sent, totals, strict=True)
     ]
     return Plot(
-        svg=picture,
+        svg=chart.svg("Communication of each system", f"{description}."),
         caption="Mean payload per round, by direction; the figures below also have the sums over the training.",
         header=header,
         rows=table,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -199,7 +199,10 @@ def _claim(report: Report, system: SystemRow, claim: ClaimRow, place: str) -> It
     yield d.Group("three", list(_numbers(claim)), only=d.PAGE)
     if claim.views:
         yield d.Heading("Accounted for the same unit and δ, by adversary", 5, only=d.PAGE)
-        yield d.Terms([(view.adversary, _view(view)) for view in claim.views], "views", only=d.PAGE)
+        names: dict[d.Content, list[str]] = {}
+        for view in claim.views:
+            names.setdefault(_view(view), []).append(view.adversary)
+        yield d.Terms([(", ".join(views), bound) for bound, views in names.items()], "views", only=d.PAGE)
     yield d.Heading("Reproduce", 5, only=d.PAGE)
     yield d.Command(claim.reproduce, only=d.PAGE)
     tests = list(_tests(system, claim, place))
@@ -207,12 +210,21 @@ def _claim(report: Report, system: SystemRow, claim: ClaimRow, place: str) -> It
     evidence = [*_figures(claim), *tests]
     yield d.Fold(_evidence_summary(claim), evidence, "evidence", opened=shown, only=d.PAGE)
     yield d.Group("", tests, only=d.MARKDOWN | d.TERMINAL)
-    terms = [(name, _lines(lines)) for name, lines in statement(report, system, claim)]
+    systems = tuple(f"{s.key}: " for s in report.systems)
+    shared = {line for line in report.not_tested if not line.startswith(systems)}
+    terms = [(name, _lines(_stated(lines, shared))) for name, lines in statement(report, system, claim)]
     yield d.Fold("Differential-privacy statement", (d.Terms(terms),), "statement", only=d.PAGE)
     yield d.Command(claim.reproduce, only=d.MARKDOWN)
 
 
-def _lines(lines: Sequence[str]) -> d.Content:
+def _stated(lines: Sequence[str], shared: Collection[str]) -> list[d.Content]:
+    """The lines of a statement; those that every statement of the page has stand in a section of their own."""
+    own: list[d.Content] = [line for line in lines if line not in shared]
+    number = len(lines) - len(own)
+    return own + [d.link(f"{f.count(number)} more of all systems: what was not tested", "untested")] * bool(number)
+
+
+def _lines(lines: Sequence[d.Content]) -> d.Content:
     return lines[0] if len(lines) == 1 else d.Bullets(lines)
 
 
@@ -282,7 +294,9 @@ def _figures(claim: ClaimRow) -> Iterator[d.Block]:
         if budget is not None:
             by = d.muted(f"({budget.accountant}, {budget.method})")
             assumptions.append(d.Paragraph((f"{name} ", by), "label"))
-            assumptions.append(d.Bullets(budget.assumptions or (d.muted("none recorded"),)))
+            # What is not protected stands beside the figure, as the reason why it is infinite.
+            taken = [line for line in budget.assumptions if not line.startswith("unprotected: ")]
+            assumptions.append(d.Bullets(taken or (d.muted("none recorded"),)))
     curve = d.Figure(lambda: tradeoff_plot(claim), f"the trade-off curve of {claim.key}")
     yield d.Group("columns", (curve, d.Group("aside", assumptions)))
     if claim.spending:
@@ -291,6 +305,11 @@ def _figures(claim: ClaimRow) -> Iterator[d.Block]:
             d.Figure(partial(records_plot, claim, spent), f"ε over records of {claim.key}") for spent in claim.spending
         ]
         yield d.Group("small-plots", (rounds, *records))
+        for spent in claim.spending:
+            if len(spent.records) == 1:
+                ((own, _, number),) = spent.records
+                same = f"each of {f.count(number)} records spends ε = {f.exact(own)} by itself"
+                yield d.Paragraph(f"In the {spent.reading} reading {same}.", "muted")
         if not any(spent.records for spent in claim.spending):
             yield d.Paragraph(_NO_RECORDS, "muted")
 

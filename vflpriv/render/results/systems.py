@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -9,7 +10,7 @@ from vflpriv.common import formatting as f
 from vflpriv.core.claims import Verdict
 from vflpriv.core.units import Unit
 from vflpriv.render import document as d
-from vflpriv.render.plots.budgets import importance_plot, participation_plot
+from vflpriv.render.plots.budgets import importance_plot, participation_plot, seen_by
 from vflpriv.render.results.claims import claim_card
 from vflpriv.render.results.features import refused_cell, refused_line
 from vflpriv.render.shared import leak_level, leak_points, upper_bound, why_infinite
@@ -118,7 +119,8 @@ def _budgets(system: SystemRow, place: str) -> Iterator[d.Block]:
     if not system.claims:
         rows = [row for row in system.budgets if row.unit in _UNITS_SHOWN]
         yield d.Table(_BUDGETS, rows, title=f"{f.shorten(system.title, 60)} – accounted", only=d.TERMINAL)
-    distinct = dict.fromkeys(line for row in system.budgets for line in row.assumptions)
+    joined = _joined(system.budgets)
+    distinct = dict.fromkeys(line for row in joined for line in row.assumptions)
     numbers = {line: number for number, line in enumerate(distinct, start=1)}
 
     def notes(row: BudgetRow) -> d.Cell:
@@ -138,7 +140,7 @@ def _budgets(system: SystemRow, place: str) -> Iterator[d.Block]:
 
     columns = [*_BUDGETS, d.Column("Notes", notes, only=d.PAGE, style="notes")]
     caption = "Upper bounds on ε by view and unit"
-    table = d.Table(columns, system.budgets, caption=caption, place=f"{place}-budgets")
+    table = d.Table(columns, joined, caption=caption, place=f"{place}-budgets")
     yield d.Fold("What can be accounted for", (table,), only=d.MARKDOWN)
     number = len(system.budgets)
     summary = f"{number} budget{'s' if number > 1 else ''}, by view and unit"
@@ -146,6 +148,27 @@ def _budgets(system: SystemRow, place: str) -> Iterator[d.Block]:
     assumptions = d.Fold("Assumptions, by their number", (d.Bullets(list(distinct), f"{place}-if"),))
     yield d.Fold(summary, (table, *[assumptions] * bool(distinct)), opened=number <= _OPENED_BUDGETS, only=d.PAGE)
     yield _participations(system)
+
+
+def _joined(budgets: Sequence[BudgetRow]) -> list[BudgetRow]:
+    """The budgets; those that differ by the unit alone share a row, and then those that differ by the adversary.
+
+    What is not protected is the reason why a budget is infinite, and no assumption.
+    """
+    rows = []
+    for row in budgets:
+        reasons = tuple(text.removesuffix(f" for the {row.unit} unit") for text in row.unprotected)
+        kept = (line for line in row.assumptions if not line.startswith("unprotected: "))
+        assumptions = tuple(line.replace(row.adversary, "the adversary") for line in kept)
+        changes = {"unprotected": reasons, "assumptions": assumptions, "participation_histogram": {}}
+        rows.append(row.model_copy(update=changes))
+    for name in ("unit", "adversary"):
+        alike: dict[str, list[BudgetRow]] = {}
+        for row in rows:
+            alike.setdefault(repr(row.model_copy(update={name: ""})), []).append(row)
+        joined = {key: ", ".join(getattr(row, name) for row in same) for key, same in alike.items()}
+        rows = [same[0].model_copy(update={name: joined[key]}) for key, same in alike.items()]
+    return rows
 
 
 def _why(row: BudgetRow) -> str:
@@ -160,7 +183,8 @@ def _bound(row: BudgetRow) -> d.Cell:
 
 
 _BUDGETS = (
-    d.Column("Seen by", lambda row: f.shorten(row.adversary, 24)),
+    d.Column("Seen by", lambda row: f.shorten(row.adversary, 24), only=d.TERMINAL),
+    d.Column("Seen by", lambda row: f.clean(row.adversary), only=d.MARKDOWN | d.PAGE),
     d.Column("Unit", lambda row: f.clean(row.unit)),
     d.Column("Reading", lambda row: f.shorten(row.reading, 12), only=d.TERMINAL),
     d.Column("Reading", lambda row: row.reading, only=d.MARKDOWN | d.PAGE),
@@ -171,7 +195,7 @@ _BUDGETS = (
     d.Column(
         "?>Participations", lambda row: f.NOTHING if row.not_applicable is not None else f.count(row.participations)
     ),
-    d.Column("Accountant", lambda row: d.Cell(row.accountant, detail=(row.method,)), only=d.PAGE),
+    d.Column("Accountant", lambda row: f"{row.accountant}, {row.method}", only=d.PAGE),
     d.Column("Note", lambda row: f.shorten(row.not_applicable or why_infinite(row), 120), only=d.TERMINAL),
     d.Column("Note", _why, only=d.MARKDOWN),
 )
@@ -183,11 +207,15 @@ def _participations(system: SystemRow) -> d.Block:
     for row in system.budgets:
         if row.participation_histogram:
             views.setdefault(tuple(sorted(row.participation_histogram.items())), []).append(row)
-    figures = [
-        d.Figure(partial(participation_plot, rows), f"participations of {system.key}") for rows in views.values()
+    several = [rows for counts, rows in views.items() if len(counts) > 1]
+    figures = [d.Figure(partial(participation_plot, rows), f"participations of {system.key}") for rows in several]
+    alike = [
+        f"{seen_by(rows)}: each of {f.count(counts[0][1])} records takes part {f.count(counts[0][0])} times"
+        for counts, rows in views.items()
+        if len(counts) == 1
     ]
-    plots = d.Group("small-plots", figures)
-    return d.Fold("How often records take part", (plots,), only=d.PAGE if figures else d.Medium(0))
+    blocks = (d.Bullets(alike), d.Group("small-plots", figures))
+    return d.Fold("How often records take part", blocks, only=d.PAGE if views else d.Medium(0))
 
 
 def _premises(system: SystemRow, place: str) -> Iterator[d.Block]:
@@ -204,15 +232,19 @@ def _premises(system: SystemRow, place: str) -> Iterator[d.Block]:
     title = f"{f.shorten(system.title, 60)} – premises"
     yield d.Heading("Do the premises hold?", only=d.PAGE)
     yield d.Heading("Premises", 3, only=d.MARKDOWN)
-    yield d.Table(_PREMISES, list(outcomes.values()), title=title, caption=caption, place=f"{place}-checks")
+    usual, _ = Counter(check.reproduce for check in system.checks).most_common(1)[0]
+    columns = (*_PREMISES, d.Column("Reproduce", partial(_own_command, usual), only=d.PAGE))
+    yield d.Table(columns, list(outcomes.values()), title=title, caption=caption, place=f"{place}-checks")
+    yield d.Command(usual, only=d.PAGE)
     # A search has a command for each pair that it saved; those of bounds that hold would hide the others.
     for command in dict.fromkeys(c.reproduce for c in system.checks if c.verdict is not Verdict.CONSISTENT):
         yield d.Command(command, only=d.MARKDOWN)
 
 
-def _commands(rows: Sequence[CheckRow]) -> d.Cell:
-    first, *others = dict.fromkeys(row.reproduce for row in rows)
-    return d.Cell(d.Span(first, "code"), detail=tuple(d.Span(command, "code") for command in others))
+def _own_command(usual: str, rows: Sequence[CheckRow]) -> d.Content:
+    """The first command but that of most checks, which stands below them: the units of a row have one witness."""
+    own = next((row.reproduce for row in rows if row.reproduce != usual), "")
+    return d.Span(own, "code") if own else "as below"
 
 
 _PREMISES = (
@@ -222,7 +254,6 @@ _PREMISES = (
     d.Column("Unit", lambda rows: ", ".join(f.clean(row.unit) for row in rows), only=d.MARKDOWN | d.PAGE),
     d.Column("verdict", lambda rows: d.Badge(rows[0].verdict), only=d.TERMINAL),
     d.Column("Reason", lambda rows: f.clean(rows[0].reason), style="notes"),
-    d.Column("Reproduce", _commands, only=d.PAGE),
 )
 
 
@@ -245,10 +276,11 @@ def _attacks(system: SystemRow, place: str) -> Iterator[d.Block]:
     for row in system.attacks:
         if row.not_applicable is not None:
             views.setdefault((row.attack, row.not_applicable), []).append(row.adversary)
+    attacks: dict[tuple[str, str], list[str]] = {}
+    for (attack, why), who in views.items():
+        attacks.setdefault((", ".join(who), why), []).append(attack)
     if views:
-        reasons = d.Bullets(
-            [f"{attack}, seen by {', '.join(who)}: not applicable: {why}" for (attack, why), who in views.items()]
-        )
+        reasons = d.Bullets([f"{', '.join(some)}, seen by {who}: {why}" for (who, why), some in attacks.items()])
         number = len(views)
         yield d.Fold(f"{number} do{'es' if number == 1 else ''} not apply", (reasons,), only=d.PAGE)
         yield d.Fold("What does not apply", (reasons,), only=d.MARKDOWN)
