@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scipy.special import betainc
 
-from vflpriv.audits.scoring.attempts import Attempt
 from vflpriv.audits.scoring.score import Score
 from vflpriv.audits.statistics.means import mean_bounds, p_value_mean
 from vflpriv.common.formatting import confidence as level
 from vflpriv.common.formatting import interval, p_value, percent
 from vflpriv.core.claims import Judgement, SuccessClaim, Verdict
+
+if TYPE_CHECKING:
+    from vflpriv.audits.scoring.attempts import Attempt
 
 __all__ = [
     "JudgedSuccess",

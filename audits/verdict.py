@@ -25,6 +25,7 @@ __all__ = [
     "SystemDecision",
     "SystemEvidence",
     "beyond_p_value",
+    "budget_as_claim",
     "decide",
     "exceeds",
     "exit_code",
@@ -258,10 +259,10 @@ ACCOUNTING = "accounting"
 
 def _finite_budgets(system: SystemEvidence) -> int:
     """How many tests of a system are compared with a budget."""
-    return sum(f.is_test and _budget_claim(f.claim or "", system) is not None for f in system.findings)
+    return sum(f.is_test and budget_as_claim(f.claim or "", system) is not None for f in system.findings)
 
 
-def _budget_claim(key: str, system: SystemEvidence) -> Claim | None:
+def budget_as_claim(key: str, system: SystemEvidence) -> Claim | None:
     """The accounted budget of a claim's unit and view, as if it were the claim; None where it bounds nothing."""
     claim = next((c for c in system.claims if c.key == key), None)
     accounted = system.accounted.get(key)
@@ -283,7 +284,7 @@ def _refuted_budgets(
     """
     refuted: dict[str, Finding] = {}
     for test in tests:
-        accounted = None if test.claim is None or not test.finding.is_test else _budget_claim(test.claim.key, system)
+        accounted = None if test.claim is None or not test.finding.is_test else budget_as_claim(test.claim.key, system)
         if test.claim is None or accounted is None or not _enough(test.finding, system.min_trials):
             continue
         compared = _against_budget(test, test.claim, accounted)

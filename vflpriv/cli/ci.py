@@ -18,7 +18,7 @@ from vflpriv.report.audit import Report, read_report
 from vflpriv.report.compare import AnyReport, Comparison, Tolerance, compare_any
 from vflpriv.report.formats import Context, Format, file_names
 
-__all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "report_at"]
+__all__ = ["Gate", "any_report_at", "append_summary", "attacks_at", "report_at", "report_file"]
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
@@ -78,9 +78,20 @@ def _print(report: AnyReport, console: Console) -> None:
     print_result(report, console)
 
 
-def report_at(path: Path) -> Report:
+def report_file(path: Path) -> Path:
     """The report.json at a path, or in this folder."""
-    return read_report(path / "report.json" if path.is_dir() else path)
+    return path / "report.json" if path.is_dir() else path
+
+
+def report_at(path: Path) -> Report:
+    """The report.json at a path, or in this folder, whose verdicts follow from its figures."""
+    from vflpriv.run.verify import changed_verdicts
+
+    report = read_report(report_file(path))
+    changed = changed_verdicts(report)
+    if changed:
+        raise InputError(f"report {report_file(path).name}", changed[0], "verdicts by its figures; see vflpriv verify")
+    return report
 
 
 def attacks_at(path: Path) -> AttackReport:

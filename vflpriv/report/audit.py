@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from vflpriv.common.files import write_atomically
 from vflpriv.core.claims import SEVERITY, Verdict
 from vflpriv.report.attacks import FeatureCell
+from vflpriv.report.evidence import EvidenceRow
 from vflpriv.report.formats import DEFAULT_FORMATS, save_result
 from vflpriv.report.rows import (
     BoundRow,
@@ -166,6 +167,9 @@ class SystemRow(Row):
 
     features: tuple[FeatureCell, ...] = ()
     """The success of attacks on features and membership, where the configuration asks for them."""
+
+    evidence: EvidenceRow | None = None
+    """What the verdicts rest on, by which `vflpriv verify` decides again; None in older reports."""
 
     @model_validator(mode="before")
     @classmethod

@@ -39,6 +39,7 @@ from vflpriv.run.summary.budgets import (
     spendings,
     view_budgets,
 )
+from vflpriv.run.summary.evidence import evidence_row
 from vflpriv.run.summary.fingerprints import fingerprints
 from vflpriv.run.summary.rows import (
     ClaimContext,
@@ -153,8 +154,9 @@ def build_report(
         a.system.key: {claim.key: _Budgets.of(claim, a.ledger, accountant) for claim in a.claims} for a in audited
     }
     written = "the ledger you wrote" if isinstance(config, LedgerConfig) else "the ledger"
+    evidence = {a.system.key: _evidence(a, budgets[a.system.key], written) for a in audited}
     decision = decide(
-        [_evidence(a, budgets[a.system.key], written) for a in audited],
+        list(evidence.values()),
         alpha=1 - config.verdict_confidence,
         confidence=config.confidence,
         trust_ledger=trust_ledger,
@@ -164,7 +166,8 @@ def build_report(
     for a in audited:
         key = a.system.key
         command = f"{reproduce} --only {key}" if select else reproduce
-        systems.append(_system(a, decision.systems[key], budgets[key], accountant, config, command, level))
+        row = _system(a, decision.systems[key], budgets[key], accountant, config, command, level)
+        systems.append(row.model_copy(update={"evidence": evidence_row(evidence[key])}))
     given = json.loads(config.model_dump_json())
     return Report(
         tool_version=__version__,

@@ -10,7 +10,7 @@ from vflpriv.common.sources import program_hash
 from vflpriv.report.audit import SystemRow
 from vflpriv.report.rows import Fingerprint
 
-__all__ = ["fingerprints"]
+__all__ = ["fingerprints", "ledger_hash", "value_hash"]
 
 
 def fingerprints(
@@ -21,6 +21,12 @@ def fingerprints(
     The ledger is that of all systems: every release with its noise, sensitivity and observers, and the sampling.
     The code is that of this program with the versions of Python and of the libraries that it computes with.
     """
+    hashes = {"configuration": value_hash(config), "ledger": ledger_hash(systems), **own, "code": program_hash()}
+    return tuple(Fingerprint(name=name, sha256=value) for name, value in hashes.items() if value is not None)
+
+
+def ledger_hash(systems: Sequence[SystemRow]) -> str:
+    """The hash of all releases of these systems, with the sampling of each."""
     ledger = [
         {
             "system": system.key,
@@ -29,11 +35,10 @@ def fingerprints(
         }
         for system in systems
     ]
-    found = {"configuration": _hash(config), "ledger": _hash(ledger), **own, "code": program_hash()}
-    return tuple(Fingerprint(name=name, sha256=value) for name, value in found.items() if value is not None)
+    return value_hash(ledger)
 
 
-def _hash(value: object) -> str:
+def value_hash(value: object) -> str:
     """Of canonical JSON: sorted keys, no spaces."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
