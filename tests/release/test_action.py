@@ -54,7 +54,7 @@ def test_its_inputs_are_all_used_and_never_text_of_a_script() -> None:
     assert set(used) == set(ACTION["inputs"])
     assert not any("${{" in step["run"] for step in STEPS.values())
     assert all(step["shell"] == "bash" for step in STEPS.values())
-    assert list(STEPS) == ["Install", "Check the file", "Audit"]
+    assert list(STEPS) == ["Install", "Check the file", "Audit", "Verify"]
 
 
 def test_it_installs_itself_as_the_tutorial_says(tmp_path: Path) -> None:
@@ -71,6 +71,16 @@ def test_it_installs_itself_as_the_tutorial_says(tmp_path: Path) -> None:
 def test_the_file_that_is_audited_is_checked(tmp_path: Path) -> None:
     assert run("Check the file", tmp_path) == (0, ["validate", "audit.toml"])
     assert run("Check the file", tmp_path, transcript="t") == (0, ["validate", "ledger.toml"])
+
+
+def test_the_report_is_verified_and_a_statement_of_it_written(tmp_path: Path) -> None:
+    known = ["verify", "vflpriv-report"]
+    to_file = ["--format", "intoto", "--out", "vflpriv-report/statement.json"]
+    assert run("Verify", tmp_path) == (0, known + to_file)
+    about = {"transcript": "t", "model": "m.pt"}
+    assert run("Verify", tmp_path, **about) == (0, [*known, "--transcript", "t", "--model", "m.pt", *to_file])
+    assert (tmp_path / "output").read_text("utf-8").splitlines()[-1] == "statement=vflpriv-report/statement.json"
+    assert run("Verify", tmp_path, code=1)[0] == 1
 
 
 def test_a_configuration_is_audited_and_its_exit_code_is_the_jobs(tmp_path: Path, monkeypatch: Any) -> None:

@@ -74,7 +74,7 @@ def test_one_version_in_every_place() -> None:
     assert re.search(r"^## (\S+)", text("CHANGELOG.md"), re.MULTILINE)[1] == __version__  # type: ignore[index]
     assert read(ROOT / "CITATION.cff")["version"] == __version__
     used = re.findall(r"vflpriv/vflpriv@v([\d.]+\d)", text("docs", "ci.md") + text("action.yml"))
-    assert used == [__version__] * 2
+    assert used == [__version__] * 3
 
 
 def test_one_address_and_one_author_in_every_place() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflpriv.errors import InputError
 
+if TYPE_CHECKING:
+    from vflpriv.report.audit import Report
+
 __all__ = ["verify"]
 
-_FORMATS = ("text", "intoto")
+_FORMATS = ("text", "intoto", "predicate")
 
 
 def verify(
@@ -25,9 +30,9 @@ def verify(
     model: Annotated[
         list[Path] | None, typer.Option(help="A file that the statement is about, such as the model; repeat for more.")
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="text, or intoto for a statement that can be signed.")] = (
-        "text"
-    ),
+    format_: Annotated[
+        str, typer.Option("--format", help="text, intoto for a statement that can be signed, or its predicate alone.")
+    ] = ("text"),
     out: Annotated[Path | None, typer.Option(help="File for the statement; printed if not given.")] = None,
 ) -> None:
     """Decide again from the figures of a report, and compare hashes, claims and budgets with its inputs.
@@ -37,20 +42,21 @@ def verify(
     from rich.console import Console
 
     from vflpriv.cli.ci import report_file
+    from vflpriv.common.files import write_atomically
     from vflpriv.render.console import print_line
     from vflpriv.report.audit import read_report
     from vflpriv.run.verify import verify as verified
 
     if format_ not in _FORMATS:
         raise InputError("--format", format_, f"one of {', '.join(_FORMATS)}")
-    if (model or out is not None) and format_ != "intoto":
+    if (model or out is not None) and format_ == "text":
         raise InputError("--model" if model else "--out", str((model or [out])[0]), "--format intoto beside it")
     file = report_file(path)
     report = read_report(file)
     if any(system.evidence is None for system in report.systems):
         raise InputError("report: evidence", None, "the figures that verdicts rest on: older reports lack them")
     result = verified(report, transcript=transcript, ledger=ledger, config=config)
-    console = Console(stderr=format_ == "intoto")
+    console = Console(stderr=format_ != "text")
     for line in result.problems:
         print_line(console, f"does not hold: {line}")
     if result.problems:
@@ -59,25 +65,22 @@ def verify(
         print_line(console, f"holds: {line}")
     for line in result.unchecked:
         print_line(console, f"not checked: {line}")
-    if format_ == "intoto":
-        _write_statement(report, file, transcript, model or (), out)
+    if format_ != "text":
+        text = _statement(report, file, transcript, model or ())
+        made = text if format_ == "intoto" else json.dumps(json.loads(text)["predicate"], indent=2) + "\n"
+        if out is None:
+            print(made, end="")  # noqa: T201
+        else:
+            write_atomically(out, made)
 
 
-def _write_statement(report: object, file: Path, transcript: Path | None, models: object, out: Path | None) -> None:
-    from vflpriv.common.files import write_atomically
-    from vflpriv.report.audit import Report
+def _statement(report: Report, file: Path, transcript: Path | None, models: Sequence[Path]) -> str:
     from vflpriv.report.statement import statement
 
-    assert isinstance(report, Report)
-    assert isinstance(models, list | tuple)
     # The head of a transcript has the hashes of all that is in it.
     heads = () if transcript is None else (_protected_head(transcript),)
     subjects = {_name(path): _digest(path) for path in (*models, *heads)}
-    text = statement(report, subjects or {file.name: _digest(file)}, sha256=_digest(file))
-    if out is None:
-        print(text, end="")  # noqa: T201
-    else:
-        write_atomically(out, text)
+    return statement(report, subjects or {file.name: _digest(file)}, sha256=_digest(file))
 
 
 def _protected_head(transcript: Path) -> Path:
