@@ -1,0 +1,444 @@
+"""Changes one thing at a time in modules whose numbers matter, and sees whether their own tests notice.
+
+    python -m tools.mutants                                # all modules of tools/mutants.toml, as far as not yet tried
+    python -m tools.mutants accountants/gdp.py             # these alone
+    python -m tools.mutants --sample 60 --seed 3           # so many of all, drawn at random
+    python -m tools.mutants --missed accountants/gdp.py    # what nobody noticed so far, without trying anything
+
+A module's own tests are the room that tools/mutants.toml names: the folder of `tests/` that mirrors its own. The room is
+collected once; for each change the process forks, puts the changed code into the functions that are loaded, and runs
+the tests that cover the changed lines, until one fails. What runs on import is imported anew. Every answer is stored in
+build/mutants.jsonl and holds until the module changes, or the test that noticed it, or for one that nobody noticed any
+test of its room. Changes that change nothing are listed in tools/mutants.toml, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import hashlib
+import importlib
+import importlib.machinery
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+import traceback
+import types
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.mutating import Mutant, code_objects, mutants
+
+__all__ = ["Equivalent", "Room", "Trial", "equivalents", "rooms", "table", "trials"]
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = ROOT / "tools" / "mutants.toml"
+STORE = ROOT / "build" / "mutants.jsonl"
+_THIRD_PARTY = (
+    "numpy", "scipy.optimize", "scipy.signal", "scipy.special", "scipy.stats", "torch", "pydantic",
+    "mpmath", "dp_accounting",
+)  # fmt: skip
+"""Imported before the first fork, so that what is imported anew for a change is the project alone."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Modules, which of their functions are changed, and the tests that have to notice."""
+
+    modules: tuple[Path, ...]
+    functions: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    @cached_property
+    def hash(self) -> str:
+        """Of all its tests and what they share."""
+        return _hash(*(file for test in self.tests for file in _files(ROOT / test)))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One change of one module of a room."""
+
+    room: Room
+    module: Path
+    mutant: Mutant
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.relative_to(ROOT)} {self.mutant.text}"
+
+
+@dataclass(frozen=True)
+class Equivalent:
+    """A change that changes nothing that a test could see, and why."""
+
+    module: str
+    change: str
+    why: str
+
+
+def rooms() -> list[Room]:
+    """Everything that is to be tried."""
+    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))["room"]
+    return [
+        Room(
+            modules=tuple(sorted(path for pattern in room["modules"] for path in ROOT.glob(pattern))),
+            functions=tuple(room.get("functions", ["*"])),
+            tests=tuple(room["tests"]),
+        )
+        for room in listed
+    ]
+
+
+def equivalents() -> list[Equivalent]:
+    """What is listed as changing nothing."""
+    listed = tomllib.loads(LIST.read_text(encoding="utf-8")).get("equivalent", [])
+    return [Equivalent(entry["module"], entry["change"], entry["why"]) for entry in listed]
+
+
+def trials(chosen: Sequence[str] = ()) -> list[Trial]:
+    """All changes that are to be noticed, of these modules or of all."""
+    nothing = {f"{entry.module} {entry.change}" for entry in equivalents()}
+    made = [
+        Trial(room, module, mutant)
+        for room in rooms()
+        for module in room.modules
+        if not chosen or str(module.relative_to(ROOT)) in chosen
+        for mutant in mutants(module, room.functions)
+    ]
+    return [trial for trial in made if trial.name not in nothing]
+
+
+class Store:
+    """What was found so far: one line for each change that was tried."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.found: dict[str, dict[str, str]] = {entry["name"]: entry for entry in map(json.loads, lines)}
+
+    def noticed(self, trial: Trial) -> bool | None:
+        """Whether it was noticed; None if that is not known of the files as they are."""
+        entry = self.found.get(trial.name)
+        if entry is None or entry["module"] != _hash(trial.module):
+            return None
+        tests = [ROOT / entry["by"].partition("::")[0]] if entry["by"] else None
+        current = _hash(*tests) if tests and tests[0].is_file() else trial.room.hash
+        return bool(entry["by"]) if entry["tests"] == current else None
+
+    def add(self, trial: Trial, by: str) -> None:
+        file = ROOT / by.partition("::")[0]
+        tests = _hash(file) if by and file.is_file() else trial.room.hash
+        entry = {"name": trial.name, "module": _hash(trial.module), "by": by, "tests": tests}
+        self.found[trial.name] = entry
+        self.path.parent.mkdir(exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+
+class Runs:
+    """A pytest plugin that, in the place of running the tests it collected, runs them once for each change."""
+
+    def __init__(self, waiting: Sequence[Trial], workers: int, finish: Callable[[Trial, str], None]) -> None:
+        self.waiting = waiting
+        self.workers = workers
+        self.finish = finish
+        self.failed: str | None = None
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.again: list[tuple[Trial, list[str], float]] = []
+        """What is tried by importing the project anew: the change, the tests in their order, and their seconds."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Failed(f"{session.testsfailed} errors during collection")
+        self.items = {item.nodeid: item for item in session.items}
+        covered = _in_fork(lambda: self._cover(session))
+        if covered is None or covered["failed"]:
+            raise session.Failed(f"without any change, this fails: {covered and covered['failed']}")
+        self.seconds.update(covered["seconds"])
+        gc.unfreeze()
+        functions = _functions({trial.module for trial in self.waiting})
+        gc.freeze()
+        kills: Counter[tuple[str, str]] = Counter()
+        pool = Pool(self.workers)
+        for trial in self.waiting:
+            lines = covered["lines"].get(str(trial.module), {})
+            place = (str(trial.module), trial.mutant.function[0] if trial.mutant.function else "")
+            tests = self._ordered(trial, lines, {test: n for (at, test), n in kills.items() if at == place[0]})
+            targets = functions.get((str(trial.module), trial.mutant.function), [])
+            limit = 5 * sum(self.seconds[test] for test in tests) + 20
+            if not tests:
+                self.finish(trial, "")
+            elif not targets:
+                self.again.append((trial, tests, limit))
+            else:
+                pool.start(
+                    lambda trial=trial, tests=tests, targets=targets: self._changed(trial, tests, targets),
+                    limit,
+                    lambda by, trial=trial, place=place: (kills.update({(place[0], by): 1}), self.finish(trial, by)),
+                )
+        pool.join()
+        return True
+
+    def _ordered(self, trial: Trial, lines: Mapping[str, list[str]], kills: Mapping[str, int]) -> list[str]:
+        """The tests that cover the changed lines: first those that noticed most so far, then the fastest."""
+        everywhere = {test for tests in lines.values() for test in tests}
+        if trial.mutant.function:
+            covering = {test for line in trial.mutant.lines for test in lines.get(str(line), ())}
+            near = covering
+        else:
+            covering, near = everywhere, {t for line in trial.mutant.mentions for t in lines.get(str(line), ())}
+        return sorted(covering, key=lambda test: (test not in near, -kills.get(test, 0), self.seconds[test]))
+
+    def _cover(self, session: pytest.Session) -> dict[str, Any]:
+        """Which test runs which lines, and how long each takes."""
+        import coverage
+
+        modules = sorted({str(trial.module) for trial in self.waiting})
+        measured = coverage.Coverage(data_file=None, config_file=False, include=modules)
+        measured.start()
+        for nodeid in self.items:
+            measured.switch_context(nodeid)
+            self._run([nodeid])
+        measured.stop()
+        data = measured.get_data()
+        lines = {
+            module: {
+                str(line): [c for c in contexts if c] for line, contexts in data.contexts_by_lineno(module).items()
+            }
+            for module in modules
+        }
+        return {"lines": lines, "seconds": self.seconds, "failed": self.failed}
+
+    def _changed(self, trial: Trial, tests: Sequence[str], targets: Sequence[types.FunctionType]) -> str:
+        new = code_objects(trial.mutant.compiled(trial.module))[trial.mutant.function or ("", 0)]
+        for function in targets:
+            function.__code__ = new
+        self.failed = None
+        self._run(tests)
+        return self.failed or ""
+
+    def _run(self, tests: Sequence[str]) -> None:
+        """Run these tests until the first failure, or all of them while lines are counted."""
+        items = [self.items[test] for test in tests]
+        for item, after in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            if self.failed:
+                return
+
+
+class Pool:
+    """So many forked processes at a time, each of which answers with one value before its limit."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.running: dict[int, tuple[Path, Callable[[Any], object]]] = {}
+
+    def start(self, work: Callable[[], Any], seconds: float, then: Callable[[Any], object]) -> None:
+        while len(self.running) >= self.workers:
+            self._wait()
+        pid, answer = _fork(work, seconds)
+        self.running[pid] = (answer, then)
+
+    def join(self) -> None:
+        while self.running:
+            self._wait()
+
+    def _wait(self) -> None:
+        pid, status = os.waitpid(-1, 0)
+        answer, then = self.running.pop(pid)
+        text = answer.read_text(encoding="utf-8")
+        answer.unlink()
+        if os.WIFSIGNALED(status):
+            then("time" if os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM) else "crash")
+        elif status:
+            sys.exit("A fork broke.")
+        else:
+            then(json.loads(text))
+
+
+def _fork(work: Callable[[], Any], seconds: float, *, quiet: bool = True) -> tuple[int, Path]:
+    """Run something in a fork: its process, and the file that its answer goes into."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor, name = tempfile.mkstemp()
+    os.close(descriptor)
+    pid = os.fork()
+    if pid:
+        return pid, Path(name)
+    status = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2) if quiet else (0,):
+            os.dup2(nothing, descriptor)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_REAL, 20 * seconds)  # others may want the processors too
+        Path(name).write_text(json.dumps(work()), encoding="utf-8")
+        status = 0
+    except BaseException:
+        # Whatever it was: a fork must not go on where its parent does.
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _in_fork(work: Callable[[], Any]) -> Any:
+    """The answer of something that runs in a fork, and may print; None if it broke."""
+    pid, answer = _fork(work, 36000.0, quiet=False)
+    _, status = os.waitpid(pid, 0)
+    text = answer.read_text(encoding="utf-8")
+    answer.unlink()
+    return json.loads(text) if status == 0 else None
+
+
+def _functions(modules: Iterable[Path]) -> dict[tuple[str, tuple[str, int] | None], list[types.FunctionType]]:
+    """The functions that are loaded, by file, qualified name and first line."""
+    files = {str(module) for module in modules}
+    loaded: dict[tuple[str, tuple[str, int] | None], list[types.FunctionType]] = defaultdict(list)
+    for thing in gc.get_objects():
+        if type(thing) is types.FunctionType and thing.__code__.co_filename in files:
+            code = thing.__code__
+            loaded[code.co_filename, (code.co_qualname, code.co_firstlineno)].append(thing)
+    return loaded
+
+
+def _try_room(room: Room, waiting: Sequence[Trial], workers: int, finish: Callable[[Trial, str], None]) -> None:
+    """Try these changes on the tests of one room, in a fork that imports the project."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(waiting, workers, finish)
+        code = pytest.main([*_options(folder), *room.tests], plugins=[runs])
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            sys.exit(f"The tests of {', '.join(room.tests)} did not run: pytest ended with {code}.")
+        return runs.again
+
+
+def _options(folder: str) -> list[str]:
+    quiet = ["-o", "addopts=--import-mode=importlib -p no:logging", "-p", "no:terminal", "-p", "no:cacheprovider"]
+    return [*quiet, "-x", "-m", "not slow and not cuda", "--capture=sys", f"--basetemp={folder}/tests"]
+
+
+def _imported_anew(trial: Trial, tests: Sequence[str]) -> str:
+    """Import the project with the change in it, and run these tests until one fails."""
+    changed, path = trial.mutant.compiled(trial.module), str(trial.module)
+    loader = importlib.machinery.SourceFileLoader
+    get_code = loader.get_code
+    loader.get_code = lambda self, name: changed if self.get_filename(name) == path else get_code(self, name)  # type: ignore[method-assign]
+    first = First()
+    with tempfile.TemporaryDirectory() as folder:
+        code = pytest.main([*_options(folder), *tests], plugins=[first])
+    return "" if code == pytest.ExitCode.OK else first.failed or "import"
+
+
+class First:
+    """A pytest plugin that keeps the name of the first test that fails."""
+
+    failed: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed = self.failed or report.nodeid
+
+
+def _hash(*files: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def table(tried: Iterable[tuple[Trial, bool]]) -> str:
+    """One line for each module: how many changes, how many noticed."""
+    rows: dict[str, list[bool]] = defaultdict(list)
+    for trial, noticed in tried:
+        rows[str(trial.module.relative_to(ROOT))].append(noticed)
+    listed = Counter(entry.module for entry in equivalents())
+    lines = ["| module | changes | noticed by its own tests | | change nothing |", "|---|---|---|---|---|"]
+    for name, seen in sorted(rows.items()):
+        lines.append(f"| {name} | {len(seen)} | {sum(seen)} | {sum(seen) / len(seen):.1%} | {listed[name] or ''} |")
+    everything = [noticed for seen in rows.values() for noticed in seen]
+    share = sum(everything) / max(1, len(everything))
+    lines.append(f"| all | {len(everything)} | {sum(everything)} | {share:.1%} | {sum(listed[n] for n in rows)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="paths from the root of the checkout")
+    parser.add_argument("--workers", type=int, default=2, help="processes at a time")
+    parser.add_argument("--sample", type=int, help="try so many, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--missed", action="store_true", help="list what nobody noticed so far, and try nothing")
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    chosen = trials(arguments.modules)
+    if arguments.sample:
+        chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    store = Store(STORE)
+    if not arguments.missed:
+        attempt(chosen, store, arguments.workers)
+    known = [(trial, noticed) for trial in chosen if (noticed := store.noticed(trial)) is not None]
+    for trial, noticed in known:
+        if not noticed:
+            print(f"not noticed: {trial.name}  (line {trial.mutant.lines.start})")
+    print(table(known), end="")
+
+
+def attempt(chosen: Sequence[Trial], store: Store, workers: int) -> None:
+    """Try all changes whose answers are not known."""
+    for name in _THIRD_PARTY:
+        importlib.import_module(name)
+    by_room: dict[Room, list[Trial]] = defaultdict(list)
+    for trial in chosen:
+        if store.noticed(trial) is None:
+            by_room[trial.room].append(trial)
+    for room, waiting in by_room.items():
+        began = time.monotonic()
+        print(f"{len(waiting)} changes, {' '.join(room.tests)}", flush=True)
+        done = _in_fork(lambda waiting=waiting, room=room: _room_in_fork(room, waiting, workers, store))
+        if done is None:
+            sys.exit(f"The tests of {' '.join(room.tests)} do not pass, or did not run: see `python -m pytest`.")
+        store.__init__(store.path)  # type: ignore[misc]
+        pool = Pool(workers)
+        for number, tests, limit in done:
+            trial = waiting[number]
+            pool.start(
+                lambda trial=trial, tests=tests: _imported_anew(trial, tests),
+                limit + 60,
+                lambda by, trial=trial: store.add(trial, by),
+            )
+        pool.join()
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _room_in_fork(
+    room: Room, waiting: Sequence[Trial], workers: int, store: Store
+) -> list[tuple[int, list[str], float]]:
+    numbers = {trial.name: number for number, trial in enumerate(waiting)}
+    again = _try_room(room, waiting, workers, store.add)
+    return [(numbers[trial.name], tests, limit) for trial, tests, limit in again]
+
+
+if __name__ == "__main__":
+    main()
