@@ -5,8 +5,8 @@
     python -m tools.mutants --sample 60 --seed 3           # so many of all, drawn at random
     python -m tools.mutants --missed accountants/gdp.py    # what nobody noticed so far, without trying anything
 
-A module's own tests are the room that tools/mutants.toml names: the folder of `tests/` that mirrors its own. The room is
-collected once; for each change the process forks, puts the changed code into the functions that are loaded, and runs
+A module's own tests are the room that tools/mutants.toml names: the folder of `tests/` that mirrors its own. The room
+is collected once; for each change the process forks, puts the changed code into the functions that are loaded, and runs
 the tests that cover the changed lines, until one fails. What runs on import is imported anew. Every answer is stored in
 build/mutants.jsonl and holds until the module changes, or the test that noticed it, or for one that nobody noticed any
 test of its room. Changes that change nothing are listed in tools/mutants.toml, with the reason.
@@ -19,6 +19,7 @@ import gc
 import hashlib
 import importlib
 import importlib.machinery
+import itertools
 import json
 import os
 import random
@@ -50,6 +51,9 @@ _THIRD_PARTY = (
     "mpmath", "dp_accounting",
 )  # fmt: skip
 """Imported before the first fork, so that what is imported anew for a change is the project alone."""
+
+_SECONDS = 12.0
+"""How long the tests of one change may take: a change that only a slower test would notice counts as not noticed."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,7 @@ class Runs:
             place = (str(trial.module), trial.mutant.function[0] if trial.mutant.function else "")
             tests = self._ordered(trial, lines, {test: n for (at, test), n in kills.items() if at == place[0]})
             targets = functions.get((str(trial.module), trial.mutant.function), [])
-            limit = 5 * sum(self.seconds[test] for test in tests) + 20
+            limit = 3 * sum(self.seconds[test] for test in tests) + 10
             if not tests:
                 self.finish(trial, "")
             elif not targets:
@@ -205,7 +209,9 @@ class Runs:
             near = covering
         else:
             covering, near = everywhere, {t for line in trial.mutant.mentions for t in lines.get(str(line), ())}
-        return sorted(covering, key=lambda test: (test not in near, -kills.get(test, 0), self.seconds[test]))
+        ordered = sorted(covering, key=lambda test: (test not in near, -kills.get(test, 0), self.seconds[test]))
+        spent = itertools.accumulate(self.seconds[test] for test in ordered)
+        return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= _SECONDS]
 
     def _cover(self, session: pytest.Session) -> dict[str, Any]:
         """Which test runs which lines, and how long each takes."""
@@ -292,8 +298,7 @@ def _fork(work: Callable[[], Any], seconds: float, *, quiet: bool = True) -> tup
         signal.setitimer(signal.ITIMER_REAL, 20 * seconds)  # others may want the processors too
         Path(name).write_text(json.dumps(work()), encoding="utf-8")
         status = 0
-    except BaseException:
-        # Whatever it was: a fork must not go on where its parent does.
+    except BaseException:  # noqa: BLE001 - whatever it was, a fork must not go on where its parent does
         traceback.print_exc()
     finally:
         sys.stdout.flush()
