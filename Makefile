@@ -12,7 +12,7 @@ ONE      := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 TESTED   := $(ONE) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help audit test test-cpus test-slow test-cuda test-browser mutations lint types format fuzz bench results docs dist clean
+.PHONY: help locked audit test test-cpus test-slow test-cuda test-browser mutations mutants lint types format fuzz bench results docs dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
@@ -21,6 +21,9 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, found {v[0]}.{v[1]}.")'
 	@echo "Creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+
+locked: $(BIN)/python  ## before all else, as CI does: packages by the hashes of hashes.txt (Linux, Python 3.11)
+	@$(PIP) install --require-hashes --no-deps -r hashes.txt
 
 $(VENV)/.test: pyproject.toml constraints.txt vflpriv/common/_philox.c | $(BIN)/python
 	@echo "Installing (once; a few minutes)"
@@ -58,6 +61,9 @@ test-cuda: $(VENV)/.test  ## the tests that need a CUDA device
 
 mutations: $(VENV)/.test  ## audits of systems that are broken on purpose, and of sound ones; writes docs/mutations.md
 	@$(ONE) $(BIN)/python -m tests.mutations
+
+mutants: $(VENV)/.test  ## one change at a time in modules whose numbers matter: do their own tests notice? MUTANTS='accountants/gdp.py --missed'
+	@$(ONE) nice -n 15 $(BIN)/python -m tools.mutants --workers $(WORKERS) $(MUTANTS)
 
 $(VENV)/.browser: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[browser]'

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import defaultdict
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from tests.docs.reduced import CPU_WHEELS
+from tools import hashes
 from vflpriv import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,13 +51,56 @@ def test_workflows_ask_for_no_more_than_they_need_and_call_what_is_there(path: P
     for step in steps(path):
         assert ("run" in step) != ("uses" in step), step
         assert set(re.findall(r"\bmake ([a-z-]+)", step.get("run", ""))) <= targets, step
-        assert re.fullmatch(r"\./|[\w-]+/[\w-]+(/[\w-]+)?@(v[\d.]+|release/v1)", step.get("uses", "./")), step
+        assert re.fullmatch(r"\./|[\w-]+/[\w-]+(/[\w-]+)?@[0-9a-f]{40}", step.get("uses", "./")), step
     assert all("timeout-minutes" in job for job in document["jobs"].values())
 
 
-def test_publishing_needs_no_token() -> None:
+def test_actions_are_pinned_to_commits_and_say_which_version_that_is() -> None:
+    """A tag can be moved to other code. Dependabot moves the commit and the version beside it together."""
+    pinned: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for path in (*WORKFLOWS, ROOT / "action.yml"):
+        for line in re.findall(r"uses: (?!\./)(.+)", re.sub(r"(?m)^\s*#.*$", "", path.read_text("utf-8"))):
+            parts = re.fullmatch(r"([\w/-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)", line)
+            assert parts, f"{path.name}: {line}"
+            pinned[parts[1]].add((parts[2], parts[3]))
+    assert len(pinned) >= 7
+    assert all(len(versions) == 1 for versions in pinned.values()), pinned
+    updates = read(ROOT / ".github" / "dependabot.yml")["updates"]
+    assert "github-actions" in {update["package-ecosystem"] for update in updates}
+
+
+def locked() -> dict[str, str]:
+    """The versions of hashes.txt, by name."""
+    lines = [line for line in text("hashes.txt").splitlines() if not line.startswith("#")]
+    pins = [hashes.PIN.fullmatch(line) for line in lines]
+    assert all(pins), [line for line, pin in zip(lines, pins, strict=True) if not pin]
+    return {pin["name"]: pin["version"] for pin in pins if pin}
+
+
+def test_what_is_locked_by_hashes_has_the_versions_of_the_constraints_and_is_complete() -> None:
+    versions = {canonicalize_name(name): version for name, version in locked().items()}
+    constraints = dict(
+        line.split("==") for line in text("constraints.txt").splitlines() if "==" in line[1:] and line[0] != "#"
+    )
+    pinned = {canonicalize_name(name): version for name, version in constraints.items()}
+    assert versions.items() <= pinned.items()
+    assert hashes.UNLOCKED in pinned.keys() - versions.keys()
+    # What is installed here says itself what it needs: nothing of that may be missing.
+    installed = {
+        canonicalize_name(d.metadata["Name"]): d.requires or [] for d in metadata.distributions() if d.metadata["Name"]
+    }
+    assert hashes.wanted(hashes.requirements(("test",)), installed) <= versions.keys()
+    steps_of_test = [step.get("run") for step in read(WORKFLOWS[0])["jobs"]["test"]["steps"]]
+    assert steps_of_test.index("make locked PYTHON=python") < steps_of_test.index("make test PYTHON=python")
+    assert "--require-hashes --no-deps -r hashes.txt" in text("Makefile")
+
+
+def test_publishing_needs_no_token_and_attests_what_was_built() -> None:
     jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
-    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["permissions"] == {"id-token": "write", "attestations": "write"}
+    uses = [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]]
+    assert uses == ["actions/download-artifact", "actions/attest-build-provenance", "pypa/gh-action-pypi-publish"]
+    assert jobs["publish"]["steps"][1]["with"] == {"subject-path": "dist/*"}
     assert jobs["publish"]["environment"] == "pypi"
     assert jobs["publish"]["needs"] == "try"
     assert jobs["try"]["needs"] == ["sdist", "wheels"]
