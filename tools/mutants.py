@@ -76,6 +76,8 @@ class Trial:
 
     room: Room
     module: Path
+    source: str
+    """The hash of the module as it was read: it may change while its mutants are tried."""
     mutant: Mutant
 
     @property
@@ -115,7 +117,7 @@ def trials(chosen: Sequence[str] = ()) -> list[Trial]:
     """All changes that are to be noticed, of these modules or of all."""
     nothing = {f"{entry.module} {entry.change}" for entry in equivalents()}
     made = [
-        Trial(room, module, mutant)
+        Trial(room, module, _hash(module), mutant)
         for room in rooms()
         for module in room.modules
         if not chosen or str(module.relative_to(ROOT)) in chosen
@@ -135,7 +137,7 @@ class Store:
     def noticed(self, trial: Trial) -> bool | None:
         """Whether it was noticed; None if that is not known of the files as they are."""
         entry = self.found.get(trial.name)
-        if entry is None or entry["module"] != _hash(trial.module):
+        if entry is None or entry["module"] != trial.source:
             return None
         tests = [ROOT / entry["by"].partition("::")[0]] if entry["by"] else None
         current = _hash(*tests) if tests and tests[0].is_file() else trial.room.hash
@@ -144,7 +146,7 @@ class Store:
     def add(self, trial: Trial, by: str) -> None:
         file = ROOT / by.partition("::")[0]
         tests = _hash(file) if by and file.is_file() else trial.room.hash
-        entry = {"name": trial.name, "module": _hash(trial.module), "by": by, "tests": tests}
+        entry = {"name": trial.name, "module": trial.source, "by": by, "tests": tests}
         self.found[trial.name] = entry
         self.path.parent.mkdir(exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
