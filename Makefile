@@ -89,9 +89,9 @@ $(VENV)/.fuzz: $(VENV)/.test
 	@$(PIP) install -c constraints.txt -e '.[fuzz]'
 	@touch $@
 
-fuzz: $(VENV)/.fuzz  ## every reader of files on bytes that a fuzzer makes up (Linux); SECONDS_EACH=60
-	@for target in shard head answers ledger config yaml report attacks csv; do \
-	  echo "== $$target"; $(ONE) $(BIN)/python tools/fuzz.py $$target -max_total_time=$(SECONDS_EACH) -verbosity=0 || exit 1; \
+fuzz: $(VENV)/.fuzz  ## every reader of files, and whole audits, on what a fuzzer makes up (Linux); SECONDS_EACH=60
+	@for target in shard head answers ledger config yaml report attacks csv audit; do \
+	  echo "== $$target"; $(ONE) $(BIN)/python -m tools.fuzz $$target -max_total_time=$(SECONDS_EACH) -verbosity=0 || exit 1; \
 	done
 
 bench: $(VENV)/.test  ## speed, memory, tightness

@@ -1,7 +1,8 @@
-"""Coverage-guided fuzzing, with atheris, of the readers of foreign files: `python tools/fuzz.py TARGET [options]`.
+"""Coverage-guided fuzzing, with atheris, of readers and of whole audits: `python -m tools.fuzz TARGET [options]`.
 
-A target takes any bytes. It passes if they are read, or refused by an `InputError` of one line; anything else is a bug,
-which atheris stores as a file that `python tools/fuzz.py TARGET FILE` runs again. Options are libFuzzer's:
+A target takes any bytes; `audit` takes cases (tools/audit_cases.py), changes them as cases, and starts from
+tests/recording/cases. It passes if they are read, or refused by an `InputError` of one line; anything else is a bug,
+which atheris stores as a file that `python -m tools.fuzz TARGET FILE` runs again. Options are libFuzzer's:
 `-max_total_time=600` (seconds), `-runs=N`. The corpus starts from a few valid and invalid inputs.
 """
 
@@ -18,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import vflpriv
+from tools.audit_cases import CORPUS, check_bytes, mutated_bytes
 from vflpriv.config.errors import parse_settings
 from vflpriv.config.loading import load_config, read_tree
 from vflpriv.data.loading import read as read_data
@@ -106,6 +108,7 @@ TARGETS: dict[str, Target] = {
     "shard": _transcript_file(shard_name(0)),
     "answers": _transcript_file(ANSWERS),
     "csv": _own_data,
+    "audit": check_bytes,
 }
 
 
@@ -127,6 +130,8 @@ def record(folder: Path) -> Path:
 def seeds(target: str) -> list[bytes]:
     """Inputs to start from: valid ones, and the shortest invalid ones."""
     texts = {"config": CONFIG, "yaml": YAML, "ledger": LEDGER, "report": "{}", "attacks": "{}", "csv": PARTY}
+    if target == "audit":
+        return [path.read_bytes() for path in sorted(CORPUS.glob("*.json"))]
     if target in texts:
         return [texts[target].encode(), b""]
     with tempfile.TemporaryDirectory() as folder:
@@ -148,10 +153,21 @@ def ends_well(target: str, content: bytes, folder: Path) -> bool:
     return True
 
 
-def _instrument(atheris: Any) -> None:
-    """Count branches of the readers alone: instrumenting all of torch would take minutes."""
+_AUDITING = (
+    "vflpriv.api", "vflpriv.core.", "vflpriv.recording.", "vflpriv.run.", "vflpriv.audits.", "vflpriv.accountants.",
+    "vflpriv.laws.", "vflpriv.report.",
+)  # fmt: skip
+"""The modules whose branches guide the fuzzing of whole audits."""
+
+
+def _instrument(atheris: Any, target: str) -> None:
+    """Count branches of the readers, or of what audits run: instrumenting all of torch would take minutes."""
     readers = (load_config, parse_settings, read_tree, load_ledger, read_transcript, read_table, InputError)
-    for name in {reader.__module__ for reader in readers}:
+    names = {reader.__module__ for reader in readers}
+    if target == "audit":
+        TARGETS[target](seeds(target)[0], Path())  # imports what audits import
+        names = {name for name in sys.modules if name.startswith(_AUDITING)}
+    for name in sorted(names):
         module = importlib.import_module(name)
         for item in vars(module).values():
             if isinstance(item, FunctionType) and item.__module__ == module.__name__:
@@ -168,7 +184,7 @@ def main() -> None:
     name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if name not in TARGETS:
         sys.exit(f"Expected one of {', '.join(TARGETS)}, found {name!r}.")
-    _instrument(atheris)
+    _instrument(atheris, name)
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
         corpus.mkdir()
@@ -178,6 +194,7 @@ def main() -> None:
         atheris.Setup(
             [*sys.argv, *([] if given else [str(corpus)])],
             lambda content: ends_well(name, content, Path(folder)) or None,
+            **({"custom_mutator": mutated_bytes} if name == "audit" else {}),
         )
         atheris.Fuzz()
 

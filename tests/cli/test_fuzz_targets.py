@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "fuzz.py"
-NAMES = ("config", "yaml", "ledger", "report", "attacks", "head", "shard", "answers", "csv")
+NAMES = ("config", "yaml", "ledger", "report", "attacks", "head", "shard", "answers", "csv", "audit")
 NONSENSE = (b"", b"\xff\xfe", b"[" * 5000, b"{" * 5000, b'{"a": ' * 3000, struct.pack("<Q", 2**62), b"\x00" * 64)
 
 
