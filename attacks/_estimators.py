@@ -22,7 +22,8 @@ def standardised(features: Tensor) -> Tensor:
     """Columns with mean 0 and standard deviation 1, by the statistics of these rows, which the adversary holds."""
     centred = features.flatten(1).to(torch.float32)
     centred = centred - centred.mean(0)
-    return centred / centred.std(0).clamp(min=1e-6)
+    # One row has no spread: its columns are 0.
+    return centred / centred.std(0, correction=min(1, len(centred) - 1)).clamp(min=1e-6)
 
 
 def posterior(blocks: Sequence[Tensor], auxiliary: Auxiliary, classes: int) -> Tensor:
