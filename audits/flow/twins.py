@@ -1,25 +1,35 @@
-"""Two plain runs of a program in neighbouring worlds with the same seed; the second receives what the first sent."""
+"""Plain runs of a program: in the neighbouring world with the same draws, and under other draws.
+
+They are a second opinion on the trace. The second world receives what the first one sent, so that each message shows its
+own difference; other seeds show which draws are constants, and whether anything random was not followed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflpriv.audits.flow.wire import PlainWire, Program, identical
+from vflpriv.audits.flow.draws import fingerprint
+from vflpriv.audits.flow.wire import PlainWire, Program, SentMessage, identical
 
-__all__ = ["run_twins", "seeded"]
+__all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch, NumPy and `random`, and give them back as they were."""
+def seeded(seed: int, *, host: int | None = None) -> Iterator[None]:
+    """Seed torch, and with `host` or the same seed NumPy and `random`; give them back as they were."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
+    random.seed(seed if host is None else host)
+    np.random.seed(seed if host is None else host)  # noqa: NPY002
     torch.manual_seed(seed)
     try:
         yield
@@ -29,19 +39,57 @@ def seeded(seed: int) -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-def run_twins(program: Program, seed: int) -> str:
-    """What differs between the worlds, in a sentence."""
-    with seeded(seed):
-        program(first := PlainWire(0))
-    with seeded(seed):
-        program(second := PlainWire(1, first.sent))
-    if len(first.sent) != len(second.sent):
-        return f"{len(first.sent)} messages in one world, {len(second.sent)} in the other"
-    differing = [
-        number
-        for number, (message, twin) in enumerate(zip(first.sent, second.sent, strict=True))
-        if message.kind != twin.kind
-        or message.tensors.keys() != twin.tensors.keys()
-        or not all(identical(message.tensors[name], twin.tensors[name]) for name in message.tensors)
-    ]
-    return f"{len(differing)} of {len(first.sent)} messages differ between the worlds under the same seed"
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlainRun:
+    """Messages of a run, and what it computed."""
+
+    messages: list[SentMessage]
+    draws: tuple[bytes, ...]
+    """Fingerprints of real-valued draws, in their order."""
+    operations: bytes
+    """A hash of the names of all operations, in their order."""
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[bytes] = []
+        self.names = hashlib.blake2b(digest_size=12)
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        self.names.update(op._schema.name.encode())
+        if torch.Tag.nondeterministic_seeded in op.tags and isinstance(out, Tensor) and out.is_floating_point():
+            self.draws.append(fingerprint(out))
+        return out
+
+
+def plain_run(
+    program: Program,
+    seed: int,
+    *,
+    world: int = 0,
+    host: int | None = None,
+    view: str | int = "eavesdropper",
+    received: list[SentMessage] | None = None,
+) -> PlainRun:
+    """Run a program; what the view sees arrives as it did in `received`."""
+    wire = PlainWire(world, received or (), view)
+    with seeded(seed, host=host), _Watch() as watch:
+        program(wire)
+    return PlainRun(messages=wire.sent, draws=tuple(watch.draws), operations=watch.names.digest())
+
+
+def same_form(one: SentMessage, other: SentMessage) -> bool:
+    """Whether two messages agree in everything but their values."""
+    if (one.kind, one.sender, one.receivers, one.round) != (other.kind, other.sender, other.receivers, other.round):
+        return False
+    return list(one.tensors) == list(other.tensors) and all(
+        one.tensors[name].shape == other.tensors[name].shape and one.tensors[name].dtype == other.tensors[name].dtype
+        for name in one.tensors
+    )
+
+
+def same_values(one: SentMessage, other: SentMessage) -> bool:
+    """Whether two messages of one form agree in every bit."""
+    return all(identical(one.tensors[name], other.tensors[name]) for name in one.tensors)

@@ -105,12 +105,15 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 class PlainWire(FlowWire):
-    """Runs a program in world 0 or 1 and keeps its messages; with `received`, receivers get these instead."""
+    """Runs a program in world 0 or 1 and keeps its messages.
 
-    def __init__(self, world: int = 0, received: Sequence[SentMessage] = ()) -> None:
+    With `received`, whoever receives a message that the view sees gets the one of these instead.
+    """
+
+    def __init__(self, world: int = 0, received: Sequence[SentMessage] = (), view: str | int = "eavesdropper") -> None:
         self.world = world
         self.sent: list[SentMessage] = []
-        self._received = received
+        self._received, self._view = received, view
 
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
         return (other if self.world else value).clone()
@@ -137,5 +140,6 @@ class PlainWire(FlowWire):
 
     def _arrives(self, name: str, tensor: Tensor) -> Tensor:
         place = len(self.sent) - 1
-        first = self._received[place].tensors.get(name) if place < len(self._received) else None
+        seen = place < len(self._received) and self._received[place].seen_by(self._view)
+        first = self._received[place].tensors.get(name) if seen else None
         return (tensor if first is None else first).detach().clone()

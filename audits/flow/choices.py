@@ -1,0 +1,336 @@
+"""Choices: private values that draws with few outcomes select. Their law in both worlds is enumerated, never sampled.
+
+Randomised response by `where`, xor, arithmetic, `bernoulli` or `multinomial`; comparisons of a draw with a threshold,
+public or private; the largest of noisy scores, as with Gumbel noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vflpriv.audits.flow.calls import Call
+from vflpriv.audits.flow.events import Choice
+from vflpriv.audits.flow.families import DISCRETE, GUMBEL, Family
+from vflpriv.audits.flow.lines import program_line
+from vflpriv.audits.flow.recipes import Coin, Outcome
+from vflpriv.audits.flow.storages import NOTHING, State, elements, whole
+
+if TYPE_CHECKING:
+    from vflpriv.audits.flow.dispatch import Trace
+
+__all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "through"]
+
+_MOST_OUTCOMES = 64
+_MOST_ELEMENTS = 1 << 18
+_HALVINGS = 100
+_ROLLS = (1, 7)
+"""By how much private values are shifted among the elements: what they might be instead."""
+
+
+def coin(columns: Tensor, values: Sequence[tuple[Tensor, float | Tensor]]) -> Coin:
+    """A coin with a public law."""
+    count = len(columns)
+    outcomes = []
+    for value, weight in values:
+        weights = torch.as_tensor(weight, dtype=torch.float64).expand(count)
+        outcomes.append(Outcome((value, value), (weights, weights)))
+    return Coin(columns[:, None], tuple(outcomes))
+
+
+# Pointwise operations on coins
+
+
+def through(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+    """A pointwise operation on coins, run once for every outcome; None where that is not what it is."""
+    if any(s is not None and s.random and s.coin is None for s in states):
+        return None
+    shape = torch.broadcast_shapes(*[tensor.shape for tensor in call.tensors])
+    if shape.numel() > _MOST_ELEMENTS:
+        return None
+    if call.written and (call.tensors[call.written[0]].shape != shape or not whole(call.tensors[call.written[0]])):
+        return None
+    operands = [_spread(trace, tensor, state, shape) for tensor, state in zip(call.tensors, states, strict=True)]
+    if any(operand is None for operand in operands):
+        return None
+    private = [state is not None and bool(state.taint) for state in states]
+    groups = _groups([operand for operand in operands if isinstance(operand, Coin)])
+    outcomes = [len(group[0].outcomes) for group in groups]
+    if torch.tensor(outcomes).prod() > _MOST_OUTCOMES:
+        return None
+    worlds = [_enumerated(call, operands, private, groups, world, 0) for world in (0, 1)]
+    rolled = [_enumerated(call, operands, private, groups, 0, roll) for roll in _ROLLS] if any(private) else []
+    made = Coin(
+        torch.cat([group[0].columns for group in groups], 1),
+        tuple(Outcome((v0, v1), (w0, w1)) for (v0, w0), (v1, w1) in zip(worlds[0], worlds[1], strict=True)),
+    )
+    out = trace.both(call)
+    (result,) = call.results(out)
+    taint = NOTHING.union(*[state.taint for state in states if state is not None])
+    seals = NOTHING.union(*[state.seals for state in states if state is not None])
+    state = trace.mark(result, taint, seals, masked=False)
+    _enter(trace, result, state, made, rolled, call.name)
+    return out
+
+
+def _spread(
+    trace: Trace, tensor: Tensor, state: State | None, shape: torch.Size
+) -> Coin | tuple[Tensor, Tensor] | None:
+    """An operand element by element of the result: a coin, or its values in the two worlds."""
+    if state is not None and state.coin is not None:
+        if len(state.coin.columns) * tensor.element_size() != tensor.untyped_storage().nbytes():
+            return None
+        return state.coin.at(elements(tensor).reshape(tensor.shape).expand(shape).reshape(-1))
+    other = trace.table.other(tensor)
+    return tensor.detach().expand(shape).reshape(-1).clone(), other.detach().expand(shape).reshape(-1).clone()
+
+
+def _groups(coins: Sequence[Coin]) -> list[list[Coin]]:
+    """Coins that are tossed by the same draws belong together."""
+    groups: list[list[Coin]] = []
+    for tossed in coins:
+        for group in groups:
+            if torch.equal(group[0].columns, tossed.columns) and len(group[0].outcomes) == len(tossed.outcomes):
+                group.append(tossed)
+                break
+        else:
+            groups.append([tossed])
+    return groups
+
+
+def _enumerated(
+    call: Call,
+    operands: Sequence[Any],
+    private: Sequence[bool],
+    groups: Sequence[Sequence[Coin]],
+    world: int,
+    roll: int,
+) -> list[tuple[Tensor, Tensor]]:
+    """Value and probability of every outcome in one world; with `roll`, private values stand at other elements."""
+    made = []
+    for numbers in itertools.product(*[range(len(group[0].outcomes)) for group in groups]):
+        tensors, weight = [], torch.ones(1, dtype=torch.float64)
+        for operand, secret in zip(operands, private, strict=True):
+            if isinstance(operand, Coin):
+                place = next(n for n, group in enumerate(groups) if any(operand is tossed for tossed in group))
+                value = operand.outcomes[numbers[place]].values[world]
+            else:
+                value = operand[world]
+            tensors.append(value.roll(roll) if roll and secret else value.clone())
+        for number, group in zip(numbers, groups, strict=True):
+            weight = weight * group[0].outcomes[number].weights[world]
+        value = call.results(call.run(tensors), tensors)[0]
+        made.append((value, weight.expand(value.shape)))
+    return made
+
+
+# The law of a choice
+
+
+def _enter(
+    trace: Trace,
+    result: Tensor,
+    state: State,
+    made: Coin,
+    rolled: Sequence[list[tuple[Tensor, Tensor]]],
+    kind: str,
+) -> None:
+    """Keep a coin with its storage; where draws hide the private value in it, seal it."""
+    if not whole(result):
+        state.opaque = made.columns.reshape(-1)
+        return
+    state.coin = made
+    if not state.taint:
+        return
+    worlds = [[(o.values[w], o.weights[w]) for o in made.outcomes] for w in (0, 1)]
+    laws = _laws([*worlds, *rolled])
+    independent = len(torch.unique(made.columns)) == made.columns.numel()
+    if independent and all(torch.equal(law > 0, laws[0] > 0) for law in laws) and _varies(laws[0]):
+        seal_choice(trace, result, state, (laws[0], laws[1]), made.columns.reshape(-1), kind)
+
+
+def _varies(law: Tensor) -> bool:
+    return bool(((law > 0).sum(1) > 1).all())
+
+
+def _laws(worlds: Sequence[list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
+    """The probability of every value, (elements, values), in each world; the values are in one order in all of them."""
+    values = torch.stack([value.double() for world in worlds for value, _ in world], 1)
+    first = torch.ones_like(values, dtype=torch.bool)
+    for place in range(1, values.shape[1]):
+        first[:, place] = ~(values[:, :place] == values[:, place : place + 1]).any(1)
+    laws = []
+    for world in worlds:
+        law = torch.zeros(values.shape, dtype=torch.float64)
+        for value, weight in world:
+            law += weight[:, None] * (values == value.double()[:, None])
+        laws.append(torch.where(first, law, 0.0))
+    return laws
+
+
+def seal_choice(
+    trace: Trace, result: Tensor, state: State, laws: tuple[Tensor, Tensor], columns: Tensor, kind: str
+) -> None:
+    """Note the laws of a choice; its value is public from here on."""
+    trace.seals.append(Choice(weights=laws, columns=columns, taint=state.taint, where=program_line(), kind=kind))
+    trace.released(result, state)
+
+
+def by_probabilities(trace: Trace, call: Call, out: Tensor, taint: frozenset[int], seals: frozenset[int]) -> bool:
+    """`bernoulli` and `multinomial` with one draw, of private probabilities; whether that is what it was."""
+    laws = []
+    for probabilities in (call.tensors[0], trace.table.other(call.tensors[0])):
+        p = probabilities.detach().double()
+        if call.name == "bernoulli":
+            laws.append(torch.stack([1 - p.reshape(-1), p.reshape(-1)], 1))
+        elif call.args[1] == 1:
+            laws.append((p / p.sum(-1, keepdim=True)).reshape(-1, p.shape[-1]))
+        else:
+            return False
+    if not torch.equal(laws[0] > 0, laws[1] > 0) or not _varies(laws[0]):
+        return False
+    if not all(torch.equal(laws[0].roll(roll, 0) > 0, laws[0] > 0) for roll in _ROLLS):
+        return False
+    columns = trace.draws.add(DISCRETE, out.numel())
+    state = trace.mark(out, taint, seals, masked=False)
+    seal_choice(trace, out, state, (laws[0], laws[1]), columns, call.name)
+    return True
+
+
+# Comparisons of a draw
+
+
+def compared(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+    """A pointwise operation from a real draw to true or false: a coin whose probability is found by bisection."""
+    random = [n for n, s in enumerate(states) if s is not None and s.random]
+    if len(random) != 1 or call.written:
+        return None
+    state, tensor = states[random[0]], call.tensors[random[0]]
+    if state is None or state.recipe is None or state.recipe.columns.shape[1] != 1 or state.taint:
+        return None
+    family = trace.draws.family(state.recipe.columns.reshape(-1)) if len(state.recipe.columns) else None
+    if family is None or family is DISCRETE or not whole(tensor):
+        return None
+    shape = torch.broadcast_shapes(*[t.shape for t in call.tensors])
+    recipe = state.recipe.at(elements(tensor).reshape(tensor.shape).expand(shape).reshape(-1))
+    spread = [
+        None if number == random[0] else _spread(trace, t, s, shape)
+        for number, (t, s) in enumerate(zip(call.tensors, states, strict=True))
+    ]
+    shares = []
+    for world, roll in ((0, 0), (1, 0), *((0, roll) for roll in _ROLLS)):
+        fixed = [None if pair is None else pair[world].roll(roll) for pair in spread]  # type: ignore[index]
+
+        def truth(levels: Tensor, fixed: list[Tensor | None] = fixed) -> Tensor | None:
+            values = recipe.made([family.quantile(levels)[None]], None)[0]
+            tensors = [values if t is None else t.double() if t.is_floating_point() else t for t in fixed]
+            answers = call.results(call.run(tensors), tensors)
+            return answers[0] if len(answers) == 1 and answers[0].dtype == torch.bool else None
+
+        share = _share(truth, len(recipe.columns))
+        if share is None:
+            return None
+        shares.append(share)
+    out = trace.both(call)
+    (result,) = call.results(out)
+    taint = NOTHING.union(*[s.taint for s in states if s is not None])
+    seals = NOTHING.union(*[s.seals for s in states if s is not None])
+    kept = trace.mark(result, taint, seals, masked=False)
+    no, yes = torch.zeros(len(recipe.columns), dtype=torch.bool), torch.ones(len(recipe.columns), dtype=torch.bool)
+    made = Coin(
+        recipe.columns,
+        (Outcome((no, no), (1 - shares[0], 1 - shares[1])), Outcome((yes, yes), (shares[0], shares[1]))),
+    )
+    rolled = [[(no, 1 - share), (yes, share)] for share in shares[2:]]
+    _enter(trace, result, kept, made, rolled, call.name)
+    return out
+
+
+def _share(truth: Callable[[Tensor], Tensor | None], count: int) -> Tensor | None:
+    """The probability that a condition on one draw holds, for each element, if it holds above or below a threshold."""
+    low, high = torch.full((count,), 1e-15, dtype=torch.float64), torch.full((count,), 1 - 1e-15, dtype=torch.float64)
+    bottom, top = truth(low), truth(high)
+    if bottom is None or top is None:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        answer = truth(middle)
+        assert answer is not None
+        below = answer == bottom
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    threshold = torch.where(bottom == top, 1.0, high)
+    for level in torch.linspace(0.003, 0.997, 41, dtype=torch.float64).tolist():
+        answer = truth(torch.full((count,), level, dtype=torch.float64))
+        assert answer is not None
+        wanted = torch.where(level < threshold, bottom, top)
+        near = (threshold - level).abs() < 1e-9
+        if not bool(((answer == wanted) | near).all()):
+            return None
+    return torch.where(bottom, threshold, 1 - threshold)
+
+
+# The largest of noisy scores
+
+
+def noisy_largest(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+    """The place of the largest score, where every score has noise of its own: the law of that place in both worlds."""
+    state = states[0] if len(states) == 1 else None
+    if state is None or not state.masked or not state.taint or state.rows is None or state.opaque is not None:
+        return None
+    scores, rows = call.tensors[0], trace.rows_of(call.tensors[0], state)
+    if rows is None or rows.columns.shape[1] != 1 or len(torch.unique(rows.columns)) != rows.columns.numel():
+        return None
+    family, noise = trace.draws.family(rows.columns.reshape(-1)), trace.draws.values(rows.columns.reshape(-1))
+    dim = _dimension(call, scores)
+    if family is None or family.cdf is None or noise is None or dim is None or bool((rows.scales <= 0).any()):
+        return None
+    scale = rows.scales.reshape(scores.shape)
+    drawn = noise.reshape(scores.shape) * scale
+    laws = [
+        _largest_law((world.detach().double() - drawn).movedim(dim, -1), scale.movedim(dim, -1), family)
+        for world in (scores, trace.table.other(scores))
+    ]
+    out = call.op(*call.args, **call.kwargs)
+    kept = trace.mark(out, state.taint, state.seals, masked=False)
+    seal_choice(trace, out, kept, (laws[0], laws[1]), rows.columns.reshape(-1), call.name)
+    return out
+
+
+def _dimension(call: Call, scores: Tensor) -> int | None:
+    """The dimension along which an operation gives the place of the largest entry, found by trying it out."""
+    generator = torch.Generator().manual_seed(2)
+    random = torch.randn(scores.shape, generator=generator, dtype=torch.float64)
+    try:
+        answers = call.again({0: random})
+    except (RuntimeError, IndexError):
+        return None
+    if len(answers) != 1 or answers[0].dtype != torch.int64:
+        return None
+    for dim in range(scores.dim()):
+        wanted = random.argmax(dim)
+        if wanted.numel() == answers[0].numel() and torch.equal(answers[0].reshape(-1), wanted.reshape(-1)):
+            return dim
+    return None
+
+
+def _largest_law(scores: Tensor, scale: Tensor, family: Family) -> Tensor:
+    """P[the place of the largest score], (rows, places); the scores stand along the last dimension."""
+    scores, scale = scores.reshape(-1, scores.shape[-1]), scale.reshape(-1, scale.shape[-1])
+    if family is GUMBEL and bool((scale == scale[:, :1]).all()):
+        return torch.softmax(scores / scale, 1)
+    assert family.cdf is not None
+    levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    standard = family.quantile(levels)
+    law = torch.zeros_like(scores)
+    for place in range(scores.shape[1]):
+        value = scores[:, place, None] + scale[:, place, None] * standard
+        inside = torch.ones_like(value)
+        for rival in range(scores.shape[1]):
+            if rival != place:
+                inside = inside * family.cdf((value - scores[:, rival, None]) / scale[:, rival, None])
+        law[:, place] = inside.mean(1)
+    return law / law.sum(1, keepdim=True)

@@ -1,0 +1,100 @@
+"""What a trace notes: private sources, seals, messages, and values that left the tracer's sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from vflpriv.audits.flow.draws import Draws
+from vflpriv.audits.flow.families import FAMILIES
+from vflpriv.audits.flow.noise import Rows, no_columns
+from vflpriv.audits.flow.wire import Party, SentMessage
+
+__all__ = ["Choice", "HostRead", "Seal", "Source", "Trail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A private value."""
+
+    what: str
+    owner: Party
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seal:
+    """Values that an adversary is given: how far they lie apart in the two worlds, under which noise."""
+
+    gap: Tensor
+    rows: Rows
+    grain: Tensor
+    """By how much rounding may have moved each gap."""
+    given: Tensor = field(default_factory=no_columns)
+    """Columns that the values depend on in other ways than as noise: whoever sees them may know those."""
+    exact: bool = True
+    """Whether the values themselves are sent; else something that was computed from them may be."""
+    open: bool = False
+    """Whether they depend on draws in no other way than by their rows."""
+    taint: frozenset[int] = frozenset()
+    where: str = ""
+
+    def described(self, draws: Draws) -> str:
+        """Its noise: families, sizes and entries."""
+        used = self.rows.used
+        families = sorted({FAMILIES[n].name for n in torch.unique(draws.families(used)).tolist()})
+        size = self.rows.scales.square().sum(1).sqrt()
+        spread = f"{float(size.min()):.4g}" if len(size) else "0"
+        if len(size) and float(size.max()) > float(size.min()) * (1 + 1e-6):
+            spread += f" to {float(size.max()):.4g}"
+        return f"{' + '.join(families)} of scale {spread} on {len(size)} entries"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choice:
+    """Values chosen by draws, with the law of each in both worlds: (elements, outcomes), rows that sum to 1."""
+
+    weights: tuple[Tensor, Tensor]
+    columns: Tensor
+    taint: frozenset[int]
+    where: str
+    kind: str
+    exact: bool = False
+
+    def described(self, draws: Draws) -> str:
+        """What chose, and how often."""
+        return f"choice by {self.kind} on {len(self.weights[0])} entries"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRead:
+    """A private value that became a Python or NumPy object, or decided a branch."""
+
+    how: str
+    where: str
+    log: bool = False
+    """Whether it was only printed or written to a file."""
+    private: bool = True
+    """Whether a private value was read, and not only a draw."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Trail:
+    """One message as the tracer saw it."""
+
+    message: SentMessage
+    where: str
+    seals: list[int] = field(default_factory=list)
+    """Numbers of the seals whose values it shows, or was computed from."""
+    bare: frozenset[int] = frozenset()
+    """Private values that show without noise."""
+    open: frozenset[int] = frozenset()
+    """Private values that reach it in a way that is not understood."""
+    why: str = ""
+    given: list[Tensor] = field(default_factory=list)
+    """Columns that it shows in other ways than as noise."""
+    others: Mapping[str, Tensor] = field(default_factory=dict)
+    """Its tensors in the other world, where they differ."""

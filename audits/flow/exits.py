@@ -1,0 +1,291 @@
+"""Where private values leave torch: numbers, NumPy, branches, prints, pickles, other threads; and where draws come in.
+
+The dispatcher does not see these. A function mode does, and for as long as a program is traced NumPy's generators give
+arrays that are known as draws.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from vflpriv.audits.flow.dispatch import Trace
+from vflpriv.audits.flow.events import HostRead
+from vflpriv.audits.flow.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.lines import program_line
+from vflpriv.audits.flow.numbers import MarkedArray, marked, tensor_of
+from vflpriv.audits.flow.sampling import enter_draw
+from vflpriv.audits.flow.storages import NOTHING
+
+__all__ = ["Exits"]
+
+_READS = {
+    "__bool__": "a branch",
+    "__float__": "a plain number",
+    "__int__": "a plain number",
+    "__index__": "a plain number",
+    "__complex__": "a plain number",
+    "tolist": "a list",
+    "data_ptr": "its address",
+    "__dlpack__": "another library",
+    "share_memory_": "another process",
+    "equal": "a branch",
+    "allclose": "a branch",
+    "is_nonzero": "a branch",
+}
+_LOGS = {
+    "__repr__": "a log",
+    "__format__": "a log",
+    "__str__": "a log",
+    "__reduce_ex__": "a file",
+    "share_memory_": "another process",
+}
+_MADE = frozenset({"tensor", "as_tensor", "asarray", "scalar_tensor"})
+
+
+class Exits(TorchFunctionMode):
+    """Notices reads of private values and of draws by the host."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Operations of the tracer itself."""
+        return self.trace.paused()
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.trace.pausing:
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        first = args[0] if args else None
+        if isinstance(first, Tensor):
+            if name == "item":
+                return self._number(first, func(*args, **kwargs))
+            if name in ("numpy", "__array__"):
+                return self._array(first, func, args, kwargs)
+            if name in _READS:
+                self.read(_READS[name], first)
+                return func(*args, **kwargs)
+            if name in _LOGS:
+                self.read(_LOGS[name], first, log=True)
+                with self.paused():
+                    return func(*args, **kwargs)
+        if _any_marked(args) or (kwargs and _any_marked(tuple(kwargs.values()))):
+            return self._with_numbers(name, func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def read(self, how: str, tensor: Tensor, *, log: bool = False) -> None:
+        """Note a read of a tensor, if it is private or drawn."""
+        if self.trace.pausing or tensor.layout != torch.strided:
+            return
+        state = self.trace.table.of(tensor)
+        if state is None or not (state.taint or state.random):
+            return
+        private = bool(state.taint)
+        note = HostRead(how=how, where=program_line(), log=log, private=private)
+        if note not in self.trace.reads:
+            self.trace.reads.append(note)
+
+    def _number(self, tensor: Tensor, value: Any) -> Any:
+        """`item()`: a number that is followed."""
+        state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
+        if state is None or not (state.taint or state.random or state.seals):
+            return value
+        if isinstance(value, bool):
+            self.read("a branch", tensor)
+            return value
+        wide = torch.float64 if isinstance(value, float) else torch.int64
+        return marked(value, tensor.detach().reshape(()).to(wide, copy=True), self)
+
+    def _array(self, tensor: Tensor, func: Any, args: Any, kwargs: Any) -> Any:
+        state = self.trace.table.of(tensor) if tensor.layout == torch.strided else None
+        if state is None:
+            return func(*args, **kwargs)
+        if tensor.requires_grad or kwargs or len(args) > 1:
+            self.read("NumPy", tensor)
+            return func(*args, **kwargs)
+        return MarkedArray.of(tensor, self)
+
+    def _with_numbers(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """A function that is given marked numbers or arrays takes their tensors."""
+        if name in _MADE:
+            made = _tensor(args[0])
+            floats = made.is_floating_point() and not isinstance(args[0], MarkedArray)
+            return made.to(kwargs.get("dtype") or (torch.get_default_dtype() if floats else made.dtype))
+        if name in ("full", "full_like", "new_full", "fill_", "new_tensor"):
+            return self._filled(name, func, args, kwargs)
+        try:
+            return func(*_replaced(args), **{key: _replaced((value,))[0] for key, value in kwargs.items()})
+        except (TypeError, RuntimeError):
+            out = func(*args, **kwargs)
+        # The operation takes plain numbers only, such as a factor of a fused update.
+        states = [self.trace.table.of(t) for t in map(tensor_of, (*args, *kwargs.values())) if t is not None]
+        taint = NOTHING.union(*[state.taint for state in states if state is not None])
+        for result in out if isinstance(out, list | tuple) else (out, *args[:1]):
+            if isinstance(result, Tensor) and taint:
+                state = self.trace.table.enter(result)
+                state.taint, state.masked = state.taint | taint, False
+        if taint:
+            self.trace.lose(f"{name} takes a number that was read from a private value")
+        return out
+
+    def _filled(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """A tensor full of a marked number: zeros plus that number."""
+        place = 0 if name == "new_tensor" else 1
+        number = tensor_of(args[place] if len(args) > place else kwargs.get("fill_value"))
+        if number is None:
+            return func(*args, **kwargs)
+        if name == "fill_":
+            return args[0].copy_(number)
+        if "fill_value" in kwargs:
+            kwargs = kwargs | {"fill_value": 0.0}
+        else:
+            args = (*args[:place], 0.0, *args[place + 1 :])
+        return func(*args, **kwargs).copy_(number)
+
+    # What comes in
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow for as long as a program runs."""
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(torch, "from_numpy", self._from_numpy(torch.from_numpy)))
+            stack.enter_context(patch.object(threading.Thread, "start", self._thread(threading.Thread.start)))
+            stack.enter_context(patch.object(np.random, "default_rng", self._generator(np.random.default_rng)))
+            for name, law in _LEGACY.items():
+                stack.enter_context(patch.object(np.random, name, self._legacy(name, law)))
+            with self:
+                yield
+
+    def _from_numpy(self, original: Any) -> Any:
+        def from_numpy(array: Any) -> Any:
+            tensor = array.followed if isinstance(array, MarkedArray) else None
+            return original(np.asarray(array)) if tensor is None else tensor
+
+        return from_numpy
+
+    def _thread(self, start: Any) -> Any:
+        def noticed(thread: threading.Thread) -> None:
+            if self.trace.sources and not self.trace.pausing:
+                self.trace.reads.append(HostRead(how="another thread", where=program_line(), log=False, private=True))
+            start(thread)
+
+        return noticed
+
+    def drawn(self, values: Any, name: str, family: Family, shift: Any, scale: Any) -> Any:
+        """NumPy's draws as an array, or a number, that is known as a draw."""
+        if not (self.trace.sources or self.trace.early) or self.trace.pausing or not np.isrealobj(values):
+            return values
+        if any(isinstance(value, MarkedArray) or tensor_of(value) is not None for value in (shift, scale)):
+            return values
+        with self.paused():
+            tensor = torch.from_numpy(np.array(values))
+            law = tuple(torch.as_tensor(np.asarray(value, dtype=np.float64)) for value in (shift, scale))
+            enter_draw(self.trace, tensor, f"numpy {name}", (family, law[0], law[1]), None)
+        if tensor.dim() == 0:
+            return marked(float(values), tensor, self)
+        return MarkedArray.of(tensor, self)
+
+    def _legacy(self, name: str, law: Any) -> Any:
+        original = getattr(np.random, name)
+
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            return self.drawn(original(*args, **kwargs), name, *law(*args, **kwargs))
+
+        return draw
+
+    def _generator(self, original: Any) -> Any:
+        exits = self
+
+        class FollowedGenerator(np.random.Generator):
+            """A generator whose draws are known."""
+
+        def method(name: str, law: Any) -> Any:
+            def draw(generator: Any, *args: Any, **kwargs: Any) -> Any:
+                values = getattr(np.random.Generator, name)(generator, *args, **kwargs)
+                return values if kwargs.get("out") is not None else exits.drawn(values, name, *law(*args, **kwargs))
+
+            return draw
+
+        for name, law in _METHODS.items():
+            setattr(FollowedGenerator, name, method(name, law))
+
+        def default_rng(seed: Any = None) -> Any:
+            return FollowedGenerator(original(seed).bit_generator)
+
+        return default_rng
+
+
+def _located(family: Family) -> Any:
+    def law(loc: Any = 0.0, scale: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, Any, Any]:
+        return family, loc, scale
+
+    return law
+
+
+def _standard(family: Family) -> Any:
+    def law(*_: Any, **__: Any) -> tuple[Family, float, float]:
+        return family, 0.0, 1.0
+
+    return law
+
+
+def _uniform(low: Any = 0.0, high: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, Any, Any]:
+    return UNIFORM, low, np.asarray(high) - np.asarray(low)
+
+
+def _scaled(scale: Any = 1.0, *_: Any, **__: Any) -> tuple[Family, float, Any]:
+    return EXPONENTIAL, 0.0, scale
+
+
+_METHODS = {
+    "normal": _located(NORMAL),
+    "standard_normal": _standard(NORMAL),
+    "laplace": _located(LAPLACE),
+    "gumbel": _located(GUMBEL),
+    "uniform": _uniform,
+    "random": _standard(UNIFORM),
+    "exponential": _scaled,
+    "standard_exponential": _standard(EXPONENTIAL),
+}
+_LEGACY = _METHODS | {"randn": _standard(NORMAL), "rand": _standard(UNIFORM), "random_sample": _standard(UNIFORM)}
+
+
+def _any_marked(values: tuple[Any, ...]) -> bool:
+    for value in values:
+        if tensor_of(value) is not None or isinstance(value, MarkedArray):
+            return True
+        if isinstance(value, list | tuple) and value and _any_marked(tuple(value)):
+            return True
+    return False
+
+
+def _replaced(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        value.followed if isinstance(value, MarkedArray) else value if (t := tensor_of(value)) is None else t
+        for value in values
+    )
+
+
+def _tensor(value: Any) -> Any:
+    """A tensor of numbers, arrays and lists of them, some of them marked."""
+    if isinstance(value, MarkedArray):
+        followed = value.followed
+        return torch.from_numpy(np.asarray(value)) if followed is None else followed.clone()
+    number = tensor_of(value)
+    if number is not None:
+        return number.clone()
+    if isinstance(value, list | tuple):
+        entries = [_tensor(entry) for entry in value]
+        return torch.stack([entry if isinstance(entry, Tensor) else torch.tensor(entry) for entry in entries])
+    return torch.tensor(value)

@@ -1,0 +1,66 @@
+"""Standard laws of single draws: their quantiles, by which a function of draws is recognised, and what they cost.
+
+The law that a release has with draws of a family as its noise is one of `vflpriv.laws`; a family without one hides
+nothing that could be accounted for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vflpriv.core.law import Law
+from vflpriv.laws import Gaussian, Laplace
+from vflpriv.laws.laplace import standard_laplace
+
+__all__ = ["DISCRETE", "EXPONENTIAL", "FAMILIES", "GUMBEL", "LAPLACE", "NORMAL", "UNIFORM", "Family"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The law of one standard draw."""
+
+    name: str
+    quantile: Callable[[Tensor], Tensor]
+    law: Callable[[float], Law] | None = None
+    """The law of this draw times a factor, as noise on a value."""
+    cdf: Callable[[Tensor], Tensor] | None = None
+    density: Callable[[Tensor], Tensor] | None = None
+
+
+def _laplace_cdf(x: Tensor) -> Tensor:
+    return torch.where(x < 0, 0.5 * x.clamp(max=0).exp(), 1 - 0.5 * (-x.clamp(min=0)).exp())
+
+
+UNIFORM = Family("uniform", lambda u: u, None, lambda x: x.clamp(0, 1), lambda x: ((x > 0) & (x < 1)).double())
+NORMAL = Family(
+    "normal",
+    torch.special.ndtri,
+    Gaussian,
+    torch.special.ndtr,
+    lambda x: (-x * x / 2).exp() / math.sqrt(2 * math.pi),
+)
+LAPLACE = Family("laplace", standard_laplace, Laplace, _laplace_cdf, lambda x: 0.5 * (-x.abs()).exp())
+EXPONENTIAL = Family(
+    "exponential",
+    lambda u: -torch.log1p(-u),
+    None,
+    lambda x: -torch.expm1(-x.clamp(min=0)),
+    lambda x: torch.where(x < 0, 0.0, (-x.clamp(min=0)).exp()),
+)
+GUMBEL = Family(
+    "gumbel",
+    lambda u: -torch.log(-torch.log(u)),
+    None,
+    lambda x: torch.exp(-torch.exp(-x)),
+    lambda x: torch.exp(-x - torch.exp(-x)),
+)
+DISCRETE = Family("discrete", lambda u: u)
+"""Coins and other draws with few values."""
+
+FAMILIES = (UNIFORM, NORMAL, LAPLACE, EXPONENTIAL, GUMBEL, DISCRETE)
+"""In the order of the numbers by which draws know them."""

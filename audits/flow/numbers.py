@@ -1,0 +1,223 @@
+"""Numbers and NumPy arrays that remember the tensor they were read from, so that a private value keeps its mark.
+
+Everybody logs `loss.item()`. A marked number is a float with which one can calculate, print and log; on its way it is
+followed as the tensor that it is. Comparing it, or making a plain number of it, is a read of a private value.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from vflpriv.audits.flow.exits import Exits
+
+__all__ = ["MarkedArray", "MarkedFloat", "MarkedInt", "marked", "tensor_of"]
+
+_ARITHMETIC: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
+    ("add", operator.add),
+    ("sub", operator.sub),
+    ("mul", operator.mul),
+    ("truediv", operator.truediv),
+    ("floordiv", operator.floordiv),
+    ("mod", operator.mod),
+    ("pow", operator.pow),
+)
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+class _Marked:
+    """What marked numbers share. `tensor` is 0-dimensional and double, or int64."""
+
+    tensor: Tensor
+    exits: Exits
+
+
+class MarkedFloat(_Marked, float):
+    """A float that was read from a private tensor."""
+
+    __hash__ = float.__hash__
+
+
+class MarkedInt(_Marked, int):
+    """An int that was read from a private tensor."""
+
+    __hash__ = int.__hash__
+
+
+def marked(value: float, tensor: Tensor, exits: Exits) -> Any:
+    """A number with its tensor."""
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return value
+    number: Any = MarkedFloat(value) if isinstance(value, float) else MarkedInt(value)
+    number.tensor, number.exits = tensor, exits
+    return number
+
+
+def tensor_of(value: Any) -> Tensor | None:
+    """The tensor that a number or array was read from."""
+    return value.tensor if isinstance(value, _Marked | MarkedArray) else None
+
+
+def _arithmetic(name: str, function: Callable[[Any, Any], Any], swapped: bool) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, float | int) or isinstance(other, np.generic):
+            return NotImplemented
+        base = float if isinstance(self, float) else int
+        plain = getattr(base, f"__{'r' if swapped else ''}{name}__")(self, other)
+        if plain is NotImplemented:
+            plain = function(*((float(other), float(self)) if swapped else (float(self), float(other))))
+        partner = other.tensor if isinstance(other, _Marked) else other
+        operands = (partner, self.tensor) if swapped else (self.tensor, partner)
+        return marked(plain, function(*operands), self.exits)
+
+    return method
+
+
+def _single(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        base = float if isinstance(self, float) else int
+        return marked(getattr(base, f"__{name}__")(self), function(self.tensor), self.exits)
+
+    return method
+
+
+def _comparison(name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        self.exits.read("a comparison", self.tensor)
+        base = float if isinstance(self, float) else int
+        return getattr(base, f"__{name}__")(self, other)
+
+    return method
+
+
+def _read(name: str, how: str, *, log: bool) -> Callable[..., Any]:
+    def method(self: Any, *args: Any) -> Any:
+        self.exits.read(how, self.tensor, log=log)
+        base = float if isinstance(self, float) else int
+        return getattr(base, name)(self, *args)
+
+    return method
+
+
+def _reduced(self: Any, protocol: int) -> Any:
+    self.exits.read("a file", self.tensor, log=True)
+    return (float, (float.__repr__(self),)) if isinstance(self, float) else (int, (int.__repr__(self),))
+
+
+for _kind in (MarkedFloat, MarkedInt):
+    for _name, _function in _ARITHMETIC:
+        setattr(_kind, f"__{_name}__", _arithmetic(_name, _function, swapped=False))
+        setattr(_kind, f"__r{_name}__", _arithmetic(_name, _function, swapped=True))
+    for _name, _function in (("neg", operator.neg), ("abs", abs), ("pos", lambda tensor: tensor)):
+        setattr(_kind, f"__{_name}__", _single(_name, _function))
+    for _name in _COMPARISONS:
+        setattr(_kind, f"__{_name}__", _comparison(_name))
+    for _name in ("__format__", "__repr__", "__str__"):
+        setattr(_kind, _name, _read(_name, "a log", log=True))
+    for _name in ("__bool__", "__int__", "__round__", "__trunc__"):
+        setattr(_kind, _name, _read(_name, "a plain number", log=False))
+    _kind.__reduce_ex__ = _reduced  # type: ignore[method-assign,assignment]
+MarkedFloat.__float__ = _read("__float__", "a plain number", log=False)  # type: ignore[method-assign,assignment]
+
+
+_UFUNCS: dict[str, Callable[..., Tensor]] = {
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": torch.mul,
+    "divide": torch.true_divide,
+    "true_divide": torch.true_divide,
+    "negative": torch.neg,
+    "sqrt": torch.sqrt,
+    "square": torch.square,
+    "log": torch.log,
+    "log1p": torch.log1p,
+    "exp": torch.exp,
+    "absolute": torch.abs,
+    "sign": torch.sign,
+    "cos": torch.cos,
+    "sin": torch.sin,
+    "power": torch.pow,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "less": torch.lt,
+    "greater": torch.gt,
+    "matmul": torch.matmul,
+}
+
+
+class MarkedArray(np.ndarray[Any, Any]):
+    """An array that shares its memory with a followed tensor; universal functions of it are those of the tensor."""
+
+    tensor: Tensor
+    exits: Exits
+
+    @classmethod
+    def of(cls, tensor: Tensor, exits: Exits) -> MarkedArray:
+        """The array of a tensor."""
+        with exits.paused():
+            array = tensor.detach().numpy().view(cls)
+        array.tensor, array.exits = tensor, exits
+        return array
+
+    def __array_finalize__(self, parent: Any) -> None:
+        self.exits = getattr(parent, "exits", None)  # type: ignore[assignment]
+
+    @property
+    def followed(self) -> Tensor | None:
+        """Its tensor; of a view, that view of the tensor; None where it is another array by now."""
+        own: Any = self.__dict__.get("tensor")
+        if own is not None:
+            return own  # type: ignore[no-any-return]
+        root: Any = self
+        while isinstance(root, MarkedArray) and "tensor" not in root.__dict__:
+            root = root.base
+        if not isinstance(root, MarkedArray):
+            return None
+        offset = self.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        tensor, size = root.tensor, self.itemsize
+        if (
+            size != tensor.element_size()
+            or offset % size
+            or any(stride % size or stride < 0 for stride in self.strides)
+        ):
+            return None
+        strides = [stride // size for stride in self.strides]
+        return tensor.as_strided(self.shape, strides, tensor.storage_offset() + offset // size)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        tensors = [value.followed if isinstance(value, MarkedArray) else value for value in inputs]
+        exits = next(value.exits for value in (*inputs, *kwargs.get("out", ())) if _has_exits(value))
+        known = method == "__call__" and not kwargs and ufunc.__name__ in _UFUNCS
+        if known and not any(tensor is None for tensor in tensors):
+            values = [torch.as_tensor(np.asarray(t)) if not isinstance(t, Tensor) else t for t in tensors]
+            return MarkedArray.of(_UFUNCS[ufunc.__name__](*values), exits)
+        for tensor in tensors:
+            if isinstance(tensor, Tensor):
+                exits.read(f"NumPy's {ufunc.__name__}", tensor)
+        plain = [np.asarray(value) if isinstance(value, MarkedArray) else value for value in inputs]
+        if "out" in kwargs:
+            kwargs["out"] = tuple(np.asarray(value) for value in kwargs["out"])
+        return getattr(ufunc, method)(*plain, **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        for value in args:
+            if isinstance(value, MarkedArray) and (tensor := value.followed) is not None:
+                value.exits.read(f"NumPy's {func.__name__}", tensor)
+        plain = tuple(np.asarray(value) if isinstance(value, MarkedArray) else value for value in args)
+        return func(*plain, **kwargs)
+
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = self.followed
+        if tensor is None:
+            return np.asarray(self).astype(dtype, *args, **kwargs)
+        return MarkedArray.of(tensor.to(torch.from_numpy(np.empty(0, dtype)).dtype), self.exits)
+
+
+def _has_exits(value: Any) -> bool:
+    return isinstance(value, MarkedArray) and value.exits is not None

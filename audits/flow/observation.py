@@ -1,0 +1,202 @@
+"""What one trace and a few plain runs show of a program: the state of every message, and what they cost together.
+
+The trace is trusted as little as anything else: a message that it calls clean must not differ between two plain runs in
+neighbouring worlds with the same draws, and one that it calls bare must differ there, whatever NumPy draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from vflpriv.audits.flow.dispatch import Trace
+from vflpriv.audits.flow.events import Choice, Seal, Trail
+from vflpriv.audits.flow.exits import Exits
+from vflpriv.audits.flow.loss import Loss, privacy_loss
+from vflpriv.audits.flow.tracing import TracedWire
+from vflpriv.audits.flow.twins import PlainRun, plain_run, same_form, same_values, seeded
+from vflpriv.audits.flow.wire import Program
+
+__all__ = ["MessageState", "Observation", "State", "observe"]
+
+State = Literal["clean", "sealed", "bare", "unexplained"]
+_OTHER_SEED = 1_000_003
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageState:
+    """What one message tells."""
+
+    trail: Trail
+    state: State
+    why: str = ""
+
+
+@dataclass(kw_only=True)
+class Observation:
+    """What is known of a program from one seed."""
+
+    trace: Trace | None = None
+    messages: list[MessageState] = field(default_factory=list)
+    loss: Loss = field(default_factory=Loss)
+    """Of all that the view is given: an upper bound on what it sees."""
+    shown: Loss = field(default_factory=Loss)
+    """Of the values that are sent as they are: the view sees no less."""
+    form: str | None = None
+    """How the form of the messages differs between the worlds."""
+    unknown: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def observe(program: Program, view: str | int, seed: int) -> Observation:
+    """Trace and compare. A program or a tracer that fails is an observation too."""
+    try:
+        other = plain_run(program, seed + _OTHER_SEED, view=view)
+        base = plain_run(program, seed, view=view)
+        twin = plain_run(program, seed, world=1, view=view, received=base.messages)
+    except Exception as error:  # noqa: BLE001 -- whatever a program raises is its user's to see, as one line
+        return Observation(unknown=[f"the program fails: {type(error).__name__}: {_first_line(error)}"])
+    observation = _traced(program, view, seed, other, base, twin, early=False)
+    if any(message.state == "bare" for message in observation.messages) and observation.trace is not None:
+        # Noise may have been drawn before there was anything private.
+        again = _traced(program, view, seed, other, base, twin, early=True)
+        if not any(message.state in ("bare", "unexplained") for message in again.messages) and not again.unknown:
+            return again
+    return observation
+
+
+def _traced(
+    program: Program, view: str | int, seed: int, other: PlainRun, base: PlainRun, twin: PlainRun, *, early: bool
+) -> Observation:
+    trace = Trace(other.draws, early=early)
+    wire, exits = TracedWire(trace, view), Exits(trace)
+    try:
+        with seeded(seed), exits.followed(), trace:
+            program(wire)
+        observation = Observation(trace=trace)
+        seen = [(n, trail) for n, trail in enumerate(wire.trails) if trail.message.seen_by(view)]
+        _compare(observation, program, view, seed, seen, len(wire.trails), base, twin)
+        _account(observation, [trail for _, trail in seen])
+    except Exception as error:  # noqa: BLE001 -- a tracer that cannot follow says so in one line
+        return Observation(unknown=[f"the tracer cannot follow it: {type(error).__name__}: {_first_line(error)}"])
+    return observation
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:160]
+
+
+def _compare(
+    observation: Observation,
+    program: Program,
+    view: str | int,
+    seed: int,
+    seen: Sequence[tuple[int, Trail]],
+    count: int,
+    base: PlainRun,
+    twin: PlainRun,
+) -> None:
+    trace = observation.trace
+    assert trace is not None
+    observation.unknown += trace.lost
+    if count != len(base.messages) or not all(
+        same_form(trail.message, base.messages[n]) and same_values(trail.message, base.messages[n]) for n, trail in seen
+    ):
+        observation.unknown.append("two runs with the same seed send different messages")
+    public = not any(trail.seals for _, trail in seen) or all(_only_direct(trace, trail) for _, trail in seen)
+    observation.form = _form(seen, base, twin)
+    if observation.form is not None and not public:
+        observation.unknown.append(f"{observation.form}; noisy values may have decided that")
+        observation.form = None
+    asked = any(trail.bare or not trail.seals for _, trail in seen)
+    other = plain_run(program, seed, host=seed + _OTHER_SEED, view=view) if asked else base
+    agreed = observation.form is None
+    for number, trail in seen:
+        message = _state(trace, number, trail, base, twin, other)
+        agreed = agreed and (message.state != "unexplained" or bool(trail.open))
+        observation.messages.append(message)
+    _reads(observation, trace, agreed=agreed, same_operations=base.operations == twin.operations, public=public)
+
+
+def _only_direct(trace: Trace, trail: Trail) -> bool:
+    """Whether a message was made of no value that was sealed on the way."""
+    return all(isinstance(trace.seals[n], Seal) and trace.seals[n].exact for n in trail.seals)
+
+
+def _form(seen: Sequence[tuple[int, Trail]], base: PlainRun, twin: PlainRun) -> str | None:
+    if len(base.messages) != len(twin.messages):
+        return f"{len(base.messages)} messages are sent in one world and {len(twin.messages)} in the other"
+    for number, _ in seen:
+        if number < len(base.messages) and not same_form(base.messages[number], twin.messages[number]):
+            kind = base.messages[number].kind
+            return f"message {number} ({kind}) has another size, dtype, kind or receiver in the other world"
+    return None
+
+
+def _differs(number: int, base: PlainRun, twin: PlainRun) -> bool:
+    if number >= min(len(base.messages), len(twin.messages)):
+        return True
+    one, other = base.messages[number], twin.messages[number]
+    return not same_form(one, other) or not same_values(one, other)
+
+
+def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, other: PlainRun) -> MessageState:
+    """The state of a message, after the plain runs were asked."""
+    differs = _differs(number, base, twin)
+    host = _differs(number, base, other)
+    drawn = any(not read.private and not read.log for read in trace.reads)
+    if trail.bare:
+        if not differs and not trail.seals:
+            return MessageState(trail=trail, state="unexplained", why="the plain runs do not differ in it")
+        if host or drawn:
+            return MessageState(trail=trail, state="unexplained", why="draws that torch does not show reach it")
+        return MessageState(trail=trail, state="bare", why=trail.why)
+    if trail.open:
+        return MessageState(trail=trail, state="unexplained", why=trail.why)
+    if trail.seals:
+        return MessageState(trail=trail, state="sealed")
+    if differs:
+        why = "it differs between the worlds, by a way that torch does not show"
+        sure = not host and not drawn and not trail.given
+        return MessageState(trail=replace(trail, bare=frozenset({0})), state="bare" if sure else "unexplained", why=why)
+    return MessageState(trail=trail, state="clean")
+
+
+def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operations: bool, public: bool) -> None:
+    """Reads by the host: notes where nothing depends on them."""
+    private = [read for read in trace.reads if read.private and not read.log]
+    for read in trace.reads:
+        if read.private and read.log:
+            observation.notes.append(
+                f"{read.where}: a private number goes to {read.how}; whoever reads it learns of it"
+            )
+        elif not read.private and not read.log and read.how in ("a branch", "a comparison"):
+            observation.unknown.append(f"{read.where}: a draw decides a branch, of which only one side was seen")
+    if not same_operations and public:
+        where = private[0].where if private else "somewhere"
+        observation.unknown.append(f"{where}: private values decide which operations run")
+    elif private and agreed and public:
+        observation.notes += [
+            f"{read.where}: a private value is read as {read.how}; both worlds send the same and compute alike"
+            for read in private
+        ]
+    elif private:
+        observation.unknown += [f"{read.where}: a private value is read as {read.how}" for read in private]
+
+
+def _account(observation: Observation, trails: Sequence[Trail]) -> None:
+    """What the messages cost."""
+    trace = observation.trace
+    assert trace is not None
+    numbers = sorted({number for trail in trails for number in trail.seals})
+    seals = [seal for n in numbers if isinstance(seal := trace.seals[n], Seal)]
+    choices = [choice for n in numbers if isinstance(choice := trace.seals[n], Choice)]
+    given = [columns for trail in trails for columns in trail.given]
+    none = torch.empty(0, dtype=torch.int64)
+    observation.loss = privacy_loss(seals, choices, torch.cat([none, *given]), trace.draws)
+    sure = [seal for seal in seals if seal.exact and seal.open]
+    observation.shown = privacy_loss(sure, [choice for choice in choices if choice.exact], none, trace.draws)
+    observation.unknown += observation.loss.unknown

@@ -1,0 +1,131 @@
+"""The wire of a traced program: what each message is made of, and what its receivers get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vflpriv.audits.flow.dispatch import Trace
+from vflpriv.audits.flow.events import Seal, Source, Trail
+from vflpriv.audits.flow.lines import program_line
+from vflpriv.audits.flow.noise import Rows, no_columns
+from vflpriv.audits.flow.storages import State, whole
+from vflpriv.audits.flow.wire import FlowWire, Party, Payload, SentMessage, parties_of
+
+__all__ = ["TracedWire"]
+
+
+class TracedWire(FlowWire):
+    """Follows messages for one view: what it sees is public from then on; all other messages stay private."""
+
+    def __init__(self, trace: Trace, view: str | int) -> None:
+        self.trace, self.view = trace, view
+        self.trails: list[Trail] = []
+
+    def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
+        return self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))
+
+    def send(  # type: ignore[override]
+        self,
+        kind: str,
+        tensors: Payload,
+        *,
+        sender: Party = "server",
+        receiver: Party | Sequence[Party] = 0,
+        round_: int | None = None,
+        records: Tensor | None = None,
+    ) -> Payload:
+        named = {"": tensors} if isinstance(tensors, Tensor) else dict(tensors)
+        shown = named if records is None else named | {"records": records}
+        with self.trace.paused():
+            copies = {name: tensor.detach().clone() for name, tensor in shown.items()}
+        message = SentMessage(kind=kind, sender=sender, receivers=parties_of(receiver), round=round_, tensors=copies)
+        trail = Trail(message=message, where=program_line())
+        seen = message.seen_by(self.view)
+        if seen:
+            with self.trace.paused():
+                for tensor in shown.values():
+                    self._shows(tensor.detach(), trail)
+        self.trails.append(trail)
+        # A copy that is made while the tracer is paused is public.
+        if seen:
+            with self.trace.paused():
+                arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
+        else:
+            arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
+        return arrived[""] if isinstance(tensors, Tensor) else arrived
+
+    def _shows(self, tensor: Tensor, trail: Trail) -> None:
+        if tensor.layout != torch.strided:
+            trail.open |= frozenset(range(len(self.trace.sources)))
+            trail.why = "sparse tensors are not followed"
+            return
+        state = self.trace.table.of(tensor)
+        if state is None or not tensor.numel():
+            return
+        trail.seals.extend(sorted(state.seals))
+        self.trace.shown_whole(tensor, state)
+        if state.random:
+            self.trace.resolve(tensor, state)
+        rows = self.trace.rows_of(tensor, state)
+        other = self.trace.table.other(tensor)
+        differs = _differs(tensor, other)
+        covered = torch.zeros(tensor.numel(), dtype=torch.bool) if rows is None else rows.covered
+        spent = self._spent(state)
+        if rows is not None and bool(covered.any()):
+            self._seals(tensor, other, state, rows, spent, trail)
+        elif spent is not None:
+            trail.given.append(spent)
+        if state.raw:
+            self._raw(state, differs & ~covered, rows is not None or spent is not None, trail)
+        elif state.masked and whole(tensor):
+            state.release(trail.seals[-1])
+
+    def _spent(self, state: State) -> Tensor | None:
+        parts = [] if state.opaque is None else [state.opaque]
+        if state.rows is None and state.recipe is not None:
+            parts.append(state.recipe.columns.reshape(-1))
+        if state.coin is not None:
+            parts.append(state.coin.columns.reshape(-1))
+        return torch.unique(torch.cat(parts)) if parts else None
+
+    def _seals(
+        self, tensor: Tensor, other: Tensor, state: State, rows: Rows, spent: Tensor | None, trail: Trail
+    ) -> None:
+        places = rows.covered.nonzero()[:, 0]
+        flat = tensor.double().reshape(-1)
+        gap = other.double().reshape(-1) - flat
+        self.trace.seals.append(
+            Seal(
+                gap=gap[places],
+                rows=rows.at(places),
+                grain=flat[places].abs() * torch.finfo(tensor.dtype).eps,
+                given=no_columns() if spent is None else spent,
+                open=spent is None,
+                taint=state.taint,
+                where=state.where,
+            )
+        )
+        trail.seals.append(len(self.trace.seals) - 1)
+
+    def _raw(self, state: State, differs: Tensor, drawn: bool, trail: Trail) -> None:
+        """What a message shows that no noise hides."""
+        if not bool(differs.any()):
+            trail.open |= state.taint
+            trail.why = trail.why or "private values reach it without noise, though this pair does not differ in it"
+        elif drawn:
+            trail.open |= state.taint
+            trail.why = trail.why or "draws and private values are mixed in it in a way whose law is not known"
+        else:
+            trail.bare |= state.taint
+            count = int(differs.sum())
+            trail.why = trail.why or f"{count} of {differs.numel()} entries differ between the worlds, without noise"
+
+
+def _differs(tensor: Tensor, other: Tensor) -> Tensor:
+    """Which elements differ in some bit."""
+    size = tensor.element_size()
+    one, two = (t.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size) for t in (tensor, other))
+    return (one != two).any(1)
