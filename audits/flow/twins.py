@@ -1,7 +1,7 @@
 """Plain runs of a program: in the neighbouring world with the same draws, and under other draws.
 
-They are a second opinion on the trace. The second world receives what the first one sent, so that each message shows its
-own difference; other seeds show which draws are constants, and whether anything random was not followed.
+They are a second opinion on the trace. The second world receives what the first one sent, so that each message shows
+its own difference; other seeds show which draws are constants, and whether anything random was not followed.
 """
 
 from __future__ import annotations
