@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.calls import Call
 from vflpriv.audits.flow.events import Choice
-from vflpriv.audits.flow.families import DISCRETE, GUMBEL, Family
+from vflpriv.audits.flow.families import DISCRETE, GUMBEL, NORMAL, Family
+from vflpriv.audits.flow.following import Following
 from vflpriv.audits.flow.lines import program_line
 from vflpriv.audits.flow.recipes import Coin, Outcome
 from vflpriv.audits.flow.storages import NOTHING, State, elements, whole
-
-if TYPE_CHECKING:
-    from vflpriv.audits.flow.dispatch import Trace
 
 __all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "through"]
 
 _MOST_OUTCOMES = 64
 _MOST_ELEMENTS = 1 << 18
 _HALVINGS = 100
+_ALL = -1
 _ROLLS = (1, 7)
 """By how much private values are shifted among the elements: what they might be instead."""
 
@@ -45,7 +44,7 @@ def coin(columns: Tensor, values: Sequence[tuple[Tensor, float | Tensor]]) -> Co
 # Pointwise operations on coins
 
 
-def through(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+def through(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
     """A pointwise operation on coins, run once for every outcome; None where that is not what it is."""
     if any(s is not None and s.random and s.coin is None for s in states):
         return None
@@ -78,7 +77,7 @@ def through(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
 
 
 def _spread(
-    trace: Trace, tensor: Tensor, state: State | None, shape: torch.Size
+    trace: Following, tensor: Tensor, state: State | None, shape: torch.Size
 ) -> Coin | tuple[Tensor, Tensor] | None:
     """An operand element by element of the result: a coin, or its values in the two worlds."""
     if state is not None and state.coin is not None:
@@ -132,7 +131,7 @@ def _enumerated(
 
 
 def _enter(
-    trace: Trace,
+    trace: Following,
     result: Tensor,
     state: State,
     made: Coin,
@@ -173,14 +172,14 @@ def _laws(worlds: Sequence[list[tuple[Tensor, Tensor]]]) -> list[Tensor]:
 
 
 def seal_choice(
-    trace: Trace, result: Tensor, state: State, laws: tuple[Tensor, Tensor], columns: Tensor, kind: str
+    trace: Following, result: Tensor, state: State, laws: tuple[Tensor, Tensor], columns: Tensor, kind: str
 ) -> None:
     """Note the laws of a choice; its value is public from here on."""
     trace.seals.append(Choice(weights=laws, columns=columns, taint=state.taint, where=program_line(), kind=kind))
     trace.released(result, state)
 
 
-def by_probabilities(trace: Trace, call: Call, out: Tensor, taint: frozenset[int], seals: frozenset[int]) -> bool:
+def by_probabilities(trace: Following, call: Call, out: Tensor, taint: frozenset[int], seals: frozenset[int]) -> bool:
     """`bernoulli` and `multinomial` with one draw, of private probabilities; whether that is what it was."""
     laws = []
     for probabilities in (call.tensors[0], trace.table.other(call.tensors[0])):
@@ -204,7 +203,7 @@ def by_probabilities(trace: Trace, call: Call, out: Tensor, taint: frozenset[int
 # Comparisons of a draw
 
 
-def compared(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+def compared(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
     """A pointwise operation from a real draw to true or false: a coin whose probability is found by bisection."""
     random = [n for n, s in enumerate(states) if s is not None and s.random]
     if len(random) != 1 or call.written:
@@ -276,7 +275,7 @@ def _share(truth: Callable[[Tensor], Tensor | None], count: int) -> Tensor | Non
 # The largest of noisy scores
 
 
-def noisy_largest(trace: Trace, call: Call, states: Sequence[State | None]) -> Any:
+def noisy_largest(trace: Following, call: Call, states: Sequence[State | None]) -> Any:
     """The place of the largest score, where every score has noise of its own: the law of that place in both worlds."""
     state = states[0] if len(states) == 1 else None
     if state is None or not state.masked or not state.taint or state.rows is None or state.opaque is not None:
@@ -286,12 +285,16 @@ def noisy_largest(trace: Trace, call: Call, states: Sequence[State | None]) -> A
         return None
     family, noise = trace.draws.family(rows.columns.reshape(-1)), trace.draws.values(rows.columns.reshape(-1))
     dim = _dimension(call, scores)
-    if family is None or family.cdf is None or noise is None or dim is None or bool((rows.scales <= 0).any()):
+    # What normal noise hides as a whole has a trade-off curve of its own, that of the place has none.
+    if family is None or family is NORMAL or family.cdf is None:
         return None
-    scale = rows.scales.reshape(scores.shape)
-    drawn = noise.reshape(scores.shape) * scale
+    if noise is None or dim is None or bool((rows.scales <= 0).any()):
+        return None
+    shape, dim = (scores.shape, dim) if dim != _ALL else (torch.Size([scores.numel()]), 0)
+    scale = rows.scales.reshape(shape)
+    drawn = noise.reshape(shape) * scale
     laws = [
-        _largest_law((world.detach().double() - drawn).movedim(dim, -1), scale.movedim(dim, -1), family)
+        _largest_law((world.detach().double().reshape(shape) - drawn).movedim(dim, -1), scale.movedim(dim, -1), family)
         for world in (scores, trace.table.other(scores))
     ]
     out = call.op(*call.args, **call.kwargs)
@@ -310,6 +313,8 @@ def _dimension(call: Call, scores: Tensor) -> int | None:
         return None
     if len(answers) != 1 or answers[0].dtype != torch.int64:
         return None
+    if answers[0].numel() == 1 and int(answers[0]) == int(random.argmax()):
+        return _ALL
     for dim in range(scores.dim()):
         wanted = random.argmax(dim)
         if wanted.numel() == answers[0].numel() and torch.equal(answers[0].reshape(-1), wanted.reshape(-1)):

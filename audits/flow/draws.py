@@ -51,6 +51,8 @@ class Draws:
         self._starts: list[int] = []
         self._families: list[int] = []
         self._known: list[bool] = []
+        self._guessed: list[bool] = []
+        self._small = False
         self._count = 0
         self._others, self._long = others, frozenset(others)
         self.position = 0
@@ -63,11 +65,16 @@ class Draws:
         self.constant = 0
         self.overlapping = 0
 
+    def seed(self, *, guessable: bool) -> None:
+        """Whether the next draw is from a generator whose seed is small enough to be tried out."""
+        self._small = guessable
+
     def add(self, family: Family, count: int, *, known: bool = False) -> Tensor:
         """New columns of a family; `known` ones hide nothing."""
         self._starts.append(self._count)
         self._families.append(FAMILIES.index(family))
         self._known.append(known)
+        self._guessed.append(self._small)
         self._count += count
         return torch.arange(self._count - count, self._count)
 
@@ -95,6 +102,13 @@ class Draws:
         if value.numel() >= _LONG and drawn in self._long:
             return True
         return self.position < len(self._others) and self._others[self.position] == drawn
+
+    def shown_state(self, tensor: Tensor) -> Tensor | None:
+        """The draws that follow from a generator's state, if that is what a tensor holds."""
+        if tensor.dtype != torch.uint8 or tensor.dim() != 1:
+            return None
+        first = self._states.get(fingerprint(tensor))
+        return None if first is None else torch.arange(max(first[1], 0), self._count)
 
     def public(self, state: bytes, name: str) -> None:
         """A draw before any private value: whoever draws from this state again draws what is known."""
@@ -125,6 +139,10 @@ class Draws:
     def known(self, columns: Tensor) -> Tensor:
         """Which columns hide nothing from anybody."""
         return torch.tensor(self._known)[self._blocks(columns)]
+
+    def guessed(self, columns: Tensor) -> Tensor:
+        """Which columns are from a generator whose seed is small enough to be tried out."""
+        return torch.tensor(self._guessed)[self._blocks(columns)]
 
     def keep(self, columns: Tensor, values: Tensor) -> None:
         """Remember what was drawn, as standard draws; of large tensors it is not needed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -78,7 +77,10 @@ class HostRead:
     log: bool = False
     """Whether it was only printed or written to a file."""
     private: bool = True
-    """Whether a private value was read, and not only a draw."""
+    drawn: bool = False
+    """Whether draws reached it."""
+    same: bool = False
+    """Whether it is the same in both worlds."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -96,5 +98,7 @@ class Trail:
     why: str = ""
     given: list[Tensor] = field(default_factory=list)
     """Columns that it shows in other ways than as noise."""
-    others: Mapping[str, Tensor] = field(default_factory=dict)
-    """Its tensors in the other world, where they differ."""
+    others: dict[str, Tensor] = field(default_factory=dict)
+    """Those of its tensors in the other world that no earlier seal reached."""
+    own: dict[str, int] = field(default_factory=dict)
+    """The seals of tensors that are sent with their noise on every entry."""

@@ -70,12 +70,15 @@ class Exits(TorchFunctionMode):
         first = args[0] if args else None
         if isinstance(first, Tensor):
             if name == "item":
-                return self._number(first, func(*args, **kwargs))
+                with self.paused():
+                    value = func(*args, **kwargs)
+                return self._number(first, value)
             if name in ("numpy", "__array__"):
                 return self._array(first, func, args, kwargs)
             if name in _READS:
                 self.read(_READS[name], first)
-                return func(*args, **kwargs)
+                with self.paused():
+                    return func(*args, **kwargs)
             if name in _LOGS:
                 self.read(_LOGS[name], first, log=True)
                 with self.paused():
@@ -86,15 +89,9 @@ class Exits(TorchFunctionMode):
 
     def read(self, how: str, tensor: Tensor, *, log: bool = False) -> None:
         """Note a read of a tensor, if it is private or drawn."""
-        if self.trace.pausing or tensor.layout != torch.strided:
-            return
-        state = self.trace.table.of(tensor)
-        if state is None or not (state.taint or state.random):
-            return
-        private = bool(state.taint)
-        note = HostRead(how=how, where=program_line(), log=log, private=private)
-        if note not in self.trace.reads:
-            self.trace.reads.append(note)
+        if not self.trace.pausing:
+            with self.paused():
+                self.trace.host_read(tensor, how, log=log)
 
     def _number(self, tensor: Tensor, value: Any) -> Any:
         """`item()`: a number that is followed."""
@@ -112,8 +109,10 @@ class Exits(TorchFunctionMode):
         if state is None:
             return func(*args, **kwargs)
         if tensor.requires_grad or kwargs or len(args) > 1:
-            self.read("NumPy", tensor)
+            self.read("an array", tensor)
             return func(*args, **kwargs)
+        # Indices into other arrays are not seen.
+        self.read("an array", tensor)
         return MarkedArray.of(tensor, self)
 
     def _with_numbers(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -177,7 +176,7 @@ class Exits(TorchFunctionMode):
     def _thread(self, start: Any) -> Any:
         def noticed(thread: threading.Thread) -> None:
             if self.trace.sources and not self.trace.pausing:
-                self.trace.reads.append(HostRead(how="another thread", where=program_line(), log=False, private=True))
+                self.trace.reads.append(HostRead(how="another thread", where=program_line()))
             start(thread)
 
         return noticed

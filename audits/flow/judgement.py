@@ -68,8 +68,10 @@ class FlowResult:
     witness: str | None = None
 
 
-_MARGIN = 1 + 1e-6
-"""Rounding may move a figure by so much."""
+_MARGIN = 1 + 1e-5
+"""Rounding of float32 may move a figure by so much."""
+_EXCESS = 1.005
+"""A figure refutes a claim from here on: what is sent may be a rounding of what was sealed."""
 
 
 def judge(claim: FlowClaim, observed: Callable[[int], Observation]) -> FlowResult:
@@ -116,11 +118,11 @@ def _refuted(claim: FlowClaim, observation: Observation) -> str | None:
     shown = observation.shown
     if shown.leak is not None:
         return shown.leak
-    if claim.mu is not None and not math.isinf(shown.mu) and shown.mu > claim.mu * _MARGIN:
+    if claim.mu is not None and not math.isinf(shown.mu) and shown.mu > claim.mu * _EXCESS:
         return f"mu of this pair is {shown.mu:.4g}, above the claimed {claim.mu:.4g}"
     if claim.epsilon is not None:
         least = _least_epsilon(claim, observation)
-        if least > claim.epsilon * _MARGIN:
+        if least > claim.epsilon * _EXCESS:
             return (
                 f"epsilon of this pair is {least:.4g} at delta {claim.delta:g}, above the claimed {claim.epsilon:.4g}"
             )

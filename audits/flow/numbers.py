@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from vflpriv.audits.flow.exits import Exits
-
-__all__ = ["MarkedArray", "MarkedFloat", "MarkedInt", "marked", "tensor_of"]
+__all__ = ["MarkedArray", "MarkedFloat", "MarkedInt", "Reader", "marked", "tensor_of"]
 
 _ARITHMETIC: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
     ("add", operator.add),
@@ -31,11 +29,23 @@ _ARITHMETIC: tuple[tuple[str, Callable[[Any, Any], Any]], ...] = (
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
+class Reader(Protocol):
+    """Whoever notes reads by the host."""
+
+    def read(self, how: str, tensor: Tensor, *, log: bool = False) -> None:
+        """Note a read of a tensor."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """While the tracer looks away."""
+        ...
+
+
 class _Marked:
     """What marked numbers share. `tensor` is 0-dimensional and double, or int64."""
 
     tensor: Tensor
-    exits: Exits
+    exits: Reader
 
 
 class MarkedFloat(_Marked, float):
@@ -50,7 +60,7 @@ class MarkedInt(_Marked, int):
     __hash__ = int.__hash__
 
 
-def marked(value: float, tensor: Tensor, exits: Exits) -> Any:
+def marked(value: float, tensor: Tensor, exits: Reader) -> Any:
     """A number with its tensor."""
     if isinstance(value, bool) or not isinstance(value, float | int):
         return value
@@ -155,10 +165,10 @@ class MarkedArray(np.ndarray[Any, Any]):
     """An array that shares its memory with a followed tensor; universal functions of it are those of the tensor."""
 
     tensor: Tensor
-    exits: Exits
+    exits: Reader
 
     @classmethod
-    def of(cls, tensor: Tensor, exits: Exits) -> MarkedArray:
+    def of(cls, tensor: Tensor, exits: Reader) -> MarkedArray:
         """The array of a tensor."""
         with exits.paused():
             array = tensor.detach().numpy().view(cls)
@@ -206,6 +216,11 @@ class MarkedArray(np.ndarray[Any, Any]):
         return getattr(ufunc, method)(*plain, **kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is np.where and len(args) == 3:
+            operands = [value.followed if isinstance(value, MarkedArray) else value for value in args]
+            if not any(operand is None for operand in operands):
+                tensors = [torch.as_tensor(operand) for operand in operands]
+                return MarkedArray.of(torch.where(tensors[0], tensors[1], tensors[2]), self.exits)
         for value in args:
             if isinstance(value, MarkedArray) and (tensor := value.followed) is not None:
                 value.exits.read(f"NumPy's {func.__name__}", tensor)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from vflpriv.audits.flow.dispatch import Trace
 from vflpriv.audits.flow.events import Choice, Seal, Trail
@@ -18,7 +19,7 @@ from vflpriv.audits.flow.exits import Exits
 from vflpriv.audits.flow.loss import Loss, privacy_loss
 from vflpriv.audits.flow.tracing import TracedWire
 from vflpriv.audits.flow.twins import PlainRun, plain_run, same_form, same_values, seeded
-from vflpriv.audits.flow.wire import Program
+from vflpriv.audits.flow.wire import Program, SentMessage, identical
 
 __all__ = ["MessageState", "Observation", "State", "observe"]
 
@@ -65,7 +66,16 @@ def observe(program: Program, view: str | int, seed: int) -> Observation:
         again = _traced(program, view, seed, other, base, twin, early=True)
         if not any(message.state in ("bare", "unexplained") for message in again.messages) and not again.unknown:
             return again
+        _less_sure(observation, again)
     return observation
+
+
+def _less_sure(observation: Observation, early: Observation) -> None:
+    """A whole number that earlier draws reach may hide behind them; they are never weights."""
+    for place, (message, again) in enumerate(zip(observation.messages, early.messages, strict=False)):
+        whole = all(not tensor.is_floating_point() for tensor in message.trail.message.tensors.values())
+        if message.state == "bare" and again.state == "unexplained" and whole:
+            observation.messages[place] = again
 
 
 def _traced(
@@ -79,7 +89,7 @@ def _traced(
         observation = Observation(trace=trace)
         seen = [(n, trail) for n, trail in enumerate(wire.trails) if trail.message.seen_by(view)]
         _compare(observation, program, view, seed, seen, len(wire.trails), base, twin)
-        _account(observation, [trail for _, trail in seen])
+        _account(observation, [trail for _, trail in seen], wire.states)
     except Exception as error:  # noqa: BLE001 -- a tracer that cannot follow says so in one line
         return Observation(unknown=[f"the tracer cannot follow it: {type(error).__name__}: {_first_line(error)}"])
     return observation
@@ -103,7 +113,7 @@ def _compare(
     assert trace is not None
     observation.unknown += trace.lost
     if count != len(base.messages) or not all(
-        same_form(trail.message, base.messages[n]) and same_values(trail.message, base.messages[n]) for n, trail in seen
+        same_form(trail.message, base.messages[n]) and _repeats(trail.message, base.messages[n]) for n, trail in seen
     ):
         observation.unknown.append("two runs with the same seed send different messages")
     public = not any(trail.seals for _, trail in seen) or all(_only_direct(trace, trail) for _, trail in seen)
@@ -119,6 +129,11 @@ def _compare(
         agreed = agreed and (message.state != "unexplained" or bool(trail.open))
         observation.messages.append(message)
     _reads(observation, trace, agreed=agreed, same_operations=base.operations == twin.operations, public=public)
+
+
+def _repeats(traced: SentMessage, plain: SentMessage) -> bool:
+    """The tracer takes lists of tensors apart, which may round differently."""
+    return all(_close(traced.tensors[name], plain.tensors[name]) for name in traced.tensors)
 
 
 def _only_direct(trace: Trace, trail: Trail) -> bool:
@@ -147,7 +162,7 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     """The state of a message, after the plain runs were asked."""
     differs = _differs(number, base, twin)
     host = _differs(number, base, other)
-    drawn = any(not read.private and not read.log for read in trace.reads)
+    drawn = any(read.drawn and not read.log for read in trace.reads)
     if trail.bare:
         if not differs and not trail.seals:
             return MessageState(trail=trail, state="unexplained", why="the plain runs do not differ in it")
@@ -157,7 +172,10 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     if trail.open:
         return MessageState(trail=trail, state="unexplained", why=trail.why)
     if trail.seals:
-        return MessageState(trail=trail, state="sealed")
+        if not _as_traced(trace, number, trail, base, twin, trusted=not host and not drawn):
+            return MessageState(trail=trail, state="unexplained", why="it differs by more than torch shows")
+        hides = any(trace.seals[seal].taint for seal in trail.seals)
+        return MessageState(trail=trail, state="sealed" if hides else "clean")
     if differs:
         why = "it differs between the worlds, by a way that torch does not show"
         sure = not host and not drawn and not trail.given
@@ -165,15 +183,45 @@ def _state(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainR
     return MessageState(trail=trail, state="clean")
 
 
+def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: PlainRun, *, trusted: bool) -> bool:
+    """Whether a message is in the other world what the trace says.
+
+    What went another way, through NumPy or a list, differs by more. If noise lies over all of the message and nothing
+    read the noise, the plain runs show the gap, which is taken instead.
+    """
+    if number >= min(len(base.messages), len(twin.messages)):
+        return False
+    one, other = base.messages[number], twin.messages[number]
+    for name, expected in trail.others.items():
+        if same_form(one, other) and _close(expected, other.tensors[name]):
+            continue
+        seal = trace.seals[trail.own[name]] if name in trail.own else None
+        if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
+            return False
+        gap = (other.tensors[name].double() - one.tensors[name].double()).reshape(-1)
+        trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))
+    return True
+
+
+def _close(expected: Tensor, actual: Tensor) -> bool:
+    """Equal, up to the rounding of a sum in another order."""
+    if identical(expected, actual) or not expected.is_floating_point():
+        return identical(expected, actual)
+    size = 1e-4 * float(expected.double().abs().nan_to_num().max()) if expected.numel() else 0.0
+    return bool(torch.isclose(expected.double(), actual.double(), rtol=1e-4, atol=size, equal_nan=True).all())
+
+
 def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operations: bool, public: bool) -> None:
     """Reads by the host: notes where nothing depends on them."""
-    private = [read for read in trace.reads if read.private and not read.log]
+    private = [read for read in trace.reads if read.private and not read.log and not read.same]
     for read in trace.reads:
         if read.private and read.log:
             observation.notes.append(
                 f"{read.where}: a private number goes to {read.how}; whoever reads it learns of it"
             )
-        elif not read.private and not read.log and read.how in ("a branch", "a comparison"):
+        elif read.private and read.same:
+            observation.notes.append(f"{read.where}: a private value is read as {read.how}, the same in both worlds")
+        elif read.drawn and not read.private and not read.log and read.how in ("a branch", "a comparison"):
             observation.unknown.append(f"{read.where}: a draw decides a branch, of which only one side was seen")
     if not same_operations and public:
         where = private[0].where if private else "somewhere"
@@ -187,7 +235,7 @@ def _reads(observation: Observation, trace: Trace, *, agreed: bool, same_operati
         observation.unknown += [f"{read.where}: a private value is read as {read.how}" for read in private]
 
 
-def _account(observation: Observation, trails: Sequence[Trail]) -> None:
+def _account(observation: Observation, trails: Sequence[Trail], states: Sequence[Tensor]) -> None:
     """What the messages cost."""
     trace = observation.trace
     assert trace is not None
@@ -195,8 +243,11 @@ def _account(observation: Observation, trails: Sequence[Trail]) -> None:
     seals = [seal for n in numbers if isinstance(seal := trace.seals[n], Seal)]
     choices = [choice for n in numbers if isinstance(choice := trace.seals[n], Choice)]
     given = [columns for trail in trails for columns in trail.given]
+    given += [columns for state in states if (columns := trace.draws.shown_state(state)) is not None]
     none = torch.empty(0, dtype=torch.int64)
     observation.loss = privacy_loss(seals, choices, torch.cat([none, *given]), trace.draws)
     sure = [seal for seal in seals if seal.exact and seal.open]
     observation.shown = privacy_loss(sure, [choice for choice in choices if choice.exact], none, trace.draws)
     observation.unknown += observation.loss.unknown
+    if any(bool(trace.draws.guessed(seal.rows.used).any()) for seal in seals if seal.taint):
+        observation.unknown.append("noise is from a generator with a seed that can be tried out, or is known")

@@ -20,6 +20,8 @@ from vflpriv.audits.flow.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, U
 __all__ = ["Coin", "Outcome", "Recipe", "Recognised", "applied", "leaf", "recognise"]
 
 _MOST_POINTS = 1 << 22
+_NEAR = 1e-5
+"""How near a function of a draw is to a law that it is recognised as: rounding to a grid shows above it."""
 _GRID = (
     1e-6,
     1e-4,
@@ -139,14 +141,14 @@ def _of_one(recipe: Recipe, family: Family) -> Recognised | None:
                 if known in (NORMAL, LAPLACE, UNIFORM) and sign < 0:
                     continue
                 standard = sign * known.quantile(levels if sign > 0 else 1 - levels)
-                fitted = _fit(recipe, draws, standard)
+                fitted = _fit(recipe, draws, standard, quantiles)
                 if fitted is not None:
                     shift, scale = fitted
                     return Recognised(known, shift, sign * scale)
     return None
 
 
-def _fit(recipe: Recipe, draws: Tensor, standard: Tensor) -> tuple[Tensor, Tensor] | None:
+def _fit(recipe: Recipe, draws: Tensor, standard: Tensor, levels: Tensor) -> tuple[Tensor, Tensor] | None:
     """Shift and scale with which the recipe at `draws` is `standard`, for every element; None if there are none."""
     middle, top = len(draws) // 2, len(draws) - 4
     shifts, scales = [], []
@@ -155,7 +157,9 @@ def _fit(recipe: Recipe, draws: Tensor, standard: Tensor) -> tuple[Tensor, Tenso
         scale = (values[top] - values[middle]) / (standard[top] - standard[middle])
         shift = values[middle] - scale * standard[middle]
         wanted = shift + scale * standard[:, None]
-        if not bool((values - wanted).abs().le(2e-3 * scale.abs() * (0.1 + standard.abs()[:, None])).all()):
+        # In the tails the limits of number formats, to which samplers clamp, show.
+        allowed = _NEAR * (0.1 + standard.abs()) + 1e-6 / torch.minimum(levels, 1 - levels)
+        if not bool((values - wanted).abs().le(allowed[:, None] * scale.abs()).all()):
             return None
         if not bool((scale.abs() > 0).all()):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,28 +11,28 @@ from torch import Tensor
 from vflpriv.audits.flow import choices
 from vflpriv.audits.flow.calls import Call
 from vflpriv.audits.flow.families import DISCRETE, EXPONENTIAL, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.following import Following
 from vflpriv.audits.flow.lines import program_line
 from vflpriv.audits.flow.noise import Rows, no_columns
 from vflpriv.audits.flow.recipes import leaf
 from vflpriv.audits.flow.storages import NOTHING, State
 
-if TYPE_CHECKING:
-    from vflpriv.audits.flow.dispatch import Trace
-
 __all__ = ["draw", "enter_draw"]
 
 _MOST_VALUES = 64
+_GUESSABLE = 1 << 48
+"""Seeds below this can be tried out, or were known to whoever chose them."""
 
 
-def draw(trace: Trace, call: Call) -> Any:
+def draw(trace: Following, call: Call) -> Any:
     """Draw, and note the law of what was drawn."""
     out = _drawn(trace, call)
     trace.draws.position += isinstance(out, Tensor) and out.is_floating_point()
     return out
 
 
-def _drawn(trace: Trace, call: Call) -> Any:
-    state = _state_of(call)
+def _drawn(trace: Following, call: Call) -> Any:
+    state = _state_of(trace, call)
     if not trace.sources and not trace.early:
         if state is not None:
             trace.draws.public(state, call.name)
@@ -50,15 +50,16 @@ def _drawn(trace: Trace, call: Call) -> Any:
     return out
 
 
-def _state_of(call: Call) -> bytes | None:
+def _state_of(trace: Following, call: Call) -> bytes | None:
     """What identifies the state of the generator; None of one that is not on the CPU."""
     generator = call.kwargs.get("generator") or torch.default_generator
     if generator.device.type != "cpu":
         return None
+    trace.draws.seed(guessable=generator.initial_seed() < _GUESSABLE)
     return hashlib.blake2b(generator.get_state().numpy().tobytes(), digest_size=12).digest()
 
 
-def _parameters(trace: Trace, call: Call) -> list[State | None]:
+def _parameters(trace: Following, call: Call) -> list[State | None]:
     """What is known of the arguments that the law depends on: not of those that are filled, nor of mere shapes."""
     fills = call.name.endswith("_") or "out" in call.kwargs
     shape_only = call.name.endswith("_like")
@@ -92,7 +93,7 @@ def _scalar_law(call: Call) -> tuple[Family, float | Tensor, float | Tensor] | N
     return None
 
 
-def _public(trace: Trace, call: Call, result: Tensor, state: bytes | None) -> None:
+def _public(trace: Following, call: Call, result: Tensor, state: bytes | None) -> None:
     """The law of a draw whose arguments are public."""
     law = _scalar_law(call)
     if law is not None and result.is_floating_point():
@@ -114,7 +115,7 @@ def _public(trace: Trace, call: Call, result: Tensor, state: bytes | None) -> No
 
 
 def enter_draw(
-    trace: Trace,
+    trace: Following,
     result: Tensor,
     name: str,
     law: tuple[Family, float | Tensor, float | Tensor],
@@ -150,7 +151,7 @@ def _few_values(call: Call) -> list[tuple[Tensor, float | Tensor]] | None:
     return None
 
 
-def _private(trace: Trace, call: Call, states: list[State | None], state: bytes | None) -> Any:
+def _private(trace: Following, call: Call, states: list[State | None], state: bytes | None) -> Any:
     """A draw whose law depends on a private value."""
     taint = NOTHING.union(*[known.taint for known in states if known is not None])
     seals = NOTHING.union(*[known.seals for known in states if known is not None])
@@ -179,7 +180,7 @@ def _private(trace: Trace, call: Call, states: list[State | None], state: bytes 
     return out
 
 
-def _around_private_mean(trace: Trace, call: Call, states: list[State | None], state: bytes | None) -> Any:
+def _around_private_mean(trace: Following, call: Call, states: list[State | None], state: bytes | None) -> Any:
     """`torch.normal(mean, std)` of a private mean is the mean plus noise."""
     law = _scalar_law(call)
     assert law is not None

@@ -23,6 +23,8 @@ class TracedWire(FlowWire):
     def __init__(self, trace: Trace, view: str | int) -> None:
         self.trace, self.view = trace, view
         self.trails: list[Trail] = []
+        self.states: list[Tensor] = []
+        """States of generators may be among what is sent; what was drawn from them is known at the end."""
 
     def private(self, value: Tensor, other: Tensor, *, what: str = "labels", owner: Party = "server") -> Tensor:
         return self.trace.source(value, other, Source(what=what, owner=owner, where=program_line()))
@@ -46,8 +48,9 @@ class TracedWire(FlowWire):
         seen = message.seen_by(self.view)
         if seen:
             with self.trace.paused():
-                for tensor in shown.values():
-                    self._shows(tensor.detach(), trail)
+                for name, tensor in shown.items():
+                    self._shows(name, tensor.detach(), trail)
+                trail.seals.extend(sorted(self.trace.host_seals))
         self.trails.append(trail)
         # A copy that is made while the tracer is paused is public.
         if seen:
@@ -57,13 +60,16 @@ class TracedWire(FlowWire):
             arrived = {name: tensor.detach().clone() for name, tensor in named.items()}
         return arrived[""] if isinstance(tensors, Tensor) else arrived
 
-    def _shows(self, tensor: Tensor, trail: Trail) -> None:
+    def _shows(self, name: str, tensor: Tensor, trail: Trail) -> None:
         if tensor.layout != torch.strided:
             trail.open |= frozenset(range(len(self.trace.sources)))
             trail.why = "sparse tensors are not followed"
             return
         state = self.trace.table.of(tensor)
+        if tensor.dtype == torch.uint8 and tensor.dim() == 1:
+            self.states.append(tensor.clone())
         if state is None or not tensor.numel():
+            trail.others[name] = tensor.clone()
             return
         trail.seals.extend(sorted(state.seals))
         self.trace.shown_whole(tensor, state)
@@ -71,11 +77,15 @@ class TracedWire(FlowWire):
             self.trace.resolve(tensor, state)
         rows = self.trace.rows_of(tensor, state)
         other = self.trace.table.other(tensor)
+        if not state.seals:
+            trail.others[name] = other.clone()
         differs = _differs(tensor, other)
         covered = torch.zeros(tensor.numel(), dtype=torch.bool) if rows is None else rows.covered
         spent = self._spent(state)
         if rows is not None and bool(covered.any()):
             self._seals(tensor, other, state, rows, spent, trail)
+            if bool(covered.all()) and spent is None:
+                trail.own[name] = trail.seals[-1]
         elif spent is not None:
             trail.given.append(spent)
         if state.raw:

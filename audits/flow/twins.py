@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -26,17 +27,36 @@ __all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]
 
 @contextmanager
 def seeded(seed: int, *, host: int | None = None) -> Iterator[None]:
-    """Seed torch, and with `host` or the same seed NumPy and `random`; give them back as they were."""
+    """Seed torch, and with `host` or the same seed NumPy, `random` and the operating system's bytes; give them back.
+
+    What is repeatable can be compared: a generator that a program leaves without a seed gets the same one each time.
+    """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed if host is None else host)
-    np.random.seed(seed if host is None else host)  # noqa: NPY002
-    torch.manual_seed(seed)
+    outer = root_seed(seed if host is None else host)
+    entropy = random.Random(outer)
+    random.seed(outer)
+    np.random.seed(outer % 2**32)  # noqa: NPY002
+    torch.manual_seed(root_seed(seed))
     try:
-        yield
+        with (
+            patch("os.urandom", entropy.randbytes),
+            patch("random._urandom", entropy.randbytes),
+            patch("torch.seed", lambda: torch.manual_seed(entropy.getrandbits(63) | _SECRET).initial_seed()),
+        ):
+            yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
+
+
+_SECRET = 1 << 48
+"""Seeds below this are small enough to be tried out."""
+
+
+def root_seed(seed: int) -> int:
+    """A seed that no program uses by chance: a draw from the same state would be taken for a copy."""
+    return (1 << 60) + (seed + 1) * 0x9E3779B1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

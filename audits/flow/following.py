@@ -1,0 +1,264 @@
+"""What a trace knows of storages, draws and seals, and how the results of operations are entered there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vflpriv.audits.flow.calls import Call
+from vflpriv.audits.flow.draws import Draws
+from vflpriv.audits.flow.events import Choice, HostRead, Seal, Source
+from vflpriv.audits.flow.lines import program_line
+from vflpriv.audits.flow.noise import Rows, no_columns
+from vflpriv.audits.flow.recipes import Recipe, recognise
+from vflpriv.audits.flow.storages import State, Table, elements, whole
+from vflpriv.audits.flow.wire import identical
+
+__all__ = ["Following"]
+
+_INDEXING = frozenset({"index", "index_select", "gather", "take", "embedding", "index_put", "index_put_", "index_add_"})
+"""Operations whose integers choose elements. Which noise the draws chose is given to the adversary."""
+
+
+_KEPT = 1 << 16
+"""Sealed values of so many elements are kept, to see whether they are sent as they are."""
+
+
+class Following:
+    """The knowledge of one run; `others` are fingerprints of its draws under another seed.
+
+    Draws before the first private value, such as initial weights, are public; with `early` they are followed too.
+    """
+
+    def __init__(self, others: Sequence[bytes] = (), *, early: bool = False) -> None:
+        self.table, self.draws, self.early = Table(), Draws(others), early
+        self.sources: list[Source] = []
+        self.seals: list[Seal | Choice] = []
+        self.reads: list[HostRead] = []
+        self.host_seals: frozenset[int] = frozenset()
+        """Seals whose values the host read: all that follows may depend on them."""
+        self.lost: list[str] = []
+        """What could not be followed, and where."""
+        self._released: dict[int, Tensor] = {}
+        self.operations = 0
+        self.pausing = 0
+        self.thread = threading.get_ident()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Operations of the tracer itself."""
+        self.pausing += 1
+        try:
+            yield
+        finally:
+            self.pausing -= 1
+
+    def lose(self, why: str) -> None:
+        """Note something that could not be followed."""
+        note = f"{program_line()}: {why}"
+        if note not in self.lost:
+            self.lost.append(note)
+
+    def host_read(self, tensor: Tensor, how: str, *, log: bool = False) -> None:
+        """Note that the host reads a tensor that is private or drawn, or that a seal reached."""
+        state = self.table.of(tensor) if tensor.layout == torch.strided else None
+        if state is None:
+            return
+        if not log:
+            self.host_seals |= state.seals
+        if not (state.taint or state.random):
+            return
+        same = not state.taint or identical(tensor, self.table.other(tensor))
+        note = HostRead(
+            how=how, where=program_line(), log=log, private=bool(state.taint), drawn=state.random, same=same
+        )
+        if note not in self.reads:
+            self.reads.append(note)
+
+    def source(self, value: Tensor, other: Tensor, source: Source) -> Tensor:
+        """A private value."""
+        with self.paused():
+            value = value.detach().clone()
+            self.sources.append(source)
+            state = self.table.enter(value)
+            state.taint = frozenset({len(self.sources) - 1})
+            if not identical(value, other):
+                shadow = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype)
+                state.shadow = shadow.copy_(other).untyped_storage()
+        return value
+
+    def inputs(self, call: Call) -> list[State | None]:
+        """What is known of each argument; nothing of those that are overwritten."""
+        return [
+            None if number in call.written and call.overwritten(number) else self.table.of(tensor)
+            for number, tensor in enumerate(call.tensors)
+        ]
+
+    def both(self, call: Call) -> Any:
+        """Run an operation, and again on the shadows if there are any."""
+        states = [self.table.of(tensor) for tensor in call.tensors]
+        if not any(state is not None and state.shadow is not None for state in states):
+            return call.op(*call.args, **call.kwargs)
+        for number in call.written:
+            state = self.table.enter(call.tensors[number])
+            if state.shadow is None:
+                state.shadow = call.tensors[number].untyped_storage().clone()
+        others = [self.table.other(tensor) for tensor in call.tensors]
+        out = call.op(*call.args, **call.kwargs)
+        try:
+            shadows = call.results(call.run(others), others)
+        except (RuntimeError, IndexError, ValueError) as error:
+            self.lose(f"{call.name} fails in the other world: {str(error).splitlines()[0][:80]}")
+            return out
+        self.link(call, call.results(out), shadows)
+        return out
+
+    def link(self, call: Call, results: list[Tensor], shadows: list[Tensor]) -> None:
+        made = len(results) - len(call.written)
+        for number, (result, shadow) in enumerate(zip(results, shadows, strict=True)):
+            if result.shape != shadow.shape or result.dtype != shadow.dtype:
+                self.lose(f"{call.name} gives {tuple(result.shape)} in one world, {tuple(shadow.shape)} in the other")
+                continue
+            same = identical(result, shadow)
+            if number >= made:
+                if same and whole(result):
+                    self.table.enter(result).shadow = None
+            elif not same:
+                self.table.enter(result).shadow = laid_out(result, shadow)
+
+    def mark(self, result: Tensor, taint: frozenset[int], seals: frozenset[int], *, masked: bool) -> State:
+        """Enter what reaches a result. Only what fills its storage forgets what was there."""
+        state = self.table.enter(result)
+        if whole(result):
+            state.taint, state.seals = taint, seals
+            state.forget_draws()
+            state.masked = masked
+        else:
+            state.masked = masked and (state.masked or not state.taint) if taint else state.masked
+            state.taint, state.seals = state.taint | taint, state.seals | seals
+        return state
+
+    def rows_of(self, tensor: Tensor, state: State) -> Rows | None:
+        """The noise on each element of a tensor, flat."""
+        if state.rows is None:
+            return None
+        places = elements(tensor)
+        if len(state.rows.columns) * tensor.element_size() != tensor.untyped_storage().nbytes():
+            return None
+        return state.rows if whole(tensor) else state.rows.at(places)
+
+    def resolve(self, tensor: Tensor, state: State) -> bool:
+        """Know a recipe by its law: its elements are columns of their own then."""
+        if state.rows is not None or state.recipe is None:
+            return state.rows is not None
+        recipe = state.recipe
+        families = [self.draws.family(recipe.columns[:, term]) for term in range(recipe.columns.shape[1])]
+        if not len(recipe.columns) or any(family is None for family in families):
+            return False
+        law = recognise(recipe, [family for family in families if family is not None])
+        if law is None:
+            return False
+        columns = self.draws.derived(recipe.columns, law.family, law.variant)
+        state.rows = Rows(columns[:, None], law.scale[:, None], recipe.precision)
+        self.draws.keep(columns, (_flat(tensor).double() - law.shift) / law.scale)
+        return True
+
+    def seal(self, tensor: Tensor, state: State) -> None:
+        """Give a masked value away: its gap and noise are noted, and from here on it is public."""
+        flat = _flat(tensor)
+        assert state.rows is not None
+        shown = state.rows.covered
+        self.seals.append(
+            Seal(
+                gap=(self.table.other(flat).double() - flat.double())[shown],
+                rows=state.rows.at(shown.nonzero()[:, 0]),
+                grain=flat[shown].double().abs() * torch.finfo(tensor.dtype).eps,
+                given=no_columns() if state.opaque is None else state.opaque,
+                exact=False,
+                open=state.opaque is None,
+                taint=state.taint,
+                where=state.where,
+            )
+        )
+        self.released(tensor, state)
+
+    def released(self, tensor: Tensor, state: State) -> None:
+        """Go on with a value as public: the last seal shows it."""
+        state.release(len(self.seals) - 1)
+        if whole(tensor) and tensor.numel() <= _KEPT:
+            self._released[len(self.seals) - 1] = tensor.detach().clone()
+
+    def shown_whole(self, tensor: Tensor, state: State) -> None:
+        """A message shows what was sealed earlier itself, and not only something that was computed from it."""
+        if len(state.seals) == 1:
+            (number,) = state.seals
+            value = self._released.get(number)
+            if value is not None and value.numel() == tensor.numel() and _carries(tensor, value):
+                self.seals[number] = replace(self.seals[number], exact=True)
+
+    def spent(self, call: Call, states: Sequence[State | None], *, linear: bool) -> Tensor | None:
+        """The columns that the results depend on in other ways than by rows; None if on no draw in such a way."""
+        parts: list[Tensor] = []
+        raw = any(state is not None and state.raw for state in states)
+        for tensor, state in zip(call.tensors, states, strict=True):
+            if state is None or not state.random:
+                continue
+            if call.name in _INDEXING and not tensor.is_floating_point() and not raw:
+                continue
+            if state.opaque is not None:
+                parts.append(state.opaque)
+            if state.rows is not None and not linear:
+                parts.append(state.rows.used)
+            if state.rows is None and state.recipe is not None:
+                parts.append(state.recipe.columns.reshape(-1))
+            if state.coin is not None:
+                parts.append(state.coin.columns.reshape(-1))
+        return torch.unique(torch.cat(parts)) if parts else None
+
+    def put(self, result: Tensor, state: State, rows: Rows | None, recipe: Recipe | None, spent: Tensor | None) -> None:
+        """Enter the draws of a result into the state of its storage."""
+        filled = whole(result)
+        if rows is not None:
+            if filled:
+                state.rows = rows
+            else:
+                count = result.untyped_storage().nbytes() // result.element_size()
+                before = Rows.empty(count) if state.rows is None else state.rows
+                state.rows = before.put(elements(result), rows)
+        elif not filled and state.rows is not None:
+            state.rows = state.rows.put(elements(result), Rows.empty(result.numel()))
+        state.recipe = recipe if filled else None
+        state.coin = None
+        if spent is not None and (rows is not None or recipe is None or not filled):
+            state.opaque = spent if state.opaque is None or filled else torch.unique(torch.cat([state.opaque, spent]))
+
+
+def _carries(sent: Tensor, sealed: Tensor) -> bool:
+    """Whether a tensor is what was sealed, in whatever number format."""
+    return torch.equal(sent.reshape(-1), sealed.reshape(-1).to(sent.dtype))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """All elements of a tensor's storage."""
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage(), 0, (count,))  # type: ignore[call-overload, no-any-return]
+
+
+def laid_out(result: Tensor, shadow: Tensor) -> Any:
+    """The storage of a shadow that is laid out as the result is."""
+    if (
+        shadow.stride() != result.stride()
+        or shadow.storage_offset() != result.storage_offset()
+        or (shadow.untyped_storage().nbytes() != result.untyped_storage().nbytes())
+    ):
+        storage = result.untyped_storage().clone()
+        view = torch.empty(0, dtype=result.dtype)
+        view.set_(storage, result.storage_offset(), result.size(), result.stride()).copy_(shadow)  # type: ignore[call-overload]
+        return storage
+    return shadow.untyped_storage()
