@@ -19,9 +19,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import lsqr
 from torch import Tensor
 
-from vflpriv.audits.flow.draws import Draws
-from vflpriv.audits.flow.events import Choice, Seal
-from vflpriv.audits.flow.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL
+from vflpriv.audits.flow.draws.families import EXPONENTIAL, FAMILIES, LAPLACE, NORMAL
+from vflpriv.audits.flow.draws.registry import Draws
+from vflpriv.audits.flow.tracer.events import Choice, Seal
 from vflpriv.core.law import Pair
 from vflpriv.laws import Laplace
 

@@ -13,11 +13,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.dispatch import Trace
-from vflpriv.audits.flow.events import Choice, Seal, Trail
-from vflpriv.audits.flow.exits import Exits
 from vflpriv.audits.flow.loss import Loss, privacy_loss
-from vflpriv.audits.flow.tracing import TracedWire
+from vflpriv.audits.flow.tracer.dispatch import Trace
+from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
+from vflpriv.audits.flow.tracer.exits import Exits
+from vflpriv.audits.flow.tracer.wire import TracedWire
 from vflpriv.audits.flow.twins import PlainRun, plain_run, same_form, same_values, seeded
 from vflpriv.audits.flow.wire import Program, SentMessage, identical
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflpriv.audits.flow.draws import fingerprint
+from vflpriv.audits.flow.draws.registry import fingerprint
 from vflpriv.audits.flow.wire import PlainWire, Program, SentMessage, identical
 
 __all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]

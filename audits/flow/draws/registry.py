@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.families import FAMILIES, Family
+from vflpriv.audits.flow.draws.families import FAMILIES, Family
 
 __all__ = ["Draws", "RecognisedDraws", "fingerprint"]
 

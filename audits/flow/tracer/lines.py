@@ -8,7 +8,7 @@ import sysconfig
 
 __all__ = ["program_line"]
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from vflpriv.audits.flow.dispatch import Trace
-from vflpriv.audits.flow.events import HostRead
-from vflpriv.audits.flow.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
-from vflpriv.audits.flow.lines import program_line
-from vflpriv.audits.flow.numbers import MarkedArray, marked, tensor_of
-from vflpriv.audits.flow.sampling import enter_draw
-from vflpriv.audits.flow.storages import NOTHING
+from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.tracer.dispatch import Trace
+from vflpriv.audits.flow.tracer.events import HostRead
+from vflpriv.audits.flow.tracer.lines import program_line
+from vflpriv.audits.flow.tracer.numbers import MarkedArray, marked, tensor_of
+from vflpriv.audits.flow.tracer.sampling import enter_draw
+from vflpriv.audits.flow.tracer.storages import NOTHING
 
 __all__ = ["Exits"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.calls import Call
-from vflpriv.audits.flow.noise import MOST_TERMS, Rows, joined
+from vflpriv.audits.flow.draws.rows import MOST_TERMS, Rows, joined
+from vflpriv.audits.flow.tracer.calls import Call
 
 __all__ = ["noise_of_results"]
 

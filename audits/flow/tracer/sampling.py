@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow import choices
-from vflpriv.audits.flow.calls import Call
-from vflpriv.audits.flow.families import DISCRETE, EXPONENTIAL, NORMAL, UNIFORM, Family
-from vflpriv.audits.flow.following import Following
-from vflpriv.audits.flow.lines import program_line
-from vflpriv.audits.flow.noise import Rows, no_columns
-from vflpriv.audits.flow.recipes import leaf
-from vflpriv.audits.flow.storages import NOTHING, State
+from vflpriv.audits.flow.draws.families import DISCRETE, EXPONENTIAL, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.draws.recipes import leaf
+from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.tracer import choices
+from vflpriv.audits.flow.tracer.calls import Call
+from vflpriv.audits.flow.tracer.following import Following
+from vflpriv.audits.flow.tracer.lines import program_line
+from vflpriv.audits.flow.tracer.storages import NOTHING, State
 
 __all__ = ["draw", "enter_draw"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.draws import Draws
-from vflpriv.audits.flow.families import FAMILIES
-from vflpriv.audits.flow.noise import Rows, no_columns
+from vflpriv.audits.flow.draws.families import FAMILIES
+from vflpriv.audits.flow.draws.registry import Draws
+from vflpriv.audits.flow.draws.rows import Rows, no_columns
 from vflpriv.audits.flow.wire import Party, SentMessage
 
 __all__ = ["Choice", "HostRead", "Seal", "Source", "Trail"]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.storages import key
+from vflpriv.audits.flow.tracer.storages import key
 
 __all__ = ["Call"]
 

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.calls import Call
-from vflpriv.audits.flow.events import Choice
-from vflpriv.audits.flow.families import DISCRETE, GUMBEL, NORMAL, Family
-from vflpriv.audits.flow.following import Following
-from vflpriv.audits.flow.lines import program_line
-from vflpriv.audits.flow.recipes import Coin, Outcome
-from vflpriv.audits.flow.storages import NOTHING, State, elements, whole
+from vflpriv.audits.flow.draws.families import DISCRETE, GUMBEL, NORMAL, Family
+from vflpriv.audits.flow.draws.recipes import Coin, Outcome
+from vflpriv.audits.flow.tracer.calls import Call
+from vflpriv.audits.flow.tracer.events import Choice
+from vflpriv.audits.flow.tracer.following import Following
+from vflpriv.audits.flow.tracer.lines import program_line
+from vflpriv.audits.flow.tracer.storages import NOTHING, State, elements, whole
 
 __all__ = ["by_probabilities", "coin", "compared", "noisy_largest", "through"]
 

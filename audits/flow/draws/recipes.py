@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflpriv.audits.flow.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
+from vflpriv.audits.flow.draws.families import EXPONENTIAL, GUMBEL, LAPLACE, NORMAL, UNIFORM, Family
 
 __all__ = ["Coin", "Outcome", "Recipe", "Recognised", "applied", "leaf", "recognise"]
 

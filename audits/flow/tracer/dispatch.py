@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vflpriv.audits.flow import choices, sampling
-from vflpriv.audits.flow.calls import Call
-from vflpriv.audits.flow.following import Following
-from vflpriv.audits.flow.linear import noise_of_results
-from vflpriv.audits.flow.lines import program_line
-from vflpriv.audits.flow.noise import Rows
-from vflpriv.audits.flow.recipes import Recipe, applied
-from vflpriv.audits.flow.storages import NOTHING, State, elements, whole
+from vflpriv.audits.flow.draws.recipes import Recipe, applied
+from vflpriv.audits.flow.draws.rows import Rows
+from vflpriv.audits.flow.tracer import choices, sampling
+from vflpriv.audits.flow.tracer.calls import Call
+from vflpriv.audits.flow.tracer.following import Following
+from vflpriv.audits.flow.tracer.linear import noise_of_results
+from vflpriv.audits.flow.tracer.lines import program_line
+from vflpriv.audits.flow.tracer.storages import NOTHING, State, elements, whole
 
 __all__ = ["Trace"]
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from vflpriv.audits.flow.noise import Rows
-from vflpriv.audits.flow.recipes import Coin, Recipe
+from vflpriv.audits.flow.draws.recipes import Coin, Recipe
+from vflpriv.audits.flow.draws.rows import Rows
 
 __all__ = ["State", "Table", "elements", "key", "whole"]
 
