@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.loss import Loss, privacy_loss
+from vflpriv.audits.flow.plain.twins import PlainRun, plain_run, same_form, same_values, seeded
+from vflpriv.audits.flow.plain.wire import Program, SentMessage, identical
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Choice, Seal, Trail
 from vflpriv.audits.flow.tracer.exits import Exits
 from vflpriv.audits.flow.tracer.wire import TracedWire
-from vflpriv.audits.flow.twins import PlainRun, plain_run, same_form, same_values, seeded
-from vflpriv.audits.flow.wire import Program, SentMessage, identical
 
 __all__ = ["MessageState", "Observation", "State", "observe"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflpriv.audits.flow.judgement import FlowClaim, FlowMessage, FlowResult, State, judge
 from vflpriv.audits.flow.observation import observe
-from vflpriv.audits.flow.wire import FlowWire, Party, PlainWire, Program
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, PlainWire, Program
 
 __all__ = ["FlowClaim", "FlowMessage", "FlowResult", "FlowWire", "Party", "PlainWire", "Program", "State", "examine"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from vflpriv.audits.flow.draws.families import FAMILIES
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
-from vflpriv.audits.flow.wire import Party, SentMessage
+from vflpriv.audits.flow.plain.wire import Party, SentMessage
 
 __all__ = ["Choice", "HostRead", "Seal", "Source", "Trail"]
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from vflpriv.audits.flow.draws.recipes import Recipe, recognise
 from vflpriv.audits.flow.draws.registry import Draws
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.plain.wire import identical
 from vflpriv.audits.flow.tracer.calls import Call
 from vflpriv.audits.flow.tracer.events import Choice, HostRead, Seal, Source
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, Table, elements, whole
-from vflpriv.audits.flow.wire import identical
 
 __all__ = ["Following"]
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from vflpriv.audits.flow.draws.rows import Rows, no_columns
+from vflpriv.audits.flow.plain.wire import FlowWire, Party, Payload, SentMessage, parties_of
 from vflpriv.audits.flow.tracer.dispatch import Trace
 from vflpriv.audits.flow.tracer.events import Seal, Source, Trail
 from vflpriv.audits.flow.tracer.lines import program_line
 from vflpriv.audits.flow.tracer.storages import State, whole
-from vflpriv.audits.flow.wire import FlowWire, Party, Payload, SentMessage, parties_of
 
 __all__ = ["TracedWire"]
 

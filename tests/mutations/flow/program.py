@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from vflpriv.audits.flow.plain.twins import seeded
+from vflpriv.audits.flow.plain.wire import SentMessage
 from vflpriv.audits.flow.program import FlowClaim, PlainWire, Program
-from vflpriv.audits.flow.twins import seeded
-from vflpriv.audits.flow.wire import SentMessage
 
 __all__ = ["HABIT", "PEER", "SIDE", "SKETCH", "Theme", "TracedProgram", "gdp", "pure", "run_plainly"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.mutations.flow.program import gdp
-from vflpriv.audits.flow.wire import SentMessage
+from vflpriv.audits.flow.plain.wire import SentMessage
 
 __all__ = [
     "ANSWERED",

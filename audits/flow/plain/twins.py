@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vflpriv.audits.flow.draws.registry import fingerprint
-from vflpriv.audits.flow.wire import PlainWire, Program, SentMessage, identical
+from vflpriv.audits.flow.plain.wire import PlainWire, Program, SentMessage, identical
 
 __all__ = ["PlainRun", "plain_run", "same_form", "same_values", "seeded"]
 
