@@ -29,7 +29,7 @@ from vflpriv.core.units import Unit
 
 __all__ = ["FloatAudit", "Numbers", "Reached", "reached"]
 
-_CANARIES = 8
+_CANARIES = 16
 _ROUNDS = 128
 """Rounds of which releases are looked at."""
 _ENTRIES = 4096
