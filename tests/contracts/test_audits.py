@@ -134,6 +134,7 @@ def test_audits_run_in_their_declared_order_and_others_last(monkeypatch: pytest.
         "wire",
         "sensitivity",
         "noise",
+        "float",
         "server-state",
         "two-world",
         "function-trials",
