@@ -198,7 +198,7 @@ def _as_traced(trace: Trace, number: int, trail: Trail, base: PlainRun, twin: Pl
         seal = trace.seals[trail.own[name]] if name in trail.own else None
         if not trusted or not isinstance(seal, Seal) or not any(read.private for read in trace.reads):
             return False
-        gap = (other.tensors[name].double() - one.tensors[name].double()).reshape(-1)
+        gap = (changed.tensors[name].double() - sent.tensors[name].double()).reshape(-1)
         trace.seals[trail.own[name]] = replace(seal, gap=gap, taint=frozenset(range(len(trace.sources))))
     return True
 
